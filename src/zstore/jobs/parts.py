@@ -84,10 +84,10 @@ def current_part() -> Part | None:
 
 
 @contextmanager
-def as_part(part: Part) -> Iterator[Part]:
-    """A context in which jobs make only that part of their units."""
+def as_part(part: Part | None) -> Iterator[None]:
+    """A context in which jobs make only that part of their units; None: all of them."""
     token = _part.set(part)
     try:
-        yield part
+        yield
     finally:
         _part.reset(token)

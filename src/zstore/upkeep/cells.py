@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.jobs.plan import Unit
-from zstore.upkeep.chunks import Cell, Page, StoredArray, overlap
+from zstore.upkeep.chunks import Cell, Page, StoredArray
 from zstore.upkeep.rechunk_plan import Shape, edges
 
 # Which chunks there are is kept as a byte for each, where a grid has no more of them than this.
@@ -79,9 +79,7 @@ class Cells:
             return Cells(other.counts, None)
         made = Cells(other.counts, ())
         if self._mask is None or made._mask is None:
-            boxes = map(array.box, self)
-            touched = (product(*(overlap(other, d, part) for d, part in enumerate(box))) for box in boxes)
-            return Cells(other.counts, map(list, touched))
+            return Cells(other.counts, (list(other.cells(array.box(cell))) for cell in self))
         mask = self._mask
         for axis in range(mask.ndim):
             mask = _reduce(mask, axis, _spans(array, other, axis))

@@ -5,14 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, compress, islice, product
 from math import prod
+from operator import not_
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from zstore.base.byterange import ByteRange
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
+from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import check_path
 from zstore.engine.pool import map_threads, thread_count
@@ -167,13 +170,38 @@ class StoredArray:
         chunks.read(plan, out, **options)
         return out
 
-    def write(self, box: Box, items: np.ndarray[Any, Any], *, skip_empty: bool = False) -> None:
-        """Store the items of a box of whole chunks, as far as the array reaches, before its document is.
+    def write(self, box: Box, items: np.ndarray[Any, Any]) -> None:
+        """Store the items of a box of whole chunks, as far as the array reaches, before its document is."""
+        self._write(box, items, skip_empty=False)
 
-        skip_empty  whether chunks that hold the fill value only are left out
-        """
+    def write_filled(self, box: Box, items: np.ndarray[Any, Any]) -> list[bool]:
+        """As `write`, without chunks that hold the fill value only; which of the box's chunks those are."""
+        self._write(box, items, skip_empty=True)
+        fill, first = self.model.effective_fill_value, (slice(0, 1),) * self.model.ndim
+        empty = []
+        for cell in self.cells(box):
+            sides = zip(self.box(cell), box, strict=True)
+            part = np.asarray(items[tuple(slice(s.start - b.start, s.stop - b.start) for s, b in sides)])
+            # Most chunks show by their first item that they hold something.
+            empty.append(is_filled(part[first], fill) and is_filled(part, fill))
+        return empty
+
+    def is_written(self, box: Box, empty: Sequence[bool]) -> bool:
+        """Whether all chunks of a box are stored, but for those that `write_filled` said it left out."""
+        wanted = compress(self.cells(box), map(not_, empty))
+        return all(self.store.get_many([(self.key(cell), ByteRange(0, 1)) for cell in wanted]))
+
+    def _write(self, box: Box, items: np.ndarray[Any, Any], *, skip_empty: bool) -> None:
         self._chunks.is_published, self._chunks.skip_empty = False, skip_empty
         self._chunks.write(plan_basic(self._chunks.write_layout, box), items)
+
+    def cells(self, box: Box) -> Iterator[Cell]:
+        """The chunks that hold something of a box, in order."""
+        return product(*(overlap(self, axis, side) for axis, side in enumerate(box)))
+
+    def count(self, box: Box) -> int:
+        """How many chunks hold something of a box."""
+        return prod(len(overlap(self, axis, side)) for axis, side in enumerate(box))
 
     def _open(self) -> Chunks:
         return open_chunks(self.store, self.path, self.model, allow_pickle=self._allow_pickle)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from zstore.model.grid import RegularGrid
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
 from zstore.upkeep.cells import Cells, Stored, cells_of
-from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, Box, Cell, StoredArray, overlap, same_items
+from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, Box, Cell, StoredArray, same_items
 from zstore.upkeep.rechunk_plan import Passes, Room, Shape, Side, plan_passes
 
 # Chunks that keep their bytes are copied by so many, or so many bytes of them; and so many units at a time.
@@ -370,7 +369,7 @@ class Recoding(_Units):
         items = self._read(whole, cells, memory[: prod(shape)].reshape(shape))
         if not _same_dtype(source, target):
             items = items.astype(target.model.dtype)
-        if len(cells) == prod(len(overlap(target, d, part)) for d, part in enumerate(whole)):
+        if len(cells) == target.count(whole):
             target.write(whole, items)
         else:
             for cell, part in zip(cells, parts, strict=True):
@@ -388,11 +387,7 @@ class Recoding(_Units):
             return source.read_once(whole, out, missing_is_fault=True)
         except NotFoundError:
             boxes = [target.box(cell) for cell in cells]
-            needed = {
-                cell
-                for box in boxes
-                for cell in product(*(overlap(source, d, part) for d, part in enumerate(box)))
-            }
+            needed = {cell for box in boxes for cell in source.cells(box)}
             lost = next((key for key in map(source.key, sorted(needed)) if not source.store.size(key)), None)
             if lost is not None:
                 raise StoreError(

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -24,11 +24,18 @@ from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreErr
 from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
-from zstore.integrations.rasters.targets import begin_in, open_place, version_of
-from zstore.jobs.plan import Plan, Progress, Unit
-from zstore.jobs.record import name_job, read_record, resumable
+from zstore.integrations.rasters.targets import (
+    Version,
+    begin_in,
+    check_version,
+    find_version,
+    open_place,
+    pack_flags,
+    unpack_flags,
+)
+from zstore.jobs.plan import Estimate, Plan, Progress, Unit
+from zstore.jobs.record import Job, name_job, read_record, resumable
 from zstore.jobs.runner import Executor, counter
-from zstore.jobs.target import is_stored
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -103,64 +110,105 @@ def netcdf_to_zarr(
         AttributeWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic
             is no UTF-8.
     """
-    where = os.fspath(source)
-    versions = {where: version_of([where])}
-    store, base, held = open_place(target, zarr_format)
-    nodes = NewNodes(store, base, zarr_format)
-    with open_netcdf(source) as file:
-        groups = dict(walk_groups(file, ""))
-        variables = {
-            f"{path}/{name}".lstrip("/"): variable
-            for path, group in groups.items()
-            for name, variable in group.variables.items()
+    planned = NetcdfJob(source, target, zarr_format, chunks, shards, compressors)
+    return planned.carry_out(overwrite=overwrite, resume=resume, executor=executor, progress=progress)
+
+
+class NetcdfJob:
+    """A file whose variables and groups are to be those of a group; nothing is written before `carry_out`.
+
+    Raises
+        as `netcdf_to_zarr`, of what does not depend on what the target holds.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str] | Store | Group,
+        zarr_format: ZarrFormat,
+        chunks: Lengths,
+        shards: Lengths,
+        compressors: Any,
+    ) -> None:
+        where = os.fspath(source)
+        self.zarr_format = zarr_format
+        self.store, self.base, self.held = store, base, _ = open_place(target, zarr_format)
+        self.nodes = NewNodes(store, base, zarr_format)
+        version = find_version([where])
+        with open_netcdf(source) as file:
+            groups = dict(walk_groups(file, ""))
+            variables = {
+                f"{path}/{name}".lstrip("/"): variable
+                for path, group in groups.items()
+                for name, variable in group.variables.items()
+            }
+            models = {}
+            for path, variable in variables.items():
+                plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
+                rehearse(zarr_format, plan)
+                models[path] = self.nodes.add_array(path, **plan).model
+            pieces = tuple(_Piece.of(path, variable, models[path]) for path, variable in variables.items())
+            self.attributes = {
+                path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()
+            }
+        arrays = {path: StoredArray(store, join_key(base, path), model) for path, model in models.items()}
+        self.copying = Copying(where, version, pieces, arrays)
+
+    def estimate(self) -> Estimate:
+        """What it takes."""
+        return self.copying.estimate()
+
+    def carry_out(
+        self, *, overwrite: bool, resume: bool, executor: Executor | None, progress: Progress | None
+    ) -> Group:
+        """Copy the items and write the documents; the group that it all is in then."""
+        held, nodes, copying = self.held, self.nodes, self.copying
+        job = self._begin(overwrite=overwrite, resume=resume)
+        tick = counter(sum(prod(array.model.shape) for array in copying.arrays.values()), progress)
+        with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:
+            runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
+        for path, stated in self.attributes.items():
+            if held is None or (path and path not in held):
+                nodes.add_group(path, stated)
+        nodes.publish()
+        root = open_group(self.store, self.base, mode="r+")
+        for path, stated in self.attributes.items() if held is not None else ():
+            member = root[path] if path else root
+            member.attrs.update(stated)
+        root = root.consolidate()
+        job.end()
+        return root
+
+    def _begin(self, *, overwrite: bool, resume: bool) -> Job:
+        """Say at the target that the job begins, or goes on, and remove what is in the way."""
+        held, copying = self.held, self.copying
+        taken = [path for path in copying.arrays if held is not None and path in held]
+        is_left = resume and read_record(self.store, self.base) is not None
+        if taken and held is not None and not overwrite and not is_left:
+            raise StoreError(f"array {taken[0]!r} is there already; expected overwrite", path=place_of(held))
+        models = {path: array.model for path, array in copying.arrays.items()}
+        said = {
+            "source": copying.source,
+            "arrays": name_job([[path, render_node(model)] for path, model in models.items()]),
         }
-        models = {}
-        for path, variable in variables.items():
-            plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
-            rehearse(zarr_format, plan)
-            models[path] = nodes.add_array(path, **plan).model
-        pieces = tuple(_Piece.of(path, variable, models[path]) for path, variable in variables.items())
-        attributes = {path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()}
-    taken = [path for path in models if held is not None and path in held]
-    is_begun = resume and read_record(store, base) is not None
-    if taken and held is not None and not overwrite and not is_begun:
-        raise StoreError(f"array {taken[0]!r} is there already; expected overwrite", path=place_of(held))
-    for path in filter(None, groups):
-        if held is not None and path in held:
-            held.require_group(path)
-    said = {
-        "source": where,
-        "arrays": name_job([[path, render_node(model)] for path, model in models.items()]),
-    }
-    job = begin_in(
-        store,
-        base,
-        held,
-        zarr_format,
-        "netcdf_to_zarr",
-        said,
-        versions=versions,
-        overwrite=overwrite,
-        resume=resume,
-        paths=list(models),
-    )
-    arrays = {path: StoredArray(store, join_key(base, path), model) for path, model in models.items()}
-    copying = Copying(where, pieces, arrays)
-    tick = counter(sum(prod(model.shape) for model in models.values()), progress)
-    with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:
-        runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
-    job.check_versions({where: version_of([where])}, str, is_made=True)
-    for path, stated in attributes.items():
-        if held is None or (path and path not in held):
-            nodes.add_group(path, stated)
-    nodes.publish()
-    root = open_group(store, base, mode="r+")
-    for path, stated in attributes.items() if held is not None else ():
-        member = root[path] if path else root
-        member.attrs.update(stated)
-    root = root.consolidate()
-    job.end()
-    return root
+        job = begin_in(
+            self.store,
+            self.base,
+            held,
+            self.zarr_format,
+            "netcdf_to_zarr",
+            said,
+            versions={copying.source: copying.version},
+            overwrite=overwrite,
+            resume=resume,
+        )
+        if held is not None:
+            for path in filter(None, self.attributes):
+                if path in held:
+                    held.require_group(path)
+            for path in taken if not job.is_resumed else ():
+                del held[path]
+        return job
 
 
 @contextmanager
@@ -394,10 +442,16 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Copying(Plan[None]):
-    """The variables of a file into arrays; units are (first window, last + 1), all of them counted."""
+class Copying(Plan[list[bool]]):
+    """The variables of a file into arrays; units are (first window, last + 1), all of them counted.
+
+    A unit gives back which chunks of its windows were left out, as they hold the fill value only.
+
+    version  of the file, as it was when the windows were planned
+    """
 
     source: str
+    version: Version
     pieces: tuple[_Piece, ...]
     arrays: dict[str, StoredArray]
 
@@ -414,6 +468,20 @@ class Copying(Plan[None]):
         if number > first:
             yield first, number
 
+    def estimate(self) -> Estimate:
+        """What it takes, with as many units at a time as threads here make."""
+        sizes = [
+            sum(array.item_size * volume(window) for array, _, window in self._windows(unit))
+            for unit in self.units()
+        ]
+        return Estimate(
+            unit_count=len(sizes),
+            read_size=sum(sizes),
+            write_size=sum(sizes),
+            request_count=sum(prod(array.counts) for array in self.arrays.values()),
+            memory_size=UNITS_AT_ONCE * max(sizes, default=0),
+        )
+
     def _windows(self, unit: Unit) -> Iterator[tuple[StoredArray, str, tuple[slice, ...]]]:
         ends = [*accumulate(prod(piece.counts) for piece in self.pieces)]
         for number in range(*unit):
@@ -426,7 +494,7 @@ class Copying(Plan[None]):
         """How many items a unit copies."""
         return sum(volume(window) for _, _, window in self._windows(unit))
 
-    def make(self, unit: Unit) -> None:
+    def make(self, unit: Unit) -> list[bool]:
         """Copy the windows of a unit."""
         # One thread reads, as the libraries below want it, while others encode.
         with READING, open_netcdf(self.source) as file:
@@ -437,12 +505,25 @@ class Copying(Plan[None]):
                     above, _, name = name.partition("/")
                     group = group.groups[above]
                 found.append((array, window, _items(group.variables[name][window or ...], array)))
+        check_version(self.version, self.source)
+        empty = list[bool]()
         for array, window, items in found:
-            array.write(window, items.reshape(lengths(window)), skip_empty=True)
+            empty += array.write_filled(window, items.reshape(lengths(window)))
+        return empty
 
-    def holds(self, unit: Unit) -> bool:
-        """Whether all chunks of a unit are stored; what is left out, as it is empty, is made again."""
-        return all(is_stored(a.store, a.path, a.model, window) for a, _, window in self._windows(unit))
+    def holds(self, unit: Unit, result: list[bool]) -> bool:
+        """Whether all chunks of a unit are stored, but for those that are empty."""
+        empty, windows = iter(result), self._windows(unit)
+        return all(a.is_written(window, [*islice(empty, a.count(window))]) for a, _, window in windows)
+
+    def pack(self, result: list[bool]) -> bytes:
+        return pack_flags(result) if any(result) else b""
+
+    def unpack(self, unit: Unit, data: bytes) -> list[bool]:
+        empty, rest = unpack_flags(data, sum(a.count(window) for a, _, window in self._windows(unit)))
+        if rest:
+            raise ValueError(f"unit {unit} gives back flags only; found {len(rest)} bytes more")
+        return empty
 
 
 def _items(found: Any, array: StoredArray) -> np.ndarray[Any, Any]:

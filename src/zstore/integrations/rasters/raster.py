@@ -19,15 +19,15 @@ from zstore.conventions.packing import Packing
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.integrations.rasters.classes import parse_categories, parse_table
 from zstore.integrations.rasters.geotiff import WIDE, usual_colours
-from zstore.integrations.rasters.targets import version_of
+from zstore.integrations.rasters.targets import find_version
 from zstore.integrations.rasters.writing import (
     Description,
     PlacedRaster,
+    RasterJob,
     RasterPath,
     RasterWarning,
     WriteOptions,
     open_raster,
-    write_rasters,
 )
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
@@ -89,23 +89,16 @@ def raster_to_zarr(
         RasterWarning: no CRS, no affine, a nodata value that the data type cannot hold, or what GDAL will not
             find of it in Zarr v3: that there is no nodata, where cells have the fill value; a rotated affine.
     """
+    return plan_raster(source, target, bands, WriteOptions.among(locals())).carry_out()
+
+
+def plan_raster(
+    source: RasterPath, target: Group | PlaceLike, bands: Sequence[int] | None, options: WriteOptions
+) -> RasterJob:
+    """What `raster_to_zarr` does, before it does it; raises and warns likewise."""
     with open_raster(source) as raster:
         found = describe_raster(raster, os.fspath(source), bands)
-    options = WriteOptions(
-        zarr_format,
-        chunks,
-        shards,
-        compressors,
-        levels,
-        method,
-        overwrite,
-        resume,
-        profile,
-        packing,
-        executor,
-        progress,
-    )
-    return write_rasters(found, target, options)
+    return RasterJob(found, target, options)
 
 
 def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) -> Description:
@@ -129,7 +122,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     missing = [name for name, value in (("CRS", crs), ("affine", affine)) if value is None]
     if missing:
         text = f"raster {path!r} has no {' and no '.join(missing)}: none is written, nothing is made up"
-        warnings.warn(RasterWarning(text), stacklevel=4)
+        warnings.warn(RasterWarning(text), stacklevel=6)
     told, flags = _tell_bands(raster), raster.mask_flag_enums
     names = choose_names([told[band - 1].description for band in wanted], wanted)
     usual = usual_colours(len(names))
@@ -142,7 +135,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     masks = [{flag.name for flag in flags[band - 1]} for band in wanted]
     if not all(masks):
         text = f"raster {path!r} has a mask of its own for each band, which is left out"
-        warnings.warn(RasterWarning(text), stacklevel=4)
+        warnings.warn(RasterWarning(text), stacklevel=6)
     elif masks[0] == {"per_dataset"}:
         mask = Variable(np.dtype("u1"), flag_values=MASK_VALUES, flag_meanings=MASK_MEANINGS)
         pairs.append((0, choose_names(["mask", *names], [0, *wanted])[0]))
@@ -150,7 +143,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    placed = PlacedRaster(path, geo.shape, tuple(pairs), files=files, version=version)
+    placed = PlacedRaster(path, geo.shape, tuple(pairs), version=find_version([*raster.files] or [path]))
     return Description(geo, (placed,), attributes)
 
 
@@ -222,7 +215,7 @@ def _variable(
             nodata = fit_nodata(nodata, dtype)
         except MetadataError as error:
             text = f"band {band} of raster {path!r}: {error.message}; it is left out"
-            warnings.warn(RasterWarning(text), stacklevel=5)
+            warnings.warn(RasterWarning(text), stacklevel=7)
             nodata = None
     attributes: dict[str, Any] = {}
     # Statistics go stale with the first write, and are other at every level.

@@ -19,10 +19,10 @@ from zstore.integrations.rasters.raster import TILE_LENGTH, choose_names, descri
 from zstore.integrations.rasters.writing import (
     Description,
     PlacedRaster,
+    RasterJob,
     RasterPath,
     WriteOptions,
     open_raster,
-    write_rasters,
 )
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
@@ -81,6 +81,18 @@ def rasters_to_zarr(
             date, or two of one.
         As `raster_to_zarr`.
     """
+    return plan_stack(sources, target, stack, times, bands, WriteOptions.among(locals())).carry_out()
+
+
+def plan_stack(
+    sources: Sequence[RasterPath],
+    target: Group | PlaceLike,
+    stack: Stack,
+    times: Times,
+    bands: Sequence[int] | None,
+    options: WriteOptions,
+) -> RasterJob:
+    """What `rasters_to_zarr` does, before it does it; raises and warns likewise."""
     if stack not in STACKS:
         raise MetadataError(f"stack is {stack!r}; expected one of {', '.join(STACKS)}")
     if times is not None and stack != "time":
@@ -96,21 +108,7 @@ def rasters_to_zarr(
         joined = _along_time(found, tags, times)
     else:
         joined = _beside(found) if stack == "bands" else _mosaic(found)
-    options = WriteOptions(
-        zarr_format,
-        chunks,
-        shards,
-        compressors,
-        levels,
-        method,
-        overwrite,
-        resume,
-        profile,
-        packing,
-        executor,
-        progress,
-    )
-    return write_rasters(joined, target, options)
+    return RasterJob(joined, target, options)
 
 
 def _along_time(found: Sequence[Description], tags: Sequence[Mapping[str, str]], times: Times) -> Description:

@@ -8,11 +8,12 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,11 +25,18 @@ from zstore.engine.documents import render_node
 from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import import_rasterio
-from zstore.integrations.rasters.targets import begin_in, open_place, version_of
-from zstore.jobs.plan import Plan, Progress, Unit
-from zstore.jobs.record import name_job, read_record
-from zstore.jobs.runner import Executor, counter
-from zstore.jobs.target import is_stored
+from zstore.integrations.rasters.targets import (
+    Version,
+    begin_in,
+    check_version,
+    open_place,
+    pack_flags,
+    unpack_flags,
+)
+from zstore.jobs.parts import as_part
+from zstore.jobs.plan import Estimate, Plan, Progress, Unit
+from zstore.jobs.record import Job, name_job, read_record
+from zstore.jobs.runner import Executor, counter, units_at_once
 from zstore.model.array import ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -55,8 +63,7 @@ class PlacedRaster:
     bands    (band number, array name), 0 for the mask
     place    its index along the dimensions before y and x
     corner   (y, x) of its first cell in the arrays
-    files    that it is read from
-    version  what tells these from later ones
+    version  of its files, as they are when it is described
     """
 
     path: str
@@ -64,8 +71,7 @@ class PlacedRaster:
     bands: tuple[tuple[int, str], ...]
     place: tuple[int, ...] = ()
     corner: tuple[int, int] = (0, 0)
-    files: tuple[str, ...] = ()
-    version: str = ""
+    version: Version = ()
 
     @property
     def box(self) -> Box:
@@ -141,109 +147,149 @@ class WriteOptions:
     executor: Executor | None
     progress: Progress | None
 
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
+        """Those that are among the arguments of a function."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
 
-def write_rasters(found: Description, target: Group | PlaceLike, options: WriteOptions) -> Group:
-    """The group at `target` with all rasters that are described."""
-    zarr_format, levels = options.zarr_format, options.levels
-    check_packing_kind(options.packing, zarr_format)
-    by_codecs = {
-        name: packed
-        for name, variable in (found.geo.variables if options.packing == "codecs" else {}).items()
-        if (packed := pack_by_codecs(variable)) is not None
-    }
-    variables = {**found.geo.variables, **{name: packed.variable for name, packed in by_codecs.items()}}
-    found = replace(found, geo=replace(found.geo, variables=variables))
-    documents, _ = render_geo(found.geo, zarr_format, profile=options.profile)
-    plans: dict[str, dict[str, Any]] = {
-        name: {
-            "shape": found.shape_of(name),
+
+class RasterJob:
+    """Rasters that are to be the arrays of one group at `target`; nothing is written before `carry_out`.
+
+    Raises
+        as `raster_to_zarr`, of what does not depend on what the target holds.
+    """
+
+    def __init__(self, found: Description, target: Group | PlaceLike, options: WriteOptions) -> None:
+        zarr_format = options.zarr_format
+        check_packing_kind(options.packing, zarr_format)
+        by_codecs = {
+            name: packed
+            for name, variable in (found.geo.variables if options.packing == "codecs" else {}).items()
+            if (packed := pack_by_codecs(variable)) is not None
+        }
+        variables = {**found.geo.variables, **{name: packed.variable for name, packed in by_codecs.items()}}
+        self.found = found = replace(found, geo=replace(found.geo, variables=variables))
+        self.options = options
+        self.documents, _ = render_geo(found.geo, zarr_format, profile=options.profile)
+        plans = {name: self._plan(name) for name in found.geo.variables}
+        for name, packed in by_codecs.items():
+            plans[name] |= {"filters": packed.filters, "fill_value": packed.fill_value}
+        for plan in plans.values():
+            rehearse(zarr_format, plan)
+        resamplers.resolve(options.method)
+        self.store, self.base, self.held = store, base, _ = open_place(target, zarr_format)
+        # A pyramid has the rasters as its finest level.
+        self.level = "" if options.levels == 0 else "0"
+        self.nodes = NewNodes(store, base, zarr_format)
+        models = {
+            name: self.nodes.add_array(join_key(self.level, name), **plan).model
+            for name, plan in plans.items()
+        }
+        bands = {name for part in found.rasters for band, name in part.bands if band}
+        bare = frozenset(name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format))
+        arrays = {
+            name: StoredArray(store, join_key(base, self.level, name), model)
+            for name, model in models.items()
+        }
+        self.writing = Writing(_groups(found.rasters), arrays, by_codecs, bare)
+
+    def _plan(self, name: str) -> dict[str, Any]:
+        """The arguments of `create_array` for one of the arrays."""
+        variable, said, options = self.found.geo.variables[name], self.documents[name], self.options
+        return {
+            "shape": self.found.shape_of(name),
             "dtype": variable.dtype,
             "chunks": _lengths(options.chunks, variable.dimensions),
             "shards": _lengths(options.shards, variable.dimensions),
             "compressors": options.compressors,
-            "fill_value": documents[name]["fill_value"],
-            "attributes": documents[name]["attributes"],
-            "dimension_names": variable.dimensions or found.geo.dimensions,
+            "fill_value": said["fill_value"],
+            "attributes": said["attributes"],
+            "dimension_names": variable.dimensions or self.found.geo.dimensions,
         }
-        for name, variable in found.geo.variables.items()
-    }
-    for name, packed in by_codecs.items():
-        plans[name] |= {"filters": packed.filters, "fill_value": packed.fill_value}
-    for plan in plans.values():
-        rehearse(zarr_format, plan)
-    resamplers.resolve(options.method)
-    store, base, held = open_place(target, zarr_format)
-    below = "" if levels == 0 else "0"
-    nodes = NewNodes(store, base, zarr_format)
-    models = {name: nodes.add_array(join_key(below, name), **plan).model for name, plan in plans.items()}
-    bands = {name for part in found.rasters for band, name in part.bands if band}
-    bare = frozenset(name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format))
-    arrays = {name: StoredArray(store, join_key(base, below, name), model) for name, model in models.items()}
-    writing = Writing(_groups(found.rasters), arrays, by_codecs, bare)
-    said = {
-        "sources": [part.path for part in found.rasters],
-        "arrays": name_job([[name, render_node(model)] for name, model in models.items()]),
-        "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in found.rasters]),
-        "levels": levels,
-        "method": options.method,
-        "profile": options.profile,
-    }
-    names = [below] if below else list(plans)
-    taken = [name for name in names if held is not None and name in held]
-    if taken and held is not None and not (options.resume and read_record(store, base) is not None):
-        expected = "expected a group without them"
-        raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
-    versions = {part.path: part.version for part in found.rasters}
-    job = begin_in(
-        store,
-        base,
-        held,
-        zarr_format,
-        "raster_to_zarr",
-        said,
-        versions=versions,
-        overwrite=options.overwrite,
-        resume=options.resume,
-    )
-    share = 1 if levels == 0 else 2
-    total = share * sum(prod(part.shape) * len(part.bands) for part in found.rasters)
-    tick, filled = counter(total, options.progress), dict[str, Any]()
 
-    def take(unit: Unit, names: tuple[str, ...]) -> None:
-        filled.update({name: models[name].fill_value for name in names})
-        tick(writing.count(unit))
+    def estimate(self) -> Estimate:
+        """What it takes, but for the levels of a pyramid."""
+        return self.writing.estimate(1 if self.options.executor else units_at_once())
 
-    draft_auxiliaries(None if below else held, nodes, documents, "", below)
-    with job.runner(options.executor) as runner:
-        runner.run(writing, "windows", take)
-    job.check_versions({part.path: version_of(part.files) for part in found.rasters}, str, is_made=True)
-    _warn_of_gdal(found, filled)
-    placed = documents[""]["attributes"]
-    if held is None or below:
-        nodes.add_group(below, join_attributes(found.attributes, placed))
-    if held is None and below:
-        # What holds a pyramid says what it is when that is whole.
-        nodes.add_group("", {})
-    nodes.publish()
-    root = open_group(store, base, mode="r+")
-    if held is not None and not below:
-        create_auxiliaries(root, documents, "")
-        root.attrs.put(join_attributes({**root.attrs, **found.attributes}, placed))
-    if below:
-        half, progress = total // share, options.progress
-        root = build_pyramid(
-            root["0"],
-            root,
-            levels=levels,
-            method=options.method,
-            profile=options.profile,
+    def carry_out(self) -> Group:
+        """Write the cells, the documents, and the levels of a pyramid; the group that it all is in then."""
+        options, held, below = self.options, self.held, self.level
+        job = self._begin()
+        share = 1 if options.levels == 0 else 2
+        total = share * sum(prod(part.shape) * len(part.bands) for part in self.found.rasters)
+        tick, filled = counter(total, options.progress), dict[str, Any]()
+
+        def take(unit: Unit, written: Written) -> None:
+            for name in written.filled:
+                filled[name] = self.writing.arrays[name].model.fill_value
+            tick(self.writing.count(unit))
+
+        draft_auxiliaries(None if below else held, self.nodes, self.documents, "", below)
+        with job.runner(options.executor) as runner:
+            runner.run(self.writing, "windows", take)
+        _warn_of_gdal(self.found, filled)
+        placed = self.documents[""]["attributes"]
+        if held is None or below:
+            self.nodes.add_group(below, join_attributes(self.found.attributes, placed))
+        if held is None and below:
+            # What holds a pyramid says what it is when that is whole.
+            self.nodes.add_group("", {})
+        self.nodes.publish()
+        root = open_group(self.store, self.base, mode="r+")
+        if held is not None and not below:
+            create_auxiliaries(root, self.documents, "")
+            root.attrs.put(join_attributes({**root.attrs, **self.found.attributes}, placed))
+        root = self._add_levels(root, total // 2, total) if below else root.consolidate()
+        job.end()
+        return root
+
+    def _begin(self) -> Job:
+        """Say at the target that the job begins, or goes on."""
+        options, held, rasters = self.options, self.held, self.found.rasters
+        models = {name: array.model for name, array in self.writing.arrays.items()}
+        said = {
+            "sources": [part.path for part in rasters],
+            "arrays": name_job([[name, render_node(model)] for name, model in models.items()]),
+            "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in rasters]),
+            "levels": options.levels,
+            "method": options.method,
+            "profile": options.profile,
+        }
+        names = [self.level] if self.level else list(models)
+        taken = [name for name in names if held is not None and name in held]
+        is_left = options.resume and read_record(self.store, self.base) is not None
+        if taken and held is not None and not is_left:
+            expected = "expected a group without them"
+            raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
+        return begin_in(
+            self.store,
+            self.base,
+            held,
+            options.zarr_format,
+            "raster_to_zarr",
+            said,
+            versions={part.path: part.version for part in rasters},
+            overwrite=options.overwrite,
             resume=options.resume,
-            progress=None if progress is None else lambda done, of: progress(half + half * done // of, total),
         )
-    else:
-        root = root.consolidate()
-    job.end()
-    return root
+
+    def _add_levels(self, root: Group, half: int, total: int) -> Group:
+        """Make coarser levels of the finest; of a job in parts, by whoever ends it."""
+        options, progress = self.options, self.options.progress
+        with as_part(None):
+            return build_pyramid(
+                root["0"],
+                root,
+                levels=options.levels,
+                method=options.method,
+                profile=options.profile,
+                resume=options.resume,
+                executor=options.executor,
+                progress=None
+                if progress is None
+                else lambda done, of: progress(half + half * done // of, total),
+            )
 
 
 def _lengths(lengths: Any, dimensions: Sequence[str]) -> Any:
@@ -260,10 +306,10 @@ def _warn_of_gdal(found: Description, filled: Mapping[str, Any]) -> None:
     if filled:
         fills = ", ".join(f"{filled[name]} of {name!r}" for name in sorted(filled))
         text = f"raster {path!r} has no nodata: in Zarr v3, GDAL takes the fill value for it ({fills})"
-        warnings.warn(RasterWarning(text), stacklevel=4)
+        warnings.warn(RasterWarning(text), stacklevel=6)
     if found.geo.affine is not None and found.geo.affine.is_rotated:
         text = f"raster {path!r} is rotated: before 3.13, GDAL finds no place of it in Zarr"
-        warnings.warn(RasterWarning(text), stacklevel=4)
+        warnings.warn(RasterWarning(text), stacklevel=6)
 
 
 def _groups(rasters: Sequence[PlacedRaster]) -> tuple[tuple[PlacedRaster, ...], ...]:
@@ -274,12 +320,23 @@ def _groups(rasters: Sequence[PlacedRaster]) -> tuple[tuple[PlacedRaster, ...], 
     return tuple(map(tuple, groups.values()))
 
 
+class Written(NamedTuple):
+    """What a unit gives back.
+
+    filled  the arrays without a nodata that have cells of their fill value there
+    empty   which of the chunks that the unit owns were left out, as they hold the fill value only
+    """
+
+    filled: list[str]
+    empty: list[bool]
+
+
 @dataclass(frozen=True)
-class Writing(Plan[tuple[str, ...]]):
+class Writing(Plan[Written]):
     """The cells of rasters into arrays; units are (number of a group, y, x): windows of whole chunks.
 
     groups  rasters that may share chunks; of those that meet, later ones lie on top
-    bare    arrays without a nodata: a unit gives back those that have cells of their fill value
+    bare    arrays without a nodata
     """
 
     groups: tuple[tuple[PlacedRaster, ...], ...]
@@ -296,6 +353,24 @@ class Writing(Plan[tuple[str, ...]]):
             for y, x in windows((rows, columns), (height, width), item_size):
                 if any(_meets(part.box, (y, x)) for part in group):
                     yield number, y.start, y.stop, x.start, x.stop
+
+    def estimate(self, most: int) -> Estimate:
+        """What it takes, with so many units at a time."""
+        sizes = [self._size(unit) for unit in self.units()]
+        rasters = [raster for group in self.groups for raster in group]
+        cells = ((name, prod(raster.shape)) for raster in rasters for _, name in raster.bands)
+        return Estimate(
+            unit_count=len(sizes),
+            read_size=sum(count * self.arrays[name].item_size for name, count in cells),
+            write_size=sum(prod(array.model.shape) * array.item_size for array in self.arrays.values()),
+            request_count=sum(prod(array.counts) for array in self.arrays.values()),
+            memory_size=most * max(sizes, default=0),
+        )
+
+    def _size(self, unit: Unit) -> int:
+        """Bytes of the cells of a unit, and of those of one array of it that are on their way."""
+        sizes = [self.arrays[name].item_size * volume(box) for name, box in self._boxes(unit)]
+        return sum(sizes) + max(sizes)
 
     def _parts(self, unit: Unit) -> tuple[Box, list[tuple[PlacedRaster, Box]]]:
         """The window of a unit, and what of it each raster has that lies in it."""
@@ -315,8 +390,8 @@ class Writing(Plan[tuple[str, ...]]):
             before = part.place if self.arrays[name].model.ndim > 2 else ()
             yield name, (*(slice(at, at + 1) for at in before), *window)
 
-    def make(self, unit: Unit) -> tuple[str, ...]:
-        """Write a window, and give back which arrays that are bare have cells of their fill value."""
+    def make(self, unit: Unit) -> Written:
+        """Write a window."""
         window, parts = self._parts(unit)
         items, filled = dict[str, Items](), set[str]()
         for number, (part, box) in enumerate(parts):
@@ -343,26 +418,29 @@ class Writing(Plan[tuple[str, ...]]):
                     elif not items[name].flags.writeable:
                         items[name] = items[name].copy()
                     np.copyto(items[name][inside(box, window)], block, casting="unsafe", where=valid)
+            check_version(part.version, part.path)
+        empty = list[bool]()
         for name, box in self._boxes(unit):
-            self.arrays[name].write(box, items[name].reshape(lengths(box)), skip_empty=True)
-        return tuple(sorted(filled))
+            empty += self.arrays[name].write_filled(box, items[name].reshape(lengths(box)))
+        return Written(sorted(filled), empty)
 
-    def holds(self, unit: Unit) -> bool:
-        """Whether all chunks of a window are stored; one that is left out, as it is empty, is made again."""
-        return all(
-            is_stored(array.store, array.path, array.model, box)
-            for name, box in self._boxes(unit)
-            for array in [self.arrays[name]]
-        )
+    def holds(self, unit: Unit, result: Written) -> bool:
+        """Whether all chunks of a window are stored, but for those that are empty."""
+        empty = iter(result.empty)
+        boxes = [(self.arrays[name], box) for name, box in self._boxes(unit)]
+        return all(array.is_written(box, [*islice(empty, array.count(box))]) for array, box in boxes)
 
-    def pack(self, result: tuple[str, ...]) -> bytes:
-        return json.dumps(result).encode() if result else b""
+    def pack(self, result: Written) -> bytes:
+        names = json.dumps(result.filled).encode() if result.filled else b""
+        return pack_flags(result.empty) + names if names or any(result.empty) else b""
 
-    def unpack(self, unit: Unit, data: bytes) -> tuple[str, ...]:
-        names = json.loads(data) if data else []
+    def unpack(self, unit: Unit, data: bytes) -> Written:
+        count = sum(self.arrays[name].count(box) for name, box in self._boxes(unit))
+        empty, rest = unpack_flags(data, count)
+        names = json.loads(rest or "[]")
         if not isinstance(names, list) or not self.bare.issuperset(map(str, names)):
             raise ValueError(f"no names of arrays: {names!r:.100}")
-        return tuple(names)
+        return Written(names, empty)
 
 
 def _meets(one: Box, other: Box) -> bool:
