@@ -20,6 +20,7 @@ import numpy as np
 
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr
 from zstore.jobs.parts import MOST_PARTS, Part, UnitsLeft, as_part
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import asked_as
@@ -36,27 +37,41 @@ from zstore.upkeep.copy import copy
 __all__ = ["finish_units", "plan_units", "run_units"]
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (build_pyramid, build_tile_pyramid, convert, copy, reduce)
+    function.__name__: function
+    for function in (
+        build_pyramid,
+        build_tile_pyramid,
+        convert,
+        copy,
+        reduce,
+        raster_to_zarr,
+        rasters_to_zarr,
+        netcdf_to_zarr,
+    )
 }
+OF_FILES = (raster_to_zarr, rasters_to_zarr, netcdf_to_zarr)
 MEMBER, VERSION = "zstore_plan", 1
 # What says how a call goes about it, not what is made.
 OF_CALLS = ("executor", "progress", "resume", "dry_run")
-PLACES = ("source", "target", "out", "scratch", "manifest")
+PLACES = ("source", "sources", "target", "out", "scratch", "manifest")
 TUPLE = "()"
 
 
 def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Begin a job without making any of its units, and write the plan for those who make them; how many.
 
-    The function is `zstore.copy`, `convert`, `reduce`, `build_pyramid` or `build_tile_pyramid`, the arguments
-    are its own. All is checked, and what is in the way removed, as the function does it; the job is under way
-    at its target from then on. A job of no units is done, and has no plan: 0. Of a job of several arrays or
-    passes, the units of the first are counted.
+    The function is `zstore.copy`, `convert`, `reduce`, `build_pyramid`, `build_tile_pyramid`, or one of
+    `zstore.integrations.rasters`: `raster_to_zarr`, `rasters_to_zarr` (whose coarser levels are made by who
+    ends the job) or `netcdf_to_zarr`; the arguments are its own. All is checked, and what is in the way
+    removed, as the function does it; the job is under way at its target from then on. A job of no units is
+    done, and has no plan: 0. Of a job of several arrays or passes, the units of the first are counted.
 
-    The plan is JSON that everybody may read: storage options are not in it, and are given to each call.
+    The plan is JSON that everybody may read: storage options are not in it, and are given to each call. It
+    says what is read by versions, files by their size and time, which must be the same for all parts.
 
     Raises
-        UnsupportedError: another function, nothing to store, or an argument without words in JSON.
+        UnsupportedError: another function, nothing to store, files into a group that is there, or an argument
+            without words in JSON.
         StoreError: there is such a file, or it cannot be written.
         Whatever the function raises before it makes anything.
     """
@@ -70,6 +85,8 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
     bound = inspect.signature(function).bind(*args, **kwargs).arguments
     if bound.get("dry_run") or (function is reduce and isinstance(bound.get("out"), None | np.ndarray)):
         raise UnsupportedError(f"{function.__name__} would store nothing; expected a target, and no dry_run")
+    if function in OF_FILES and isinstance(bound["target"], Node):
+        raise UnsupportedError("files cannot be put into a group in parts; expected the place of a new one")
     options = sorted(name for name, value in bound.items() if name.endswith("_options") and value)
     said = {
         name: _say(value, name)
@@ -91,6 +108,7 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
             "arguments": said,
             "options": options,
             "first": {"name": name, "unit_count": count},
+            "versions": part.versions,
         }
         store.put(where.name, render_json(plan))
         return count
@@ -220,7 +238,7 @@ def _say(value: Any, name: str) -> Any:
         value = os.fspath(value)
     elif isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, str) and name in PLACES and not any(mark in value for mark in ("::", "://", "|")):
+    if isinstance(value, str) and name in PLACES and not _is_address(value):
         return os.path.abspath(value)  # noqa: PTH100 - what is no path stays what it is
     if value is None or isinstance(value, str | bool | int | float):
         return value
@@ -231,6 +249,11 @@ def _say(value: Any, name: str) -> Any:
     if isinstance(value, Mapping) and TUPLE not in value and all(isinstance(key, str) for key in value):
         return {key: _say(item, name) for key, item in value.items()}
     raise UnsupportedError(f"argument {name} cannot be written down in a plan: {value!r:.100}")
+
+
+def _is_address(value: str) -> bool:
+    """Whether this is no path: a URL, a chain of them, or a dataset as GDAL names those in a file."""
+    return any(mark in value for mark in ("::", "://", "|")) or (":" in value and not Path(value).exists())
 
 
 def _place(store: Store, path: str, name: str) -> str:

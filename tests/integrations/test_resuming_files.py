@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.integrations.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
 from zstore.jobs.record import find_unfinished
 from zstore.storage.local import LocalStore
@@ -281,6 +282,88 @@ def test_units_are_made_anywhere_in_any_order_and_twice(kind, tmp_path, monkeypa
     expected = values(LocalStore(tmp_path / "expected"))
     assert values(LocalStore(tmp_path / "disordered")) == expected
     assert values(LocalStore(tmp_path / "elsewhere")) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_are_made_in_parts(kind, tmp_path, monkeypatch):
+    files, make = prepare(kind, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "expected")
+    [given], plan, target = make.args, tmp_path / "plan.json", tmp_path / "made"
+    names = [file.name for file in given] if isinstance(given, list) else given.name
+    count = zstore.plan_units(plan, make.func, names, "made", **make.keywords)
+    said = json.loads(plan.read_bytes())
+    for file in files:
+        status = file.stat()
+        assert str((str(file), status.st_size, status.st_mtime_ns)) in said["versions"][str(file)]
+    assert count == said["first"]["unit_count"] > 3
+    monkeypatch.chdir("/")
+    with pytest.raises(StoreError, match="of 2 parts, 1, 2 are not whole"):
+        zstore.finish_units(plan, part_count=2)
+    assert [zstore.run_units(plan, part, 2) for part in (2, 2, 1)] == [(count + 1) // 2] * 2 + [0]
+    assert not (target / "zarr.json").exists()
+    status = files[0].stat()
+    os.utime(files[0], ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(ChangedError, match="was written since"):
+        zstore.run_units(plan, 1, 2)
+    os.utime(files[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+    made = zstore.finish_units(plan)
+    assert sorted(made) == sorted(zstore.open_group(tmp_path / "expected", mode="r"))
+    assert values(LocalStore(target)) == values(LocalStore(tmp_path / "expected"))
+    with pytest.raises(StoreError, match="not under way"):
+        zstore.run_units(plan, 1, 2)
+    plan.unlink()
+    for function, place in ((make.func, made), (zstore.open, made)):
+        with pytest.raises(UnsupportedError, match=r"the place of a new one|cannot be made in parts"):
+            zstore.plan_units(plan, function, *make.args, place, **make.keywords)
+
+
+@pytest.mark.parametrize("kind", ["raster", "mosaic", "netcdf"])
+def test_a_file_that_is_written_while_it_is_read_is_an_error(kind, tmp_path, monkeypatch):
+    files, make = prepare(kind, tmp_path)
+    room = netcdf if kind == "netcdf" else writing
+
+    def append(*given: Any) -> None:
+        with files[-1].open("ab") as file:
+            file.write(b"?")
+        check(*given)
+
+    check = room.check_version
+    monkeypatch.setattr(room, "check_version", append)
+    with pytest.raises(ChangedError, match="was written while it was read"):
+        make(tmp_path / "made")
+    assert not (tmp_path / "made" / "zarr.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["raster", "netcdf"])
+def test_windows_without_anything_in_them_are_not_read_again(kind, tmp_path, monkeypatch):
+    """All of them are done when it is interrupted, and most are empty."""
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
+    cells = np.zeros((90, 70), "i4")
+    cells[20:25, 40:50] = CELLS[20:25, 40:50]
+    monkeypatch.setattr(sys.modules[__name__], "CELLS", cells)
+    _, make = prepare(kind, tmp_path)
+    target = tmp_path / "made"
+    with monkeypatch.context() as failing:
+        failing.setattr("zstore.nodes.create.NewNodes.publish", lambda nodes: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make(target)
+    before, read = values(LocalStore(target)), list[Any]()
+    for room, plan in ((writing, "Writing"), (netcdf, "Copying")):
+        real = getattr(room, plan).make
+        monkeypatch.setattr(
+            getattr(room, plan), "make", lambda self, unit, r=real: read.append(unit) or r(self, unit)
+        )
+    chunks = sorted(key for key in before if re.search(r"(band_1|t)/c/", key))
+    assert 0 < len(chunks) < 12
+    # What is gone of what was stored is made again, and no more than that.
+    (target / chunks[0]).unlink()
+    make(target, resume=True)
+    assert len(read) == 1
+    assert {key: before[key] for key in chunks} == {
+        key: value for key, value in values(LocalStore(target)).items() if key in chunks
+    }
 
 
 KILLED = """

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from zstore.cli.options import (
-    FILE,
     SIZE,
     WORDS,
     check_plan,
@@ -16,6 +15,7 @@ from zstore.cli.options import (
     cutting_options,
     json_option,
     list_tree,
+    plan_option,
     run_job,
     say,
     show_progress,
@@ -29,7 +29,9 @@ ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
 RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
 # Options of a Zarr made of a Zarr.
-ZARR_OPTIONS = ("check", "memory", "scratch", "dry_run", "plan")
+ZARR_OPTIONS = ("check", "memory", "scratch")
+# Options of whatever makes a Zarr, which say how it goes about it.
+JOB_OPTIONS = ("dry_run", "plan", "resume")
 
 # What a conversion says: for programs, and for people.
 Said = tuple[dict[str, Any], str]
@@ -49,8 +51,8 @@ Said = tuple[dict[str, Any], str]
 @click.option(
     "--scratch", metavar="PLACE", help="Zarr to Zarr: a directory or URL for what is kept in between."
 )
-@click.option("--dry-run", is_flag=True, help="Zarr to Zarr: say what would be done, and do nothing.")
-@click.option("--plan", **FILE, help="Zarr to Zarr: begin only, and write a plan for `zstore run-units`.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@plan_option
 @click.option(
     "--stack",
     type=click.Choice(["time", "bands", "mosaic"]),
@@ -85,7 +87,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **opti
     zstore convert old.zarr s3://bucket/new.zarr --shards 4096 --codec zstd:5 --resume
     zstore convert old.zarr --metadata-only
     zstore convert scene.tif scene.zarr --pyramid
-    zstore convert S2_*.tif series.zarr --stack time --times S2_%Y%m%d_*
+    zstore convert S2_*.tif series.zarr --stack time --times S2_%Y%m%d_* --dry-run
     """
     given = {
         name for name in options if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
@@ -99,8 +101,8 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
     from zstore.upkeep.convert import convert_metadata
 
     metadata_only, remove_old = options.pop("metadata_only"), options.pop("remove_old")
-    zarr_only = {name: options.pop(name) for name in (*ZARR_OPTIONS, "as_json")}
-    resume = options.pop("resume")
+    zarr_only = {name: options.pop(name) for name in ZARR_OPTIONS}
+    going = {name: options.pop(name) for name in (*JOB_OPTIONS, "as_json")}
     stack, times = options.pop("stack"), options.pop("times")
     source, *more = paths
     if metadata_only:
@@ -117,13 +119,13 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
     if stack is not None or len(paths) > 2:
         _check_options(given & {*ZARR_OPTIONS, "level", "cog"}, set(), "several rasters")
         _check_lengths(options)
-        return _to_stack(paths[:-1], target, stack, times, resume=resume, **options)
+        return _to_stack(paths[:-1], target, stack, times, going, **options)
     if times is not None:
         raise click.UsageError("--times goes with --stack time")
     if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
-        expected = set(options) - set(RASTER_OPTIONS) | {*ZARR_OPTIONS, "resume"}
+        expected = set(options) - set(RASTER_OPTIONS) | {*ZARR_OPTIONS, *JOB_OPTIONS}
         _check_options(given, expected, "a Zarr made of a Zarr")
-        return _to_other_zarr(source, target, {**zarr_only, "resume": resume}, **options)
+        return _to_other_zarr(source, target, {**zarr_only, **going}, **options)
     for name in ZARR_OPTIONS:
         if name in given:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr made of a Zarr")
@@ -131,10 +133,11 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
     if options["zarr_format"] == 1:
         raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
     if target.lower().endswith(RASTER_SUFFIXES):
-        if resume:
-            raise click.UsageError("--resume goes with a Zarr that is made")
+        for name in JOB_OPTIONS:
+            if name in given:
+                raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr that is made")
         return _to_raster(source, target, **options)
-    return (_from_netcdf if is_netcdf(source) else _to_zarr)(source, target, resume=resume, **options)
+    return (_from_netcdf if is_netcdf(source) else _to_zarr)(source, target, going, **options)
 
 
 def _made(path: str, node: Any) -> Said:
@@ -161,8 +164,9 @@ def _to_raster(source: str, target: str, **options: Any) -> Said:
     return {"path": target, "size": size}, f"{path}: {format_size(size)}"
 
 
-def _from_netcdf(source: str, target: str, **options: Any) -> Said:
+def _from_netcdf(source: str, target: str, going: dict[str, Any], **options: Any) -> Said:
     from zstore.integrations.rasters import netcdf_to_zarr
+    from zstore.integrations.rasters.netcdf import NetcdfJob
 
     has_codecs = options["packing"] == "codecs"
     if options["pyramid"] or options["levels"] or options["bands"] or options["profile"] or has_codecs:
@@ -170,31 +174,37 @@ def _from_netcdf(source: str, target: str, **options: Any) -> Said:
             "a NetCDF or HDF5 file is converted as it is: --pyramid, --levels, --bands, --profile and "
             "--packing are for rasters (`zstore pyramid` makes levels of the Zarr)"
         )
-    with show_progress("converting") as progress:
-        group = netcdf_to_zarr(
-            source,
-            target,
-            zarr_format=options["zarr_format"] or 3,
-            chunks=options["chunks"] or "auto",
-            shards=options["shards"],
-            compressors=codec_of(options["codec"]),
-            overwrite=options["overwrite"],
-            resume=options["resume"],
-            progress=progress,
-        )
-    return _made(target, group)
+    cut = {
+        "zarr_format": options["zarr_format"] or 3,
+        "chunks": options["chunks"] or "auto",
+        "shards": options["shards"],
+        "compressors": codec_of(options["codec"]),
+    }
+    if going.pop("dry_run"):
+        return _estimated(target, NetcdfJob(source, target, **cut))
+    return _write(netcdf_to_zarr, source, target, **cut, overwrite=options["overwrite"], **going)
 
 
-def _to_zarr(source: str, target: str, **options: Any) -> Said:
+def _to_zarr(source: str, target: str, going: dict[str, Any], **options: Any) -> Said:
     from zstore.integrations.rasters import raster_to_zarr
+    from zstore.integrations.rasters.raster import plan_raster
 
-    with show_progress("converting") as progress:
-        group = raster_to_zarr(source, target, progress=progress, **_raster_options(options))
-    return _made(target, group)
+    bands, given = _raster_options(options)
+    if going.pop("dry_run"):
+        return _estimated(target, plan_raster(source, target, bands, _unrun(given)))
+    return _write(raster_to_zarr, source, target, bands=bands, **given, **going)
 
 
-def _to_stack(sources: tuple[str, ...], target: str, stack: Any, times: str | None, **options: Any) -> Said:
+def _to_stack(
+    sources: tuple[str, ...],
+    target: str,
+    stack: Any,
+    times: str | None,
+    going: dict[str, Any],
+    **options: Any,
+) -> Said:
     from zstore.integrations.rasters import is_netcdf, rasters_to_zarr
+    from zstore.integrations.rasters.stack import plan_stack
 
     if stack is None:
         raise click.UsageError(
@@ -206,30 +216,52 @@ def _to_stack(sources: tuple[str, ...], target: str, stack: Any, times: str | No
         if is_netcdf(source) or _is_zarr(source):
             raise click.UsageError(f"--stack is for rasters; {source!r} is none")
     words: Any = times.split(",") if times is not None and "," in times and "%" not in times else times
+    bands, given = _raster_options(options)
+    if going.pop("dry_run"):
+        return _estimated(target, plan_stack(sources, target, stack, words, bands, _unrun(given)))
+    said = {"stack": stack, "times": words, "bands": bands}
+    return _write(rasters_to_zarr, list(sources), target, **said, **given, **going)
+
+
+def _write(function: Any, source: Any, target: str, **options: Any) -> Said:
     with show_progress("converting") as progress:
-        group = rasters_to_zarr(
-            sources, target, stack=stack, times=words, progress=progress, **_raster_options(options)
-        )
+        group = run_job(function, source, target, progress=progress, **options)
     return _made(target, group)
 
 
-def _raster_options(options: dict[str, Any]) -> dict[str, Any]:
-    """What the options say, as `raster_to_zarr` takes it."""
+def _unrun(options: dict[str, Any]) -> Any:
+    """The options of writing rasters, of which nothing is to be written."""
+    from zstore.integrations.rasters.writing import WriteOptions
+
+    return WriteOptions(**options, resume=False, executor=None, progress=None)
+
+
+def _estimated(target: str, job: Any) -> Said:
+    """What a job of files takes, and which versions of them it reads."""
+    found, versions = job.estimate(), job.versions()
+    files = [file for version in versions.values() for file in version]
+    size = sum(size for _, size, _ in files)
+    text = f"{len(files)} files of {format_size(size)}\n{_planned(target, found, 'written')}"
+    if getattr(job, "level", ""):
+        text += "\n  coarser levels are not counted"
+    return {"path": target, "sources": versions, **found.as_json()}, text
+
+
+def _raster_options(options: dict[str, Any]) -> tuple[list[int] | None, dict[str, Any]]:
+    """The bands, and what else the options say, as `raster_to_zarr` takes it."""
     bands, levels = options["bands"], options["levels"]
     if bands is not None and not all(band.isdecimal() for band in bands):
         raise click.BadParameter(
             f"{','.join(bands)!r}; expected numbers of bands, like 3,2,1", param_hint="--bands"
         )
-    return {
+    return None if bands is None else [int(band) for band in bands], {
         "zarr_format": options["zarr_format"] or 3,
         "chunks": options["chunks"] or 256,
         "shards": options["shards"],
         "compressors": codec_of(options["codec"]),
-        "bands": None if bands is None else [int(band) for band in bands],
         "levels": levels if levels is not None else None if options["pyramid"] else 0,
         "method": options["method"],
         "overwrite": options["overwrite"],
-        "resume": options["resume"],
         "profile": options["profile"],
         "packing": options["packing"],
     }
@@ -283,12 +315,12 @@ def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **option
     return _made(target, made)
 
 
-def _planned(name: str, found: Any) -> str:
+def _planned(name: str, found: Any, what: str = "read and written") -> str:
     if found.memory_size is None:
         return f"{name}: {found.request_count // 2} chunks are copied as they are"
     return "\n".join(
         (
-            f"{name}: {found.unit_count} units, {found.request_count} chunks read and written",
+            f"{name}: {found.unit_count} units, {found.request_count} chunks {what}",
             f"  decodes {format_size(found.read_size)}",
             f"  writes  {format_size(found.write_size)} before they are encoded",
             f"  holds   {format_size(found.memory_size)} at once",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -44,12 +44,14 @@ class Part:
 
     is_begun  whether the job must be under way already; if it is not, making the part is an error
     first     the name of the job's first plan and its number of units, as they were when the job began
+    versions  of what the job reads, by its name, as far as they are known
     """
 
     number: int = 0
     count: int = 1
     is_begun: bool = True
     first: tuple[str, int] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     journal: str = field(default_factory=lambda: uuid4().hex[:8])
     _is_checked: bool = False

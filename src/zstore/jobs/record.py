@@ -240,8 +240,10 @@ class Job:
         Raises
             ChangedError: a source has another version.
         """
-        key = join_key(self._units, VERSIONS)
-        former = self.store.get(key) if self.is_resumed or is_made else None
+        key, part = join_key(self._units, VERSIONS), current_part()
+        if part is not None:
+            part.versions = versions
+        former = self.store.get(key) if self.is_resumed else None
         if former is None:
             self.store.put(key, json.dumps(versions).encode())
             return

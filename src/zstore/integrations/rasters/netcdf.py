@@ -100,7 +100,7 @@ def netcdf_to_zarr(
     progress  called with (items done, items to do)
 
     Raises
-        ChangedError: the file was written meanwhile, or with `resume` since it began.
+        ChangedError: the file was written meanwhile, or since what is to be gone on with.
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
         UnsupportedError: h5netcdf is missing (of NetCDF classic: netCDF4), or a type that Zarr has not:
             references, lists of numbers.
@@ -154,6 +154,10 @@ class NetcdfJob:
         arrays = {path: StoredArray(store, join_key(base, path), model) for path, model in models.items()}
         self.copying = Copying(where, version, pieces, arrays)
 
+    def versions(self) -> dict[str, Version]:
+        """The file, as it is."""
+        return {self.copying.source: self.copying.version}
+
     def estimate(self) -> Estimate:
         """What it takes."""
         return self.copying.estimate()
@@ -198,7 +202,7 @@ class NetcdfJob:
             self.zarr_format,
             "netcdf_to_zarr",
             said,
-            versions={copying.source: copying.version},
+            versions=self.versions(),
             overwrite=overwrite,
             resume=resume,
         )

@@ -81,7 +81,7 @@ def raster_to_zarr(
     Raises
         MetadataError: no such band or packing, or no float that holds what is packed; `resume`, and what was
             interrupted there is something else.
-        ChangedError: a file of the raster was written meanwhile, or with `resume` since it began.
+        ChangedError: a file of the raster was written meanwhile, or since what is to be gone on with.
         NotFoundError, StoreError: the raster is not there or cannot be read; the target is there already.
         UnsupportedError: rasterio is missing, a data type that Zarr does not have, or a raster that ground
             control points or RPCs place, rather than an affine.

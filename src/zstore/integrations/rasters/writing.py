@@ -208,6 +208,10 @@ class RasterJob:
             "dimension_names": variable.dimensions or self.found.geo.dimensions,
         }
 
+    def versions(self) -> dict[str, Version]:
+        """The files of each raster, as they are."""
+        return {part.path: part.version for part in self.found.rasters}
+
     def estimate(self) -> Estimate:
         """What it takes, but for the levels of a pyramid."""
         return self.writing.estimate(1 if self.options.executor else units_at_once())
@@ -269,7 +273,7 @@ class RasterJob:
             options.zarr_format,
             "raster_to_zarr",
             said,
-            versions={part.path: part.version for part in rasters},
+            versions=self.versions(),
             overwrite=options.overwrite,
             resume=options.resume,
         )
