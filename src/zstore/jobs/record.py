@@ -267,13 +267,16 @@ class Job:
 
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
-        self.store.delete_prefix(self._units)
+        is_whole = self.store.removes_whole and not self._is_within
+        # In one step where the store can: a record without its journal has everything made again.
+        self.store.delete_prefix(join_key(self.base, JOB) if is_whole else self._units)
         if self._is_within:
             return
         asked = _asked.get()
         if asked is not None:
             asked.jobs.pop((id(self.store), self.base), None)
-        self.store.delete(join_key(self.base, RECORD))
+        if not is_whole:
+            self.store.delete(join_key(self.base, RECORD))
         self.store.flush()
 
 

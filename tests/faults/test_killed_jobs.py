@@ -1,0 +1,435 @@
+"""Every kind of long job killed at random moments, on a directory and a bucket: the same bytes, read once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.conventions.crs import Crs
+from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.write import render_geo
+from zstore.jobs.record import JOB
+from zstore.storage.url import use_storage_options
+
+from ..storage.bucket_server import BucketServer
+
+ROOT = Path(__file__).parents[2]
+PLACE = re.compile(rb'"(source|build)": "[^"]*"')
+SIDE = 512
+KILLS = 20
+# As if each job took long: units are a few chunks, and the journal is written after each of them.
+SMALL: dict[str, dict[str, Any]] = {
+    "zstore.jobs.journal": {"WAITING_SECONDS": -1, "PAUSE": -1},
+    "zstore.upkeep.copy": {"UNIT_COUNT": 4},
+    "zstore.upkeep.rechunk": {"COPY_COUNT": 4},
+    "zstore.upkeep.windows": {"WINDOW_COUNT": 4},
+    "zstore.upkeep.rechunk_plan": {"FILE": 10.0, "STRETCH": 10.0, "UNIT": 10.0},
+    "zstore.reduction.plan": {"UNIT_SIZE": 1 << 13, "BOX_SIZE": 1 << 11, "PATCH_SIZE": 1 << 9},
+    "zstore.pyramid.boxes": {"BLOCK_SIZE": 1 << 13},
+    "zstore.integrations.rasters.netcdf": {"WINDOW_SIZE": 1 << 13},
+}
+
+
+def cells(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 60000, shape).astype("u2")
+
+
+def scene(place: Path, zarr_format: int = 3) -> None:
+    """An array on a grid."""
+    geo = GeoModel(
+        Crs.from_user("EPSG:32622"),
+        Affine(30.0, 0.0, 612840.0, 0.0, -30.0, 6852690.0),
+        (SIDE, SIDE),
+        variables={"a": Variable(np.dtype("u2"), nodata=0)},
+    )
+    group = zstore.create_group(place, zarr_format=zarr_format)
+    for path, document in render_geo(geo, zarr_format)[0].items():
+        if path == "":
+            group.attrs.update(document["attributes"])
+            continue
+        options = {name: document[name] for name in ("attributes", "dimension_names", "fill_value")}
+        options |= {"data": cells((SIDE, SIDE)), "chunks": 32} if path == "a" else {"data": document["data"]}
+        group.create_array(path, **options)
+
+
+def maps(place: Path) -> None:
+    data = cells((128, 32, 64))
+    zstore.create_array(place, data=data, chunks=(1, 32, 64), compressors="gzip", dimension_names=[*"tyx"])
+
+
+def raster(place: Path, data: np.ndarray | None = None, corner: int = 0) -> None:
+    rasterio = pytest.importorskip("rasterio", reason="rasters need rasterio (extra 'raster')")
+    data = cells((SIDE, SIDE)) if data is None else data
+    options = {
+        "height": data.shape[0],
+        "width": data.shape[1],
+        "tiled": True,
+        "blockxsize": 32,
+        "blockysize": 32,
+    }
+    transform = rasterio.Affine(10, 0, 600_000 + 10 * corner, 0, -10, 5_000_000)
+    with rasterio.open(
+        place,
+        "w",
+        "GTiff",
+        count=1,
+        dtype="uint16",
+        nodata=0,
+        crs="EPSG:32631",
+        transform=transform,
+        **options,
+    ) as file:
+        file.write(data, 1)
+
+
+def rasters(place: Path) -> None:
+    """Some days, and within each of them next to nothing in places."""
+    place.mkdir()
+    for day in range(1, 29):
+        data = cells((96, 96), day)
+        data[:64, :64] = 0
+        raster(place / f"s_202001{day:02}.tif", data)
+
+
+def netcdf(place: Path) -> None:
+    library = pytest.importorskip("h5netcdf.legacyapi", reason="NetCDF-4 needs h5netcdf (extra 'netcdf')")
+    with library.Dataset(place, "w") as made:
+        for name, length in (("time", 16), ("y", 128), ("x", 128)):
+            made.createDimension(name, length)
+        for name in ("t", "u"):
+            variable = made.createVariable(name, "i2", ("time", "y", "x"), chunksizes=(1, 64, 64))
+            variable[:] = cells((16, 128, 128)).view("i2")
+
+
+class Job(NamedTuple):
+    """What is made before at the source, what is done with (source, target), and whether `resume` goes on.
+
+    is_file   whether the source is a file of this machine
+    is_inside  whether the source is made at the target, and changed there
+    """
+
+    prepare: Callable[[Path], None]
+    run: Callable[..., Any]
+    takes_resume: bool = True
+    is_file: bool = False
+    is_inside: bool = False
+
+
+def pyramid(source: str, target: str, **options: Any) -> None:
+    zstore.build_pyramid(source, target, levels=3, chunks=32, memory=600_000, **options)
+
+
+def tiles(source: str, target: str, **options: Any) -> None:
+    zstore.build_tile_pyramid(source, target, min_zoom=10, **options)
+
+
+def changed(place: Path) -> None:
+    """A pyramid whose finest level has changed since."""
+    scene(place / "0")
+    zstore.build_pyramid(place / "0", place, levels=3, chunks=32)
+    zstore.open_array(place / "0" / "a", mode="r+")[...] = cells((SIDE, SIDE), seed=1)
+
+
+def update(source: str, target: str, **options: Any) -> None:
+    zstore.update_pyramid(target, {"y": slice(0, SIDE)}, memory=600_000, **options)
+
+
+def copy(source: str, target: str, **options: Any) -> None:
+    zstore.copy(source, target, request_count=2, **options)
+
+
+def convert(source: str, target: str, **options: Any) -> None:
+    """Documents only: chunks keep their bytes."""
+    zstore.convert(source, target, **options)
+
+
+def recode(source: str, target: str, **options: Any) -> None:
+    zstore.convert(source, target, path="a", shards=(64, 64), chunks=(32, 32), memory=100_000, **options)
+
+
+def rechunk(source: str, target: str, **options: Any) -> None:
+    zstore.convert(source, target, chunks=(128, 8, 8), memory=1 << 20, **options)
+
+
+def in_between(source: str, target: str, **options: Any) -> None:
+    """By way of an array in between."""
+    zstore.convert(source, target, chunks=(128, 4, 4), memory=100_000, **options)
+
+
+def reduce(source: str, target: str, **options: Any) -> None:
+    zstore.reduce(source, "std", 0, out=target, **options)
+
+
+def verify(source: str, target: str, *, journal: str, **options: Any) -> None:
+    assert zstore.verify(source, journal=journal, **options).is_sound
+
+
+def from_raster(source: str, target: str, **options: Any) -> None:
+    from zstore.integrations.rasters import raster_to_zarr
+
+    raster_to_zarr(source, target, chunks=32, **options)
+
+
+def from_stack(source: str, target: str, **options: Any) -> None:
+    from zstore.integrations.rasters import rasters_to_zarr
+
+    rasters_to_zarr(sorted(Path(source).glob("*.tif")), target, stack="time", chunks=32, **options)
+
+
+def from_netcdf(source: str, target: str, **options: Any) -> None:
+    from zstore.integrations.rasters import netcdf_to_zarr
+
+    netcdf_to_zarr(source, target, chunks=(1, 64, 64), **options)
+
+
+JOBS = {
+    "pyramid": Job(scene, pyramid),
+    "tile pyramid": Job(scene, tiles),
+    "update": Job(changed, update, takes_resume=False, is_inside=True),
+    "copy": Job(scene, copy),
+    "convert": Job(lambda place: scene(place, 2), convert),
+    "recode": Job(scene, recode),
+    "rechunk": Job(maps, rechunk),
+    "rechunk by way of scratch": Job(maps, in_between),
+    "reduce": Job(maps, reduce),
+    "verify": Job(maps, verify, takes_resume=False),
+    "raster": Job(raster, from_raster, is_file=True),
+    "stack": Job(rasters, from_stack, is_file=True),
+    "NetCDF": Job(netcdf, from_netcdf, is_file=True),
+}
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    with ExitStack() as patches, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module, values in SMALL.items():
+            patches.enter_context(mock.patch.multiple(module, **values))
+        yield
+
+
+def carry_out(name: str, said: Mapping[str, Any], *, resume: bool = False) -> None:
+    """Do a job, and keep in a file how much of it is done of how much."""
+    job = JOBS[name]
+    more: dict[str, Any] = {"resume": True} if resume and job.takes_resume else {}
+    if name == "verify":
+        more["journal"] = said["journal"]
+    with small(), use_storage_options(said["options"]), Path(said["told"]).open("wb", buffering=0) as told:
+        # Numbers of the same length, so that a file that is written over is whole at any moment.
+        def progress(done: int, total: int) -> None:
+            os.pwrite(told.fileno(), b"%12d %12d" % (done, total), 0)
+
+        job.run(said["source"], said["target"], progress=progress, **more)
+
+
+def serve() -> None:
+    """Do each job that a line names in a process of its own; its number, and how it ended, are printed."""
+    for line in sys.stdin:
+        said = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            try:
+                # Until it is known which process this is.
+                while not Path(said["go"]).exists():
+                    time.sleep(0.001)
+                carry_out(said["name"], said)
+            except BaseException as error:
+                os.write(2, f"{error!r}\n".encode())
+                os._exit(3)
+            os._exit(0)
+        print(child, flush=True)
+        print(os.waitpid(child, 0)[1], flush=True)
+
+
+class Killing(BucketServer):
+    """Counts the bytes of the values below a prefix that are read; kills a process at its n-th request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child, self.left, self.counted, self.read_size, self.count = 0, 0, "/from/", 0, 0
+        # Who is killed says no good-bye.
+        self.httpd.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+    def answer(self, request: Any, path: str, *others: Any) -> tuple[int, dict[str, str], bytes]:
+        self.count += 1
+        self.left -= 1
+        if self.child and self.left == 0:
+            os.kill(self.child, signal.SIGKILL)
+        status, headers, data = super().answer(request, path, *others)
+        if request.command == "GET" and path.startswith(self.counted):
+            self.read_size += len(data)
+        return status, headers, data
+
+
+def read_by_system() -> int:
+    """Bytes that this process has read of files."""
+    return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])  # type: ignore[index]
+
+
+def files_of(place: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(place)): f.read_bytes() for f in sorted(place.rglob("*")) if f.is_file()}
+
+
+class Site:
+    """Where a job is done: source and target in directories, or in a bucket; what is read is counted."""
+
+    def __init__(self, name: str, place: Path, server: Killing | None) -> None:
+        self.job, self.server, self.place = JOBS[name], server, place
+        self.job.prepare(place / "from")
+        is_here = server is None or self.job.is_file
+        self.is_counted_here = is_here
+        if server is not None:
+            if self.job.is_inside:
+                server.counted = "/to/t/0/a/c/"
+            for key, value in files_of(place / "from").items() if not self.job.is_file else ():
+                server.values[f"/from/s/{key}"] = value
+        self.said = {
+            "name": name,
+            "source": str(place / "from") if is_here else "s3://from/s",
+            "target": str(place / "to") if server is None else "s3://to/t",
+            "journal": str(place / "journal") if server is None else "s3://to/journal",
+            "options": {} if server is None else server.options(),
+            "told": str(place / "told"),
+            "go": str(place / "go"),
+        }
+
+    def clear(self) -> None:
+        """Have the target as it was before the job."""
+        for name in ("go", "told"):
+            (self.place / name).unlink(missing_ok=True)
+        before = files_of(self.place / "from") if self.job.is_inside else {}
+        if self.server is None:
+            for name in ("to", "journal"):
+                shutil.rmtree(self.place / name, ignore_errors=True)
+            if before:
+                shutil.copytree(self.place / "from", self.place / "to")
+            return
+        with self.server.lock:
+            for key in [key for key in self.server.values if key.startswith("/to/")]:
+                del self.server.values[key]
+            self.server.tags.clear()
+            self.server.values.update({f"/to/t/{key}": value for key, value in before.items()})
+
+    def made(self) -> dict[str, bytes]:
+        """All that is at the target and the journal, but for names that are another each time."""
+        if self.server is None:
+            found = {f"{n}/{k}": v for n in ("to", "journal") for k, v in files_of(self.place / n).items()}
+        else:
+            with self.server.lock:
+                found = {key: value for key, value in self.server.values.items() if key.startswith("/to/")}
+        found = {key: value for key, value in found.items() if ".zstore-tmp" not in key}
+        return {key: PLACE.sub(b"", value) for key, value in found.items()}
+
+    def read_size(self) -> int:
+        """What was read of the source up to now."""
+        if self.is_counted_here:
+            return read_by_system()
+        assert self.server is not None
+        return self.server.read_size
+
+    def told(self) -> tuple[int, int]:
+        """How much is done, of how much; (0, 0) where nothing was said."""
+        file = self.place / "told"
+        words = file.read_bytes().split() if file.exists() else []
+        return (int(words[0]), int(words[1])) if words else (0, 0)
+
+    def share(self) -> float:
+        """How much is done of all."""
+        done, total = self.told()
+        return done / total if total else 0.0
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    """What begins processes that have all imported."""
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'src')!r}]\n"
+        "from tests.faults import test_killed_jobs as mine\n"
+        "import zstore.integrations.rasters.stack, zstore.pyramid.build, zstore.upkeep.verify\n"
+        "mine.serve()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def run_killed(nursery: Any, site: Site, moment: float) -> bool:
+    """Do the job in a process that is killed; whether it was.
+
+    moment  of a bucket, the request at which it is; of a directory, the part of the job that is done then
+    """
+    site.clear()
+    nursery.stdin.write(f"{json.dumps(site.said)}\n")
+    nursery.stdin.flush()
+    child = int(nursery.stdout.readline())
+    if site.server is not None:
+        site.server.left, site.server.child = max(1, round(moment)), child
+    Path(site.said["go"]).touch()
+    if site.server is None:
+        # Before the first part is done, and after the last: some time later.
+        end = time.monotonic() + (0.3 * -moment if moment < 0 else 60)
+        while time.monotonic() < end and site.share() < min(moment, 1) + (moment < 0):
+            time.sleep(0.0005)
+        time.sleep(max(0, moment - 1) * 0.3)
+        os.kill(child, signal.SIGKILL)
+    status = int(nursery.stdout.readline())
+    if site.server is not None:
+        site.server.child = 0
+        time.sleep(0.05)  # what it asked last is answered
+    assert status in (0, signal.SIGKILL), status
+    return status != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["directory", "bucket"])
+@pytest.mark.parametrize("name", JOBS)
+def test_a_killed_job_comes_out_the_same_and_reads_what_was_left(
+    name: str, where: str, tmp_path: Path, nursery: subprocess.Popen[str]
+) -> None:
+    chance = random.Random(f"{name} {where}")
+    with ExitStack() as stack:
+        server = stack.enter_context(Killing()) if where == "bucket" else None
+        site = Site(name, tmp_path, server)
+        for _ in range(2):  # the first time imports modules
+            site.clear()
+            before, asked = site.read_size(), 0 if server is None else server.count
+            carry_out(name, site.said)
+        whole_size, expected = site.read_size() - before, site.made()
+        moments = (-0.1, 1.1) if server is None else (1, server.count - asked)
+        _, total = site.told()
+        assert total and (expected or name == "verify") and not [key for key in expected if JOB in key]
+        shares, reads = list[float](), list[float]()
+        while len(shares) < KILLS:
+            # Who came to the end has not been killed.
+            if run_killed(nursery, site, chance.uniform(*moments)):
+                shares.append(1 - site.share())
+                before = site.read_size()
+                carry_out(name, site.said, resume=True)
+                reads.append((site.read_size() - before) / whole_size)
+                assert site.made() == expected, (len(shares), shares[-1])
+        more = [read - share for read, share in zip(reads, shares, strict=True)]
+        print(
+            f"| {name} | {where} | {KILLS} | {whole_size / 1e6:.2f} | {100 * np.mean(shares):.0f} % | "
+            f"{sum(reads) / sum(shares):.2f} | {100 * max(more):.1f} % |"
+        )
+        assert sum(reads) <= 1.1 * sum(shares)
