@@ -351,6 +351,31 @@ def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
     assert "takes a TARGET" in run("reduce", source / "a", "--plan", plan, code=2).output
 
 
+def test_files_are_made_in_parts(tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
+    raster, target, plan = tmp_path / "a.tif", tmp_path / "t.zarr", tmp_path / "plan.json"
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(30, 0, 500000, 0, -30, 5200000)}
+    with rasterio.open(raster, "w", "GTiff", 90, 70, 1, dtype="int16", nodata=-1, **place) as file:
+        file.write(np.arange(70 * 90, dtype="i2").reshape(70, 90), 1)
+    words = ("convert", raster, target, "--chunks", 32)
+    said = run(*words, "--pyramid", "--dry-run").output
+    assert re.search(r"1 files of \d+.*1 units, 9 chunks written.*levels are not counted", said, re.DOTALL)
+    found = json.loads(run(*words, "--dry-run", "--json").output)
+    status = raster.stat()
+    assert found["sources"] == {str(raster): [[str(raster), status.st_size, status.st_mtime_ns]]}
+    assert (found["read_size"], found["write_size"], found["unit_count"]) == (70 * 90 * 2,) * 2 + (1,)
+    assert not target.exists()
+    assert "1 units; make them by" in run(*words, "--plan", plan).output
+    assert "all units are made" in run("run-units", plan, "--part", "1/1").output
+    assert "done" in run("run-units", plan, "--finish").output
+    np.testing.assert_array_equal(zstore.open(target)["band_1"][...].reshape(-1), np.arange(70 * 90))
+    for option in ("--dry-run", "--resume"):
+        said = run("convert", target, tmp_path / "b.tif", option, code=2).output
+        assert f"{option} goes with a Zarr that is made" in said
+    stacked = run("convert", raster, raster, tmp_path / "s", "--stack", "bands", "--dry-run", "--json").output
+    assert json.loads(stacked)["write_size"] == 2 * found["write_size"]
+
+
 def test_copy_manifest_and_audit(tmp_path: Path) -> None:
     source, target, file = tmp_path / "s.zarr", tmp_path / "t.zip", tmp_path / "m"
     zstore.create_array(source, data=np.arange(100), chunks=(10,))

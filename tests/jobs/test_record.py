@@ -11,12 +11,13 @@ import pytest
 import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.record import RECORD, WORKS, asked_as, begin, find_unfinished, name_job, resumable
+from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
 PLAN = {"source": "s", "levels": 3}
 
 
-def begin_one(store: MemoryStore, base: str = "", plan: Any = PLAN, **options: Any) -> Any:
+def begin_one(store: Any, base: str = "", plan: Any = PLAN, **options: Any) -> Any:
     return begin(store, base, "build_pyramid", plan, name=name_job(plan), **options)
 
 
@@ -153,3 +154,17 @@ def test_arguments_are_said_as_python_takes_them(tmp_path: Any) -> None:
     [found] = find_unfinished(store, "")
     given = f"""source={str(tmp_path)!r}, target='memory://', chunks=[2, "a'b"]"""
     assert found.again == f"zstore.convert({given}, progress=..., options={{'a': None}}, resume=True)"
+
+
+def test_record_and_journal_of_a_directory_end_in_one_step(tmp_path: Any, monkeypatch: Any) -> None:
+    """A record that is left without its journal would have all made again."""
+    store, removed = LocalStore(tmp_path), list[str]()
+    job = begin_one(store)
+    journal = job.journal()
+    journal.put("a", 1, b"")
+    journal.write()
+    monkeypatch.setattr(LocalStore, "delete", lambda self, key: 1 / 0)
+    remove = LocalStore.delete_prefix
+    monkeypatch.setattr(LocalStore, "delete_prefix", lambda s, p: removed.append(p) or remove(s, p))
+    job.end()
+    assert removed == [".zstore-job"] and [*store.list("")] == []
