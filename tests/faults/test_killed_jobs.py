@@ -25,25 +25,27 @@ import zstore
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
+from zstore.jobs import runner
 from zstore.jobs.record import JOB
+from zstore.jobs.runner import units_at_once
 from zstore.storage.url import use_storage_options
 
 from ..storage.bucket_server import BucketServer
 
 ROOT = Path(__file__).parents[2]
 PLACE = re.compile(rb'"(source|build)": "[^"]*"')
-SIDE = 512
+SIDE, CHUNK = 1024, 128
 KILLS = 20
 # As if each job took long: units are a few chunks, and the journal is written after each of them.
 SMALL: dict[str, dict[str, Any]] = {
     "zstore.jobs.journal": {"WAITING_SECONDS": -1, "PAUSE": -1},
-    "zstore.upkeep.copy": {"UNIT_COUNT": 4},
-    "zstore.upkeep.rechunk": {"COPY_COUNT": 4},
-    "zstore.upkeep.windows": {"WINDOW_COUNT": 4},
+    "zstore.upkeep.copy": {"UNIT_COUNT": 2},
+    "zstore.upkeep.rechunk": {"COPY_COUNT": 2},
+    "zstore.upkeep.windows": {"WINDOW_COUNT": 2},
     "zstore.upkeep.rechunk_plan": {"FILE": 10.0, "STRETCH": 10.0, "UNIT": 10.0},
-    "zstore.reduction.plan": {"UNIT_SIZE": 1 << 13, "BOX_SIZE": 1 << 11, "PATCH_SIZE": 1 << 9},
-    "zstore.pyramid.boxes": {"BLOCK_SIZE": 1 << 13},
-    "zstore.integrations.rasters.netcdf": {"WINDOW_SIZE": 1 << 13},
+    "zstore.reduction.plan": {"UNIT_SIZE": 1 << 16, "BOX_SIZE": 1 << 14, "PATCH_SIZE": 1 << 12},
+    "zstore.pyramid.boxes": {"BLOCK_SIZE": 1 << 16},
+    "zstore.integrations.rasters.netcdf": {"WINDOW_SIZE": 1 << 16},
 }
 
 
@@ -65,13 +67,17 @@ def scene(place: Path, zarr_format: int = 3) -> None:
             group.attrs.update(document["attributes"])
             continue
         options = {name: document[name] for name in ("attributes", "dimension_names", "fill_value")}
-        options |= {"data": cells((SIDE, SIDE)), "chunks": 32} if path == "a" else {"data": document["data"]}
+        options |= (
+            {"data": cells((SIDE, SIDE)), "chunks": CHUNK} if path == "a" else {"data": document["data"]}
+        )
         group.create_array(path, **options)
 
 
 def maps(place: Path) -> None:
-    data = cells((128, 32, 64))
-    zstore.create_array(place, data=data, chunks=(1, 32, 64), compressors="gzip", dimension_names=[*"tyx"])
+    data = cells((64, CHUNK, CHUNK))
+    zstore.create_array(
+        place, data=data, chunks=(1, CHUNK, CHUNK), compressors="gzip", dimension_names=[*"tyx"]
+    )
 
 
 def raster(place: Path, data: np.ndarray | None = None, corner: int = 0) -> None:
@@ -81,8 +87,8 @@ def raster(place: Path, data: np.ndarray | None = None, corner: int = 0) -> None
         "height": data.shape[0],
         "width": data.shape[1],
         "tiled": True,
-        "blockxsize": 32,
-        "blockysize": 32,
+        "blockxsize": 64,
+        "blockysize": 64,
     }
     transform = rasterio.Affine(10, 0, 600_000 + 10 * corner, 0, -10, 5_000_000)
     with rasterio.open(
@@ -102,20 +108,20 @@ def raster(place: Path, data: np.ndarray | None = None, corner: int = 0) -> None
 def rasters(place: Path) -> None:
     """Some days, and within each of them next to nothing in places."""
     place.mkdir()
-    for day in range(1, 29):
-        data = cells((96, 96), day)
-        data[:64, :64] = 0
+    for day in range(1, 15):
+        data = cells((256, 256), day)
+        data[:128, :128] = 0
         raster(place / f"s_202001{day:02}.tif", data)
 
 
 def netcdf(place: Path) -> None:
     library = pytest.importorskip("h5netcdf.legacyapi", reason="NetCDF-4 needs h5netcdf (extra 'netcdf')")
     with library.Dataset(place, "w") as made:
-        for name, length in (("time", 16), ("y", 128), ("x", 128)):
+        for name, length in (("time", 16), ("y", 256), ("x", 256)):
             made.createDimension(name, length)
         for name in ("t", "u"):
-            variable = made.createVariable(name, "i2", ("time", "y", "x"), chunksizes=(1, 64, 64))
-            variable[:] = cells((16, 128, 128)).view("i2")
+            variable = made.createVariable(name, "i2", ("time", "y", "x"), chunksizes=(1, CHUNK, CHUNK))
+            variable[:] = cells((16, 256, 256)).view("i2")
 
 
 class Job(NamedTuple):
@@ -133,7 +139,7 @@ class Job(NamedTuple):
 
 
 def pyramid(source: str, target: str, **options: Any) -> None:
-    zstore.build_pyramid(source, target, levels=3, chunks=32, memory=600_000, **options)
+    zstore.build_pyramid(source, target, levels=3, chunks=CHUNK, memory=1_000_000, **options)
 
 
 def tiles(source: str, target: str, **options: Any) -> None:
@@ -143,12 +149,12 @@ def tiles(source: str, target: str, **options: Any) -> None:
 def changed(place: Path) -> None:
     """A pyramid whose finest level has changed since."""
     scene(place / "0")
-    zstore.build_pyramid(place / "0", place, levels=3, chunks=32)
+    zstore.build_pyramid(place / "0", place, levels=3, chunks=CHUNK)
     zstore.open_array(place / "0" / "a", mode="r+")[...] = cells((SIDE, SIDE), seed=1)
 
 
 def update(source: str, target: str, **options: Any) -> None:
-    zstore.update_pyramid(target, {"y": slice(0, SIDE)}, memory=600_000, **options)
+    zstore.update_pyramid(target, {"y": slice(0, SIDE)}, memory=1_000_000, **options)
 
 
 def copy(source: str, target: str, **options: Any) -> None:
@@ -161,16 +167,18 @@ def convert(source: str, target: str, **options: Any) -> None:
 
 
 def recode(source: str, target: str, **options: Any) -> None:
-    zstore.convert(source, target, path="a", shards=(64, 64), chunks=(32, 32), memory=100_000, **options)
+    zstore.convert(
+        source, target, path="a", shards=(256, 256), chunks=(128, 128), memory=1_000_000, **options
+    )
 
 
 def rechunk(source: str, target: str, **options: Any) -> None:
-    zstore.convert(source, target, chunks=(128, 8, 8), memory=1 << 20, **options)
+    zstore.convert(source, target, chunks=(64, 16, 16), memory=1 << 20, **options)
 
 
 def in_between(source: str, target: str, **options: Any) -> None:
     """By way of an array in between."""
-    zstore.convert(source, target, chunks=(128, 4, 4), memory=100_000, **options)
+    zstore.convert(source, target, chunks=(64, 8, 8), memory=300_000, **options)
 
 
 def reduce(source: str, target: str, **options: Any) -> None:
@@ -184,19 +192,19 @@ def verify(source: str, target: str, *, journal: str, **options: Any) -> None:
 def from_raster(source: str, target: str, **options: Any) -> None:
     from zstore.integrations.rasters import raster_to_zarr
 
-    raster_to_zarr(source, target, chunks=32, **options)
+    raster_to_zarr(source, target, chunks=CHUNK, **options)
 
 
 def from_stack(source: str, target: str, **options: Any) -> None:
     from zstore.integrations.rasters import rasters_to_zarr
 
-    rasters_to_zarr(sorted(Path(source).glob("*.tif")), target, stack="time", chunks=32, **options)
+    rasters_to_zarr(sorted(Path(source).glob("*.tif")), target, stack="time", chunks=64, **options)
 
 
 def from_netcdf(source: str, target: str, **options: Any) -> None:
     from zstore.integrations.rasters import netcdf_to_zarr
 
-    netcdf_to_zarr(source, target, chunks=(1, 64, 64), **options)
+    netcdf_to_zarr(source, target, chunks=(1, CHUNK, CHUNK), **options)
 
 
 JOBS = {
@@ -225,8 +233,8 @@ def small() -> Iterator[None]:
         yield
 
 
-def carry_out(name: str, said: Mapping[str, Any], *, resume: bool = False) -> None:
-    """Do a job, and keep in a file how much of it is done of how much."""
+def carry_out(name: str, said: Mapping[str, Any], *, resume: bool = False) -> int:
+    """Do a job, and keep in a file how much of it is done of how much; how many units were made."""
     job = JOBS[name]
     more: dict[str, Any] = {"resume": True} if resume and job.takes_resume else {}
     if name == "verify":
@@ -236,7 +244,10 @@ def carry_out(name: str, said: Mapping[str, Any], *, resume: bool = False) -> No
         def progress(done: int, total: int) -> None:
             os.pwrite(told.fileno(), b"%12d %12d" % (done, total), 0)
 
-        job.run(said["source"], said["target"], progress=progress, **more)
+        made, make = list[Any](), runner._make
+        with mock.patch.object(runner, "_make", lambda *given: made.append(given[1]) or make(*given)):
+            job.run(said["source"], said["target"], progress=progress, **more)
+        return len(made)
 
 
 def serve() -> None:
@@ -334,7 +345,9 @@ class Site:
         else:
             with self.server.lock:
                 found = {key: value for key, value in self.server.values.items() if key.startswith("/to/")}
-        found = {key: value for key, value in found.items() if ".zstore-tmp" not in key}
+        # What who is killed has not removed: a file on its way, a look at which conditions a bucket keeps.
+        rest = (".zstore-tmp", ".zstore-conditions-")
+        found = {key: value for key, value in found.items() if not any(word in key for word in rest)}
         return {key: PLACE.sub(b"", value) for key, value in found.items()}
 
     def read_size(self) -> int:
@@ -413,7 +426,7 @@ def test_a_killed_job_comes_out_the_same_and_reads_what_was_left(
         for _ in range(2):  # the first time imports modules
             site.clear()
             before, asked = site.read_size(), 0 if server is None else server.count
-            carry_out(name, site.said)
+            unit_count = carry_out(name, site.said)
         whole_size, expected = site.read_size() - before, site.made()
         moments = (-0.1, 1.1) if server is None else (1, server.count - asked)
         _, total = site.told()
@@ -429,7 +442,10 @@ def test_a_killed_job_comes_out_the_same_and_reads_what_was_left(
                 assert site.made() == expected, (len(shares), shares[-1])
         more = [read - share for read, share in zip(reads, shares, strict=True)]
         print(
-            f"| {name} | {where} | {KILLS} | {whole_size / 1e6:.2f} | {100 * np.mean(shares):.0f} % | "
-            f"{sum(reads) / sum(shares):.2f} | {100 * max(more):.1f} % |"
+            f"| {name} | {where} | {KILLS} | {whole_size / 1e6:.2f} | {unit_count} | "
+            f"{100 * np.mean(shares):.0f} % | {100 * np.mean(reads):.0f} % | {unit_count * max(more):.1f} |"
         )
-        assert sum(reads) <= 1.1 * sum(shares)
+        # Of a bucket, journal and record go one after the other: who is killed in between makes all again.
+        left = [(read, share) for read, share in zip(reads, shares, strict=True) if share or server is None]
+        under_way = (units_at_once() + 1) / unit_count
+        assert sum(read for read, _ in left) <= sum(min(1.02, 1.1 * share + under_way) for _, share in left)

@@ -392,7 +392,7 @@ def test_what_a_part_takes_of_a_disk_leaves_the_plan_as_it_is(
     def free(directory: Path | None) -> float:
         return total - sum(map(len, (files_of(tmp_path / "t") | files_of(scratch)).values()))
 
-    monkeypatch.setattr(converting, "_free", free)
+    monkeypatch.setattr(converting, "free_size", free)
     options = {"chunks": (48, 4, 5), "memory": 40_000, "compressors": None}
     for more in ({}, {"scratch": scratch}):
         zstore.plan_units(plan, zstore.convert, tmp_path / "s", tmp_path / "t", **options, **more)

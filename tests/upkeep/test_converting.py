@@ -468,7 +468,7 @@ def test_a_target_in_use_and_a_full_disk_are_refused_before_the_first_byte(tmp_p
     made = zstore.convert(tmp_path / "from", tmp_path / "to", progress=meanwhile)
     np.testing.assert_array_equal(made[...], VALUES)
     assert "a conversion is unfinished" in refused[0] and "other arguments was interrupted" in refused[1]
-    monkeypatch.setattr("zstore.upkeep.convert._free", lambda directory: 100)
+    monkeypatch.setattr("zstore.upkeep.convert.free_size", lambda directory: 100)
     for options in ({}, {"chunks": (7, 9), "compressors": None}):
         with pytest.raises(StoreError, match=r"do not fit into 100 that are free"):
             zstore.convert(tmp_path / "from", tmp_path / "full", **options)

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,20 @@ def test_lines_of_two_spools_stand_side_by_side_by_their_names(monkeypatch):
             for name in sorted({**pair[0], **pair[1]}, key=lambda name: name + b"\0")
         ]
         assert [*spool.match(ours, theirs)] == expected
+
+
+def test_where_no_manifest_can_be_written_nothing_is_read(tmp_path, monkeypatch):
+    class Unread(MemoryStore):
+        def get_parts(self, requests):
+            raise AssertionError
+
+    store, usage = fill(Unread()), namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1, 1, 100))
+    size = len(VALUES) * 68
+    with pytest.raises(StoreError, match=rf"no room for the manifest: {size} bytes at least, 100 are free"):
+        zstore.manifest(store, file=tmp_path / "m")
+    monkeypatch.undo()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError, match="file"):
+        zstore.manifest(store, file=tmp_path / "file" / "m")
+    assert [*tmp_path.iterdir()] == [tmp_path / "file"]

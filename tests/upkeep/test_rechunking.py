@@ -277,7 +277,7 @@ def test_what_lies_afar_is_compressed_where_that_saves_the_way(tmp_path, cheap_f
     }
     assert sizes["noise"] == array.nbytes > sizes["few"] > sizes["flat"] > 0
     assert call(tmp_path / "flat", Afar(tmp_path / "b"))[""].scratch_size == array.nbytes, "on the disk here"
-    monkeypatch.setattr(converting, "_free", lambda directory: 10_000 if directory else 1 << 40)
+    monkeypatch.setattr(converting, "free_size", lambda directory: 10_000 if directory else 1 << 40)
     assert call(tmp_path / "flat", MemoryStore())[""].scratch_size < 10_000
     assert call(tmp_path / "noise", MemoryStore())[""].scratch_size == 0, "there is no room"
     # Of a bucket, what the disk has no room for lies beside the target.
@@ -334,7 +334,7 @@ def test_what_is_stored_already_needs_no_room(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         zstore.convert(tmp_path / "a", tmp_path / "b", progress=stop, **options)
-    monkeypatch.setattr(converting, "_free", lambda directory: 100_000)
+    monkeypatch.setattr(converting, "free_size", lambda directory: 100_000)
     made = zstore.convert(tmp_path / "a", tmp_path / "b", resume=True, **options)
     np.testing.assert_array_equal(made[...], array[...])
 
@@ -344,7 +344,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monke
     for memory in (1000, 0, True, "1G"):
         with pytest.raises(MetadataError, match=r"memory is .*; expected"):
             zstore.convert(tmp_path / "a", tmp_path / "b", memory=memory, **SERIES)
-    monkeypatch.setattr(converting, "_free", lambda directory: 100_000)
+    monkeypatch.setattr(converting, "free_size", lambda directory: 100_000)
     with pytest.raises(StoreError, match="122880 bytes do not fit into 100000"):
         zstore.convert(tmp_path / "a", tmp_path / "b", compressors=None, **SERIES)
     assert not (tmp_path / "b").exists()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +36,7 @@ from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.runner import Executor, counter
-from zstore.jobs.target import check_apart
+from zstore.jobs.target import check_apart, free_size
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
@@ -323,24 +322,16 @@ def _list_rooms(
     if scratch is not None:
         is_url = isinstance(scratch, str) and "://" in scratch
         store = open_store(scratch, storage_options=options if is_url else None)
-        return [_Room(store, _free(store.local_path()))]
+        return [_Room(store, free_size(store.local_path()))]
     directory = there.store.local_path(there.base)
     if directory is not None:
-        return [_Room(there.store, _free(directory), is_target=True)]
+        return [_Room(there.store, free_size(directory), is_target=True)]
     own = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}")
-    rooms = [_Room(LocalStore(own), _free(own), is_own=True)]
+    rooms = [_Room(LocalStore(own), free_size(own), is_own=True)]
     # A bucket has room for all, and every worker sees it.
     afar = [_Room(there.store, inf, is_target=True)] if there.store.request_count > 1 else []
     is_shared = executor is not None or current_part() is not None
     return afar if is_shared and afar else rooms + afar
-
-
-def _free(directory: Path | None) -> float:
-    """Bytes that are free on the disk of a directory; of none, all."""
-    if directory is None:
-        return inf
-    above = next(above for above in (directory, *directory.absolute().parents) if above.exists())
-    return shutil.disk_usage(above).free
 
 
 def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> None:
@@ -354,10 +345,10 @@ def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> 
         needed += one.raw_size
         if _has_scratch(one) and rooms[one.passes.room].is_target:
             needed += one.passes.scratch_size
-    if directory is None or needed <= _free(directory):
+    if directory is None or needed <= free_size(directory):
         return
     # What an interrupted conversion has stored is not made again, and what is replaced goes first.
-    room = _free(directory) + sum(entry.size for entry in there.store.entries(there.base))
+    room = free_size(directory) + sum(entry.size for entry in there.store.entries(there.base))
     if needed > room:
         raise StoreError(f"chunks of {needed} bytes do not fit into {room} that are free", path=place(*there))
 

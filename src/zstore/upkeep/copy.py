@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from zstore.errors import ChangedError, ChecksumError, StoreError
 from zstore.jobs.plan import Plan, Progress, Unit
 from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record, resumable
 from zstore.jobs.runner import counter
-from zstore.jobs.target import check_apart, file_of
+from zstore.jobs.target import check_apart, file_of, free_size
 from zstore.model import v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
@@ -221,10 +220,8 @@ def _check_room(there: Place, plan: CopyPlan) -> None:
         # New members wait in a file beside it, and the zip file is made anew before the old one goes.
         new = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
         size = 2 * new + (file.stat().st_size if file.exists() else 0)
-    while where is not None and not where.exists():
-        where = where.parent
-    free = None if where is None else shutil.disk_usage(where).free
-    if free is not None and size > free:
+    free = free_size(where)
+    if size > free:
         raise StoreError(f"no room for the copy: {size} bytes to write, {free} are free", path=place(*there))
 
 

@@ -24,6 +24,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.jobs.target import free_size
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key, join_key
@@ -38,6 +39,8 @@ __all__ = ["Manifest", "manifest"]
 PART_SIZE = 16 << 20
 # A key of a zip file has 64 KiB at most, and twice that where all of it is escaped.
 LINE_SIZE = 1 << 18
+# A hash, two spaces, a key of one letter, and the end.
+SHORTEST_LINE = 64 + 2 + 1 + 1
 
 LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *](.+)")
 ROOT = re.compile(rb"# root ([0-9a-f]{64})")
@@ -360,13 +363,16 @@ def manifest(
     Raises
         NotFoundError: there is no such directory.
         ChangedError: somebody wrote there meanwhile.
-        StoreError: a value cannot be read, or the store cannot list what it holds.
+        StoreError: a value cannot be read, or the store cannot list what it holds; the file cannot be
+            written, or its disk has too little room, before anything is read.
     """
     store, base = open_place(target, path, storage_options, read_only=True)
     _check_there(store, base)
     own = key_within(store, base, file)
     left_out = (lambda key: key != own, [own] if own is not None else [])
     listed, total = list_keys(store, base, *left_out)
+    if file is not None:
+        _check_room(Path(file).resolve(), len(listed))
     sums, done = Spool(), 0
     entries = map(parse_entry, listed)
     for window in run(lambda entry: (entry, digest_of(store, base, entry)), entries, _held_size, store):
@@ -380,6 +386,18 @@ def manifest(
     if file is not None:
         made.write(file)
     return made
+
+
+def _check_room(file: Path, count: int) -> None:
+    """Refuse a file that cannot be written, or a disk that is too full for so many lines."""
+    if file.exists() and not file.is_file():
+        return
+    LocalStore(file.parent).check_writable(file.name)
+    size, free = count * SHORTEST_LINE, free_size(file.parent)
+    if size > free:
+        raise StoreError(
+            f"no room for the manifest: {size} bytes at least, {free} are free", path=os.fspath(file)
+        )
 
 
 def _held_size(piece: Any) -> int:
