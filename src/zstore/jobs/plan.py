@@ -54,7 +54,7 @@ class Plan(Protocol[R]):
         raise NotImplementedError
 
     def holds(self, unit: Unit, result: R) -> bool:
-        """Whether the unit's output is still stored; asked where a journal says that the unit is done, and how.
+        """Whether the unit's output is still stored; asked where a journal has its result.
 
         It may have been lost in a power cut, or the journal may be wrong.
         """
