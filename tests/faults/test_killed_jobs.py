@@ -42,7 +42,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "zstore.upkeep.copy": {"UNIT_COUNT": 2},
     "zstore.upkeep.rechunk": {"COPY_COUNT": 2},
     "zstore.upkeep.windows": {"WINDOW_COUNT": 2},
-    "zstore.upkeep.rechunk_plan": {"FILE": 10.0, "STRETCH": 10.0, "UNIT": 10.0},
+    "zstore.upkeep.rechunk_plan": {
+        **dict.fromkeys(("FILE", "STRETCH", "UNIT", "REQUEST"), 10.0),
+        "WINDOWS_SIZE": 0,
+    },
     "zstore.reduction.plan": {"UNIT_SIZE": 1 << 15, "BOX_SIZE": 1 << 13, "PATCH_SIZE": 1 << 11},
     "zstore.pyramid.boxes": {"BLOCK_SIZE": 1 << 16},
     "zstore.integrations.rasters.netcdf": {"WINDOW_SIZE": 1 << 16},
@@ -171,7 +174,7 @@ def convert(source: str, target: str, **options: Any) -> None:
 
 def recode(source: str, target: str, **options: Any) -> None:
     zstore.convert(
-        source, target, path="a", shards=(256, 256), chunks=(128, 128), memory=1_000_000, **options
+        source, target, path="a", shards=(256, 256), chunks=(128, 128), memory=2_000_000, **options
     )
 
 
@@ -181,7 +184,7 @@ def rechunk(source: str, target: str, **options: Any) -> None:
 
 def in_between(source: str, target: str, **options: Any) -> None:
     """By way of an array in between."""
-    zstore.convert(source, target, chunks=(64, 8, 8), memory=300_000, **options)
+    zstore.convert(source, target, chunks=(64, 8, 8), memory=400_000, **options)
 
 
 def reduce(source: str, target: str, **options: Any) -> None:
