@@ -229,13 +229,10 @@ class Job:
         """A runner for the units of the job that are not done yet; `most` of them run at a time."""
         return Runner(executor, self.journal(), most)
 
-    def check_versions(
-        self, versions: Mapping[str, str], where: Callable[[str], str], *, is_made: bool = False
-    ) -> None:
+    def check_versions(self, versions: Mapping[str, str], where: Callable[[str], str]) -> None:
         """Store the versions of the sources when the job begins; compare them when it is resumed.
 
-        where    gives the place of a source for an error, from its name in `versions`
-        is_made  compare them in any case, as all that was to be read is read
+        where  gives the place of a source for an error, from its name in `versions`
 
         Raises
             ChangedError: a source has another version.

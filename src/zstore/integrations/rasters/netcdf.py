@@ -190,12 +190,15 @@ class NetcdfJob:
         is_left = resume and read_record(self.store, self.base) is not None
         if taken and held is not None and not overwrite and not is_left:
             raise StoreError(f"array {taken[0]!r} is there already; expected overwrite", path=place_of(held))
+        for path in filter(None, self.attributes):
+            if held is not None and path in held:
+                held.require_group(path)
         models = {path: array.model for path, array in copying.arrays.items()}
         said = {
             "source": copying.source,
             "arrays": name_job([[path, render_node(model)] for path, model in models.items()]),
         }
-        job = begin_in(
+        return begin_in(
             self.store,
             self.base,
             held,
@@ -205,14 +208,8 @@ class NetcdfJob:
             versions=self.versions(),
             overwrite=overwrite,
             resume=resume,
+            paths=list(models),
         )
-        if held is not None:
-            for path in filter(None, self.attributes):
-                if path in held:
-                    held.require_group(path)
-            for path in taken if not job.is_resumed else ():
-                del held[path]
-        return job
 
 
 @contextmanager

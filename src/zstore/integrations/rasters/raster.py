@@ -107,8 +107,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     Raises, warns
         as `raster_to_zarr`.
     """
-    files = tuple(raster.files) or (path,)
-    version = version_of(files)
+    version = find_version([*raster.files] or [path])
     if not raster.count:
         inside = ", ".join(raster.subdatasets) or "none"
         raise MetadataError(f"raster has no bands; it holds the datasets: {inside}", path=path)
@@ -143,7 +142,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    placed = PlacedRaster(path, geo.shape, tuple(pairs), version=find_version([*raster.files] or [path]))
+    placed = PlacedRaster(path, geo.shape, tuple(pairs), version=version)
     return Description(geo, (placed,), attributes)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zstore.engine.making import delete_node
 from zstore.errors import ChangedError, MetadataError
 from zstore.jobs.record import Job, begin, begin_new, name_job
 from zstore.jobs.target import check_outside
@@ -54,6 +55,7 @@ def begin_in(
     """Record that a job begins, in the given group, or in place of what is there (with `overwrite`).
 
     versions  of the files that are read, by what each source is called
+    paths     of the nodes in the given group that are made anew, with `overwrite`
 
     Raises
         StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
@@ -77,6 +79,11 @@ def begin_in(
         )
     job.check_versions({path: str(version) for path, version in versions.items()}, str)
     return job
+
+
+def _delete_all(store: Store, base: str, paths: Iterable[str]) -> None:
+    for path in paths:
+        delete_node(store, join_key(base, path))
 
 
 def find_version(files: Iterable[str]) -> Version:
