@@ -121,6 +121,17 @@ def test_the_pictures_of_the_gallery_are_those_that_its_code_draws(tmp_path: Pat
             assert pixels(path) == pixels(kept), f"{path.name}: run tools/pictures.py"
 
 
+def test_the_comparison_quotes_what_was_measured() -> None:
+    measured = (ROOT / "docs/performance.md").read_text()
+    quoted = (ROOT / "docs/comparison.md").read_text().partition("## Speed")[2]
+    leads = set(re.findall(r"^\| [^|]+ \| \d+ \| ([\d.]+) \|", measured, re.MULTILINE))
+    told = re.findall(r"\| ([\d.]+) times", quoted)
+    assert len(told) > 3 and leads.issuperset(told)
+    peers = r"^\| \d+².*\| (?:tensorstore|zarrs|GDAL)[^|]* \| [\d.]+ \| ([\d.]+) \|"
+    pyramids = [float(lead) for lead in re.findall(peers, measured, re.MULTILINE)]
+    assert f"| {min(pyramids):.1f} to {max(pyramids):.1f} times |" in quoted
+
+
 def pixels(png: Path) -> bytes:
     """The rows of a picture, however a zlib compresses them."""
     return zlib.decompressobj().decompress(png.read_bytes().partition(b"IDAT")[2])

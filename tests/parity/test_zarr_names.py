@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -67,6 +68,29 @@ def test_the_tables_name_every_public_name(owner, theirs, owners):
             continue
         with pytest.raises(AttributeError, match=f"has no attribute '{name}'; use "):
             getattr(owners[owner], name)
+
+
+@pytest.mark.parametrize(
+    ("owner", "theirs"),
+    [("zarr", zarr), ("Array", zarr.Array), ("Group", zarr.Group)],
+    ids=["module", "array", "group"],
+)
+def test_what_works_takes_the_arguments_of_zarr_python(owner, theirs, owners):
+    works = [
+        name
+        for name, verdict, _ in ROW.findall(TABLES[owner])
+        if verdict == "works" and hasattr(theirs, name)
+    ]
+    functions = [name for name in works if inspect.isfunction(inspect.unwrap(getattr(theirs, name)))]
+    assert len(functions) > 5
+    for name in functions:
+        ours = inspect.signature(getattr(owners[owner], name)).parameters
+        asked = inspect.signature(getattr(theirs, name)).parameters
+        named = [one.name for one in asked.values() if one.kind is not one.VAR_KEYWORD]
+        # The first, of what it is about, is given without its name.
+        named = named[1 if owner == "zarr" else 2 :]
+        is_open = any(one.kind is one.VAR_KEYWORD for one in ours.values())
+        assert is_open or set(named) <= ours.keys(), name
 
 
 def test_asking_for_what_is_not_there_loads_nothing():

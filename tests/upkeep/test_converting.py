@@ -97,12 +97,13 @@ def test_chunks_of_v2_keep_their_bytes_in_v3_and_back(name):
 
 @pytest.mark.parametrize("name", ["raw", "zlib", "blosc", "bz2", "lzma", "order F", "big-endian"])
 def test_v1_becomes_v2_and_v3_and_comes_back(name):
-    stores = [MemoryStore() for _ in range(4)]
+    stores = [MemoryStore() for _ in range(5)]
     made = make(stores[0], 1, attributes={"a": 1}, **CHAINS[name])
     second = zstore.convert(stores[0], stores[1], zarr_format=2, check=True)
     third = zstore.convert(second, stores[2], check=True)
     again = zstore.convert(third, stores[3], zarr_format=1, check=True)
-    for store, array in zip(stores[1:], (second, third, again), strict=True):
+    back = zstore.convert(second, stores[4], zarr_format=1, check=True)
+    for store, array in zip(stores[1:], (second, third, again, back), strict=True):
         assert_same(made, array)
         assert chunks_of(store, array) == chunks_of(stores[0], made)
     assert {key for key in stores[3].list("") if key[0].isalpha()} == {"meta", "attrs"}
