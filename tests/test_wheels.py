@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -121,38 +122,65 @@ def test_what_a_wheel_holds(wheel):
     assert [name for name in names if name.endswith(".h")] == ["zstore/_ext/include/zstore_codec.h"]
 
 
-def runs_here(wheel: Path) -> bool:
-    return f"manylinux_2_28_{platform.machine()}" in wheel.name and platform.libc_ver()[0] == "glibc"
+def kind(wheel: Path) -> str:
+    """For which Pythons a wheel is, such as "cp313-manylinux_2_28_aarch64"."""
+    [(number, tag)] = re.findall(r"-(cp\d+)-cp\d+-(.+)$", wheel.stem)
+    return f"{number}-{tag}"
+
+
+def own_pythons() -> dict[str, str]:
+    """The Pythons of this machine, by kind."""
+    if platform.libc_ver()[0] != "glibc":
+        return {}
+    lines = subprocess.run([ROOT / "tools" / "pythons"], capture_output=True, text=True, check=True).stdout
+    tag = f"manylinux_2_28_{platform.machine()}"
+    found = dict(map(str.split, lines.splitlines()))
+    return {f"cp{version.replace('.', '')}-{tag}": python for version, python in found.items()}
+
+
+OWN = own_pythons() if WHEELS else {}
+# Others that can be started here, each with its kind before it and a ";" between two:
+# "cp313-manylinux_2_28_aarch64=qemu-aarch64-static -L /arm /arm/usr/bin/python3.13".
+NAMED = [one.partition("=") for one in os.environ.get("ZSTORE_OTHER_PYTHONS", "").split(";")]
+OTHERS = {of: shlex.split(words) for of, _, words in NAMED if of}
+
+
+def install(wheel: Path, place: Path) -> tuple[list[str], dict[str, str]]:
+    """Install a wheel and what it asks for; the words that start a Python with it, and variables to set."""
+    pip = [sys.executable, "-m", "pip"]
+    options = ["--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+    if kind(wheel) in OWN:
+        python = OWN[kind(wheel)]
+        if python == sys.executable:
+            venv.create(place)
+        else:
+            subprocess.run([python, "-m", "venv", place], check=True)
+        inside = str(place / "bin" / "python")
+        subprocess.run([*pip, "--python", inside, "install", *options, f"{wheel}[cli]"], check=True)
+        return [inside], {}
+    # pip itself may not run there.
+    parts = re.fullmatch(r"cp(\d+)-(\w+linux)_(\d+)_(\d+)_(\w+)", kind(wheel))
+    number, library, major, minor, machine = parts.groups()
+    platforms = [f"{library}_{major}_{older}_{machine}" for older in range(int(minor), -1, -1)]
+    platforms += [f"manylinux2014_{machine}"] * (library == "manylinux")
+    options += ["--target", str(place), "--implementation", "cp", "--python-version", number]
+    options += [word for one in platforms for word in ("--platform", one)]
+    subprocess.run([*pip, "install", *options, f"{wheel}[cli]"], check=True)
+    return [*OTHERS[kind(wheel)], "-S"], {"PYTHONPATH": str(place)}
 
 
 @pytest.mark.install
-@pytest.mark.parametrize("wheel", [*filter(runs_here, WHEELS)], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "wheel", [wheel for wheel in WHEELS if kind(wheel) in {*OWN, *OTHERS}], ids=lambda path: path.stem
+)
 def test_a_wheel_works_where_there_is_nothing_else(wheel, tmp_path):
-    lines = subprocess.run([ROOT / "tools" / "pythons"], capture_output=True, text=True, check=True).stdout
-    pythons = {version.replace(".", ""): python for version, python in map(str.split, lines.splitlines())}
-    [number] = re.findall(r"-cp(\d+)-cp", wheel.name)
-    environment = tmp_path / "environment"
-    if pythons[number] == sys.executable:
-        venv.create(environment)
-    else:
-        subprocess.run([pythons[number], "-m", "venv", environment], check=True)
-    python = environment / "bin" / "python"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--only-binary",
-        ":all:",
-    ]
-    subprocess.run([*pip, "--disable-pip-version-check", f"{wheel}[cli]"], check=True)
+    python, variables = install(wheel, tmp_path / "environment")
     text = (ROOT / "docs" / "quickstart.md").read_text()
     program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     commands = [line.split()[1:] for line in re.findall(r"^\$ (zstore .*)$", text, re.MULTILINE)]
     assert ["doctor"] in commands
     for words in (["-c", program], *(["-m", "zstore", *command] for command in commands)):
-        done = subprocess.run([python, *words], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [*python, *words], cwd=tmp_path, env=os.environ | variables, capture_output=True, text=True
+        )
         assert done.returncode == 0, (words, done.stdout, done.stderr)

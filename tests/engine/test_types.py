@@ -17,24 +17,8 @@ MIXED = [("a", "<i4"), ("b", ">f8", (2,)), ("c", [("x", "u1"), ("y", ">c8")])]
 PLAIN = [("a", ">i4"), ("b", "S3"), ("t", ">M8[s]"), ("u", ">U2")]
 NATIVE = [("a", "<i4"), ("b", "S3"), ("p", [("x", "<f4"), ("y", "u1")])]
 ALIKE = [("a", ">i4"), ("b", ">f4")]
-BOTH = [
-    "?",
-    ">u2",
-    "i8",
-    "f2",
-    ">c16",
-    "M8[25us]",
-    "m8[D]",
-    ">M8[ns]",
-    ">m8",
-    "S5",
-    "U3",
-    ">U3",
-    "V3",
-    PLAIN,
-    NATIVE,
-    ALIKE,
-]
+TIMES = ["M8[25us]", "m8[D]", ">M8[ns]", ">m8"]
+BOTH = ["?", ">u2", "i8", "f2", ">c16", *TIMES, "S5", "U3", ">U3", "V3", PLAIN, NATIVE, ALIKE]
 DTYPES = [
     *[(earlier, dtype) for earlier in (1, 2) for dtype in [*BOTH, MIXED, "f16", ">c32", ">f16"]],
     *[(3, dtype) for dtype in [*BOTH, ml_dtypes.bfloat16, "int4", "float8_e4m3", "complex_bfloat16", "r16"]],
