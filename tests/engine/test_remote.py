@@ -18,7 +18,7 @@ from zstore.base.limits import set_limits
 from zstore.engine import fetch
 from zstore.engine.locate import Shard, ShardIndexes, ShardReplacedError
 from zstore.errors import CodecError, StoreError
-from zstore.storage.base import Part, Parts, PrefixStore, Store, Values
+from zstore.storage.base import Part, Parts, PrefixStore, Request, Store, Values
 from zstore.storage.memory import MemoryStore
 
 
@@ -50,10 +50,10 @@ class FarStore(MemoryStore):
         self.note("get", key, byte_range)
         return super().get(key, byte_range)
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         parts: Parts = []
         self.rounds += 1
         for key, byte_range in requests:

@@ -20,7 +20,7 @@ import pytest
 import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, ReadOnlyError, StoreError
-from zstore.storage.base import Part, Parts, PrefixStore, Store
+from zstore.storage.base import Part, Parts, PrefixStore, Request, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -62,7 +62,7 @@ class FarStore(MemoryStore):
         self.rounds: list[int] = []
         self.version = "1"
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         self.rounds.append(len(requests))
         return [
             part and Part(part.data, part.total_size, self.version) for part in super().get_parts(requests)

@@ -14,7 +14,18 @@ from zstore.engine.documents import METADATA_NAMES, V1_KEYS
 from zstore.engine.pool import map_threads
 from zstore.errors import StoreError
 from zstore.model import v2, v3
-from zstore.storage.base import Entry, Found, Names, Part, Parts, PrefixStore, Store, Values, document_range
+from zstore.storage.base import (
+    Entry,
+    Found,
+    Names,
+    Part,
+    Parts,
+    PrefixStore,
+    Request,
+    Store,
+    Values,
+    document_range,
+)
 
 __all__ = ["AheadStore", "look_ahead"]
 
@@ -66,11 +77,11 @@ class AheadStore(PrefixStore):
         """The value, or those bytes of it, as they are known."""
         return self.get_many([(key, byte_range)])[0]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys at once."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions."""
         known = self._known
         if known is None:

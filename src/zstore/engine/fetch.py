@@ -16,7 +16,7 @@ from zstore.engine.layout import BoundLayout
 from zstore.engine.locate import Located, Shard, ShardIndexes, ShardReplacedError, locate
 from zstore.engine.schedulers import Act, InFlight, Scheduler, drive
 from zstore.model.array import ArrayModel
-from zstore.storage.base import Part, Parts, Store
+from zstore.storage.base import Part, Parts, Request, Store
 
 # A key and a stretch (offset, size) of its value, None for all of it; and the fetched bytes by such names.
 Name = tuple[str, tuple[int, int] | None]
@@ -296,7 +296,7 @@ class Fetch:
     def _open(self, numbers: Sequence[int], values: Values) -> list[Located]:
         """Where the inner chunks lie in shards that were fetched whole."""
 
-        async def get_parts(requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+        async def get_parts(requests: Sequence[Request]) -> Parts:
             parts: Parts = []
             for key, byte_range in requests:
                 data = values[key, None]

@@ -19,6 +19,7 @@ from zstore.storage.base import (
     Names,
     Part,
     Parts,
+    Request,
     Store,
     Values,
     check_key,
@@ -83,11 +84,11 @@ class LmdbStore(Store):
         """The value, or those bytes of it; None when there is no such key."""
         return self.get_many([(key, byte_range)])[0]  # type: ignore[return-value]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys, all as of one moment."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the values' sizes."""
         names = [self._name(key) for key, _ in requests]
 

@@ -13,7 +13,17 @@ from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Part, Parts, Store, Values, check_key, check_prefix, hold_name
+from zstore.storage.base import (
+    ByteRange,
+    Part,
+    Parts,
+    Request,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    hold_name,
+)
 
 __all__ = ["MongodbStore"]
 
@@ -87,11 +97,11 @@ class MongodbStore(Store):
         """The value, or those bytes of it; None when there is no such key."""
         return self.get_many([(key, byte_range)])[0]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys, a hundred by each query."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the values' sizes."""
         keys = [*dict.fromkeys(check_key(key) for key, _ in requests)]
         found: dict[str, bytes] = {}

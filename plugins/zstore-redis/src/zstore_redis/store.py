@@ -11,7 +11,17 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import redis
 
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Part, Parts, Store, Values, check_key, check_prefix, hold_name
+from zstore.storage.base import (
+    ByteRange,
+    Part,
+    Parts,
+    Request,
+    Store,
+    Values,
+    check_key,
+    check_prefix,
+    hold_name,
+)
 
 __all__ = ["RedisStore"]
 
@@ -85,11 +95,11 @@ class RedisStore(Store):
         """The value, or those bytes of it; None when there is no such key."""
         return self.get_many([(key, byte_range)])[0]  # type: ignore[return-value]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys, in one round trip."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the values' sizes, each as of the moment its bytes were read."""
         with self._telling("read", requests[0][0] if requests else None):
             pipe = self._client.pipeline(transaction=True)

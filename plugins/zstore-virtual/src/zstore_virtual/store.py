@@ -18,6 +18,7 @@ from zstore.storage.base import (
     Names,
     Part,
     Parts,
+    Request,
     Store,
     Stretches,
     Values,
@@ -130,11 +131,11 @@ class VirtualStore(Store):
         [part] = self.get_parts([(key, byte_range)])
         return None if part is None else part.data
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys; neighbouring stretches of one source become one request."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the sizes of the values."""
         parts, wishes = self._plan(requests)
         for place, mine in wishes.items():
@@ -145,11 +146,11 @@ class VirtualStore(Store):
                 self._settle(requests, mine, found, parts)
         return parts
 
-    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    async def get_many_async(self, requests: Sequence[Request]) -> Values:
         """`get_many`, in the caller's own loop."""
         return [None if part is None else part.data for part in await self.get_parts_async(requests)]
 
-    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
         parts, wishes = self._plan(requests)
         for place, mine in wishes.items():
@@ -270,7 +271,7 @@ class VirtualStore(Store):
                 self._stores[place] = store
         return store
 
-    def _plan(self, requests: Sequence[tuple[str, ByteRange | None]]) -> tuple[Parts, Wishes]:
+    def _plan(self, requests: Sequence[Request]) -> tuple[Parts, Wishes]:
         """The parts that are here, and what to ask of each place for the others."""
         parts: Parts = [None] * len(requests)
         wishes: Wishes = {}
@@ -327,7 +328,7 @@ class VirtualStore(Store):
 
     def _settle(
         self,
-        requests: Sequence[tuple[str, ByteRange | None]],
+        requests: Sequence[Request],
         wishes: Sequence[_Wish],
         found: Parts,
         parts: Parts,
