@@ -29,7 +29,8 @@ class BucketServer:
     `allowed` is the prefix of paths beyond which everything is 403; `region` the only one that is right,
     and `names_region` whether who asks in another one is told it, or only who asks about the bucket;
     `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut"
-    or "hang" to how probable they are; `buckets`, where there are any, the only ones. `requests` has method
+    or "hang" to how probable they are; `buckets`, where there are any, the only ones; `page_size` how many
+    keys one answer lists. `requests` has method
     and path of each request; those of a round (`expect`) are answered when all of it have come, and `late`
     has those that waited in vain.
     """
@@ -43,6 +44,7 @@ class BucketServer:
         self.region = ""
         self.names_region = True
         self.buckets: set[str] = set()
+        self.page_size = 1000
         self.keeps: bool | None = True
         self.faults: dict[str, float] = {}
         self.faulty: Counter[str] = Counter()
@@ -216,10 +218,14 @@ class BucketServer:
 
     def listing(self, bucket: str, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after, last = query.get("continuation-token") or query.get("start-after", ""), ""
         keys, above = [], set()
         for path in sorted(self.values):
             key = path.removeprefix(f"/{bucket}/")
-            if path.startswith(f"/{bucket}/") and key.startswith(prefix):
+            if path.startswith(f"/{bucket}/") and key.startswith(prefix) and key > after:
+                if len(keys) == self.page_size:
+                    last = keys[-1]
+                    break
                 rest = key[len(prefix) :]
                 if delimiter and delimiter in rest:
                     above.add(prefix + rest.partition(delimiter)[0] + delimiter)
@@ -234,7 +240,9 @@ class BucketServer:
         names = "".join(
             f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>" for p in sorted(above)
         )
-        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}{names}</ListBucketResult>".encode()
+        more = f"<IsTruncated>{str(bool(last)).lower()}</IsTruncated>"
+        more += f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if last else ""
+        return f"<ListBucketResult>{more}{items}{names}</ListBucketResult>".encode()
 
 
 def _error(code: str, more: str = "") -> bytes:

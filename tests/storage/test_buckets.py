@@ -252,6 +252,36 @@ def test_credentials_may_be_awaited_from_any_thread(server: BucketServer) -> Non
     assert bytes(value or b"") == b"1"
 
 
+def test_lists_are_asked_for_page_by_page(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"a/{number:04}" for number in range(2500)]
+    server.values.update({f"/bucket/top/{name}": b"1" for name in names})
+    # An empty object that marks a directory, a page before what lies in it; and an empty value.
+    server.values |= {"/bucket/top/a/": b"", "/bucket/top/b": b"", "/bucket/top/": b""}
+    store = open_store("s3://bucket/top", storage_options=server.options())
+    server.requests.clear()
+    entries = store.entries()
+    assert len(server.requests) == 1
+    found = [next(entries) for _ in range(990)]
+    assert len(server.requests) == 1
+    server.faults = {"503": 1.0}
+    waits: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        waits.append(seconds)
+        server.faults = {}
+
+    monkeypatch.setattr("zstore.storage.objects.bucket.pause", pause)
+    found += entries
+    assert sorted(entry.key for entry in found) == [*names, "b"]
+    # The first page, the second one in vain, then the rest of them behind the first.
+    assert len(waits) == 1
+    assert len(server.requests) == 4
+    server.requests.clear()
+    store.delete_prefix("a")
+    assert not [path for path in server.values if path.startswith("/bucket/top/a/0")]
+    assert len(server.requests) == 6
+
+
 def test_what_is_gone_already_keeps_nothing_else(
     server: BucketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -272,12 +272,13 @@ class Bucket:
 
     async def _do(self, name: str, *arguments: Any, **options: Any) -> Any:
         """The result of a method of obstore's store; memory needs no threads, which a forked child lacks."""
-        if self._is_direct:
+        if self.is_direct:
             return getattr(self.client, name)(*arguments, **options)
         return await awaited(getattr(self.client, f"{name}_async")(*arguments, **options))
 
     @property
-    def _is_direct(self) -> bool:
+    def is_direct(self) -> bool:
+        """Whether obstore's store is asked without a loop."""
         return self.place.kind == "memory" or is_direct()
 
     async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Answer:
@@ -295,9 +296,9 @@ class Bucket:
         version = Version(meta.get("e_tag"), meta.get("version"))
         if limit is not None and end - begin > limit:
             return Answer(
-                await _first_of(reply, limit, directly=self._is_direct), begin, meta["size"], version
+                await _first_of(reply, limit, directly=self.is_direct), begin, meta["size"], version
             )
-        if self._is_direct:
+        if self.is_direct:
             data = memoryview(reply.bytes())
         elif self.is_http:
             limits = current_limits()
@@ -458,28 +459,18 @@ class Bucket:
             if key is None or not self._is_nothing(key):
                 raise self.failed("delete", key, error) from error
 
-    async def list(self, prefix: str, most: int | None = None) -> Listing:
-        """obstore's metadata of the values below `prefix`, with whole paths: of all, or the first `most`."""
-        found: Listing = await self._listed(prefix, partial(self._list, self.path(prefix), most))
-        return found
+    def pages(self, prefix: str, size: int) -> Pages:
+        """obstore's metadata of the values below `prefix`, with whole paths, in pages of `size`."""
+        return Pages(self, prefix, size)
 
     async def list_children(self, prefix: str) -> Names:
         """The whole paths right below `prefix`, of values and of prefixes."""
         ask = partial(self._do, "list_with_delimiter", self.path(prefix) or None)
-        found = await self._listed(prefix, ask)
+        found = await self.listed(prefix, ask)
         return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
 
-    async def _list(self, top: str, most: int | None) -> Any:
-        if most is not None:
-            # A piece that is full ends the pages that are asked for.
-            stream = self.client.list(top or None, chunk_size=most + 1)
-            return next(stream, []) if self._is_direct else await _next_of(stream) or []
-        stream = self.client.list(top or None)
-        if self._is_direct:
-            return [meta for page in stream for meta in page]
-        return await awaited(stream.collect_async())
-
-    async def _listed(self, prefix: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def listed(self, prefix: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` gives, asked again where that may help."""
         try:
             return await self._again(ask)
         except FileNotFoundError as error:
@@ -522,6 +513,43 @@ class Bucket:
         """The error to raise for an exception of obstore."""
         kind = self.place.kind
         return failed(action, self.url, key, error, kind, anonymous=self._is_anonymous)
+
+
+class Pages:
+    """A listing, asked for page by page: where one fails, those before it are not asked for again."""
+
+    def __init__(self, bucket: Bucket, prefix: str, size: int) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._size = size
+        self._stream: Any = None
+        self._made_at = -1
+        self._last: Listing = []
+        self.has_more = True
+
+    async def next(self) -> Listing:
+        """The next page; an empty one at the end."""
+        page: Listing = await self._bucket.listed(self._prefix, self._ask)
+        self.has_more = len(page) == self._size
+        self._last = page
+        return page
+
+    async def _ask(self) -> Listing:
+        if self._stream is None or self._made_at != forks():
+            self._stream, self._made_at = self._begin(), forks()
+        stream = self._stream
+        try:
+            return [*(next(stream, ()) if self._bucket.is_direct else await _next_of(stream))]
+        except BaseException:
+            self._stream = None
+            raise
+
+    def _begin(self) -> Any:
+        bucket, paths = self._bucket, [meta["path"] for meta in self._last]
+        if paths != sorted(paths):
+            raise OSError("the list broke off, and is in no order by which to go on")
+        last = paths[-1] if paths else None
+        return bucket.client.list(bucket.path(self._prefix) or None, offset=last, chunk_size=self._size)
 
 
 async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 
 from zstore.errors import StoreError
@@ -43,6 +44,8 @@ UNREAD: Any = object()
 _Locks = list[dict[str, Version | None]]
 # `delete` of S3 takes a thousand paths in one request.
 PAGE = 1000
+# Of so many keys at a time the names are held while they are deleted.
+DELETED_COUNT = 64 * PAGE
 
 
 class ObjectStore(Store):
@@ -269,15 +272,14 @@ class ObjectStore(Store):
         """Remove every object below `prefix`, many at a time."""
         check_prefix(prefix)
         self.check_writable(prefix)
-        keys: list[Any] = [*self.list(prefix)]
-        if self.durable:
-            keys = [keys[at : at + PAGE] for at in range(0, len(keys), PAGE)]
-        if keys:
-            wait_for(ask_all(self._bucket.delete, keys))
+        keys = self.list(prefix)
+        while found := [*islice(keys, DELETED_COUNT if self.durable else None)]:
+            pages = [found[at : at + PAGE] for at in range(0, len(found), PAGE)]
+            wait_for(ask_all(self._bucket.delete, pages if self.durable else found))
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`, as it is now."""
-        return (entry.key for entry in self._entries(prefix))
+        """Every key below `prefix`, page by page."""
+        return (entry.key for entry in self.entries(prefix))
 
     def entry(self, key: str) -> Entry | None:
         """The object's size and version, by a HEAD request."""
@@ -288,14 +290,26 @@ class ObjectStore(Store):
         return None if size is None else Entry(key, size, version.strong)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all objects below `prefix`, from lists."""
-        return iter(self._entries(prefix))
+        """The entries of all objects below `prefix`, page by page; the first page is requested at once."""
+        self._check_listing(prefix)
+        if self._is_no_directory(prefix):
+            return iter(())
+        pages = self._bucket.pages(prefix, PAGE)
+        first = wait_for(pages.next())
+
+        def each() -> Iterator[Listing]:
+            yield first
+            while pages.has_more:
+                yield wait_for(pages.next())
+
+        return self._as_entries(prefix, each())
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
         """The entries, by one page of a list; None where there are more than `most`."""
         self._check_listing(prefix)
-        found = wait_for(self._bucket.list(prefix, most)) if self.durable else None
-        return None if found is None or len(found) > most else self._as_entries(prefix, found)
+        # A page that is full ends what is asked for.
+        found = wait_for(self._bucket.pages(prefix, most + 1).next()) if self.durable else None
+        return None if found is None or len(found) > most else [*self._as_entries(prefix, [found])]
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
         """Have the server copy an object of the same bucket."""
@@ -307,22 +321,22 @@ class ObjectStore(Store):
         copying = self._bucket.copy(key, path)
         return wait_for(copying, is_single=not self._bucket.needs_loop)
 
-    def _entries(self, prefix: str) -> Sequence[Entry]:
-        self._check_listing(prefix)
-        if self._is_no_directory(prefix):
-            return ()
-        return self._as_entries(prefix, wait_for(self._bucket.list(prefix)))
-
-    def _as_entries(self, prefix: str, found: Listing) -> Sequence[Entry]:
+    def _as_entries(self, prefix: str, pages: Iterable[Listing]) -> Iterator[Entry]:
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
-        above = {meta["path"].rpartition("/")[0] for meta in found}
+        above: set[str] = set()
+        empty: Listing = []
         top, root = self._bucket.path(prefix), self._bucket.path("")
         skip = len(root) + 1 if root else 0
-        return [
-            Entry(meta["path"][skip:], meta["size"], Version(meta.get("e_tag")).strong)
-            for meta in found
-            if (not top or meta["path"].startswith(f"{top}/")) and (meta["size"] or meta["path"] not in above)
-        ]
+
+        def entry(meta: Mapping[str, Any]) -> Entry:
+            return Entry(meta["path"][skip:], meta["size"], Version(meta.get("e_tag")).strong)
+
+        for page in pages:
+            found = [meta for meta in page if not top or meta["path"].startswith(f"{top}/")]
+            above.update([meta["path"].rpartition("/")[0] for meta in found])
+            empty += [meta for meta in found if not meta["size"]]
+            yield from [entry(meta) for meta in found if meta["size"]]
+        yield from [entry(meta) for meta in empty if meta["path"] not in above]
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
