@@ -282,6 +282,37 @@ def test_lists_are_asked_for_page_by_page(server: BucketServer, monkeypatch: pyt
     assert len(server.requests) == 6
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_is_deleted_is_whole_or_marked_at_any_time(server: BucketServer, zarr_format: Any) -> None:
+    group = zstore.create_group("s3://bucket", storage_options=server.options(), zarr_format=zarr_format)
+    group.create_group("g")
+    arrays = ["g/a", "g/b"]
+    for name in arrays:
+        group.create_array(name, data=np.arange(1, 9), chunks=(2,))
+    before = {path for path in server.values if path.startswith("/bucket/g/")}
+    answer = server.answer
+    seen: list[tuple[int, bool]] = []
+
+    def check(*request: Any) -> Any:
+        found = answer(*request)
+        left = {path for path in before if path in server.values}
+        is_right = "/bucket/g/.zstore-unfinished" in server.values or left in (set(), before)
+        for name in arrays:
+            here = {path for path in before if path.startswith(f"/bucket/{name}/")}
+            documents = {path for path in here if path.rpartition("/")[2][0] in ".z"}
+            is_right = is_right and (here - documents <= left or not documents & left)
+        seen.append((len(left), is_right))
+        return found
+
+    server.answer = check  # type: ignore[method-assign]
+    server.requests.clear()
+    del group["g"]
+    assert len(set(seen)) == 3  # everything, no documents, nothing
+    assert all(is_right for _, is_right in seen)
+    assert not any("/g/" in path for path in server.values)
+    assert [method for method, _ in server.requests].count("POST") == 3
+
+
 def test_what_is_gone_already_keeps_nothing_else(
     server: BucketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

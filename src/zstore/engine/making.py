@@ -467,8 +467,8 @@ def _marked(
         yield mark
 
 
-def delete_node(store: Store, path: str) -> None:
-    """Remove the node at `path`, if there is one, and everything below it.
+def delete_node(store: Store, path: str, zarr_format: int | None = None) -> None:
+    """Remove the node at `path`, of that format if one is given, and everything below it.
 
     Some stores remove all of it at once. In others a mark says that it is being removed, and is deleted last:
     called again, this finishes an interrupted removal. Of an array that was never completed, only the chunks
@@ -478,7 +478,7 @@ def delete_node(store: Store, path: str) -> None:
         ReadOnlyError, StoreError: the store refused.
     """
     store.check_writable(join_key(path, v3.KEY))
-    found = read_documents(store, [path], consolidated=True)[0]
+    found = read_documents(store, [path], zarr_format, consolidated=True)[0]
     if node_kind(found) is None:
         value = store.get(join_key(path, UNFINISHED))
         if value is None:
@@ -492,9 +492,7 @@ def delete_node(store: Store, path: str) -> None:
         store.delete_prefix(path)
         return
     with _marked(store, path) as mark:
-        for name in found:
-            store.delete(join_key(path, name))
-        _delete_below(store, path)
+        _delete_below(store, path, found)
         store.delete(mark)
 
 
@@ -514,14 +512,23 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
     map_threads(store.delete, stored, waiting_count=store.request_count)
 
 
-def _delete_below(store: Store, path: str) -> None:
-    """Remove everything below `path` but the mark there: documents first, so that no array lacks chunks."""
+def _delete_below(store: Store, path: str, found: Documents) -> None:
+    """Remove everything below `path` but the mark there: documents first, so that no array lacks chunks.
+
+    found  the documents of the node at `path`
+    """
     delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
     if store.removes_whole:
+        delete_all([join_key(path, name) for name in found])
         names = prefixes = set(store.list_children(path)) - {UNFINISHED}
     else:
         keys = list(store.list(path))
-        delete_all([key for key in keys if key.rpartition("/")[2] in {*METADATA_NAMES, *V1_KEYS}])
+        documents = [key for key in keys if key.rpartition("/")[2] in {*METADATA_NAMES, *V1_KEYS}]
+        if store.delete_many(documents):
+            gone = {*documents, join_key(path, UNFINISHED)}
+            store.delete_many([key for key in keys if key not in gone])
+            return
+        delete_all(documents)
         skip = len(path) + 1 if path else 0
         parts = [key[skip:].partition("/") for key in keys]
         names = {name for name, slash, _ in parts if not slash} - {UNFINISHED}

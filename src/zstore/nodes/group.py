@@ -395,9 +395,12 @@ class Group(GroupNames):
 
     def __delitem__(self, name: str) -> None:
         path = join_key(self._path, self._member_path(name))
-        if name not in self and not is_unfinished(self._store, path):
+        if name in self:
+            delete_node(self._store, path, self.zarr_format)
+        elif is_unfinished(self._store, path):
+            delete_node(self._store, path)
+        else:
             raise self._missing(name)
-        delete_node(self._store, path)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):

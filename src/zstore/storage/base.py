@@ -228,6 +228,10 @@ class Store(ABC):
         for key in [*self.list(prefix)]:
             self.delete(key)
 
+    def delete_many(self, keys: Sequence[str]) -> bool:
+        """Remove these keys, many by one request; False where that cannot be, and nothing is done."""
+        return False
+
     def size(self, key: str) -> int | None:
         """How many bytes the value has; None when there is no such key."""
         value = self.get(key)
@@ -491,6 +495,11 @@ class PrefixStore(Store):
     def delete_prefix(self, prefix: str) -> None:
         self.check_writable(prefix)
         self.store.delete_prefix(self._prefix(prefix))
+
+    def delete_many(self, keys: Sequence[str]) -> bool:
+        """As the other store's."""
+        self.check_writable(self.prefix)
+        return self.store.delete_many([*map(self._key, keys)])
 
     def size(self, key: str) -> int | None:
         return self.store.size(self._key(key))

@@ -66,9 +66,9 @@ def _claim(store: Store, key: str, claim: bytes) -> bytes | None:
 
 def _remove(store: Store, key: str, claim: bytes) -> None:
     """Remove the claim, unless another writer has taken it over meanwhile."""
-    with suppress(ChangedError), store.lock(key):
-        found = store.get(key)
-        if found is not None and bytes(found) == claim:
+    found = store.get(key)
+    if found is not None and bytes(found) == claim:
+        with suppress(ChangedError):
             store.delete(key)
 
 

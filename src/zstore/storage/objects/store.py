@@ -274,8 +274,16 @@ class ObjectStore(Store):
         self.check_writable(prefix)
         keys = self.list(prefix)
         while found := [*islice(keys, DELETED_COUNT if self.durable else None)]:
-            pages = [found[at : at + PAGE] for at in range(0, len(found), PAGE)]
-            wait_for(ask_all(self._bucket.delete, pages if self.durable else found))
+            if not self.delete_many(found):
+                wait_for(ask_all(self._bucket.delete, found))
+
+    def delete_many(self, keys: Sequence[str]) -> bool:
+        """Remove these objects of a bucket, a thousand by each request."""
+        pages = [[*map(check_key, keys[at : at + PAGE])] for at in range(0, len(keys), PAGE)]
+        if self.durable and pages:
+            self.check_writable(keys[0])
+            wait_for(ask_all(self._bucket.delete, pages))
+        return self.durable
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, page by page."""
