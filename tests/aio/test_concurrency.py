@@ -16,7 +16,7 @@ import pytest
 import zstore
 from zstore.engine import awaiting
 from zstore.engine.awaiting import BUDGET, Budget
-from zstore.errors import StoreError
+from zstore.errors import CodecError, StoreError
 from zstore.storage.base import Parts, Request
 from zstore.storage.memory import MemoryStore
 
@@ -51,23 +51,114 @@ async def read_all(array: zstore.Array, windows: list[Any]) -> None:
     await asyncio.gather(*(asyncio.create_task(one(w), name=f"{n}") for n, w in enumerate(windows)))
 
 
-def test_a_thousand_windows_are_a_thousand_requests_in_two_rounds() -> None:
-    store = AwaitedStore(pause=0.001)
+@pytest.mark.parametrize("has_versions", [True, False])
+def test_a_thousand_windows_ask_together(has_versions: bool) -> None:
+    store = AwaitedStore(has_versions=has_versions, pause=0.001)
     array = sharded(store)
-    asyncio.run(read_all(array, cells()))
-    # The index of every shard once, whoever of those that need it comes first.
-    assert store.count == WINDOWS + 16
-    assert sum(store.rounds.values()) == WINDOWS + 16
-    assert max(store.rounds.values()) == 2
-    assert store.most_busy > store.request_count
+    windows = cells()
+    asyncio.run(read_all(array, windows))
+    # What several of them need is asked for once, but for what the first asks, who binds the codecs.
+    cell_count = len({(y.start, x.start) for y, x in windows})
+    assert cell_count + 16 <= store.count <= cell_count + 18
+    # One after the other are the indexes, and then the chunks, of each shard by themselves.
+    assert sum(store.rounds.values()) <= 4 + 16
+    store.count = 0
+    asyncio.run(read_all(array, windows))
+    assert store.count == cell_count + (0 if has_versions else 16)
 
 
-def test_of_what_is_not_kept_every_read_asks_for_itself() -> None:
+@pytest.mark.parametrize("fails", ["codec", "store"])
+def test_of_those_who_ask_together_each_gets_its_own_error(fails: str) -> None:
+    store = AwaitedStore()
+    sharded(store)
+    bad = "a/c/0/1"
+    windows = [np.s_[y : y + 10, x : x + 10] for y in range(0, 160, 40) for x in range(0, 160, 20)]
+    if fails == "codec":
+        value = bytearray(store.get(bad) or b"")
+        value[:500] = bytes(500)
+        store.put(bad, value)
+
+    class Failing(AwaitedStore):
+        async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
+            if fails == "store" and any(key == bad for key, _ in requests):
+                raise StoreError("refused", path=self.url, key=bad)
+            return await super().get_parts_async(requests)
+
+    failing = Failing()
+    failing._values = store._values
+    reader = zstore.open_array(failing, "a", mode="r+")
+
+    async def run() -> list[Any]:
+        return await asyncio.gather(*map(reader.read_async, windows), return_exceptions=True)
+
+    for _ in range(2):
+        found = asyncio.run(run())
+        is_error = [isinstance(one, StoreError if fails == "store" else CodecError) for one in found]
+        for one, window, failed in zip(found, windows, is_error, strict=True):
+            if not failed:
+                np.testing.assert_array_equal(one, ITEMS[window])
+        at_bad = [y.start < 80 <= x.start for y, x in windows]
+        if fails == "store":
+            assert is_error == at_bad
+        else:
+            assert any(is_error)
+            assert all(at for failed, at in zip(is_error, at_bad, strict=True) if failed)
+        assert all(bad in str(one) for one in found if isinstance(one, Exception))
+
+
+def test_of_those_who_ask_together_some_go_away() -> None:
+    store = AwaitedStore()
+    array = sharded(store)
+    # Each its own shard: what nobody waits for any more is not asked for.
+    windows = [np.s_[y : y + 10, x : x + 10] for y in range(0, SIDE, 80) for x in range(0, SIDE, 80)]
+
+    async def run(count: int, gone: int) -> None:
+        memory = [np.zeros((10, 10), "i4") for _ in windows]
+        tasks = [
+            asyncio.ensure_future(array.read_async(window, out=out))
+            for window, out in zip(windows, memory, strict=True)
+        ]
+        await steps(count)
+        for task in tasks[:gone]:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        left = [out.copy() for out in memory]
+        asked = store.count
+        await steps(8)
+        assert store.count == asked or gone < len(tasks)
+        for at, (one, window) in enumerate(zip(found, windows, strict=True)):
+            np.testing.assert_array_equal(memory[at], left[at])
+            if at >= gone or not isinstance(one, asyncio.CancelledError):
+                np.testing.assert_array_equal(one, ITEMS[window])
+        if gone == len(tasks):
+            assert (BUDGET.count, BUDGET.size) == (0, 0)
+        cancelled.add(sum(isinstance(one, asyncio.CancelledError) for one in found))
+
+    cancelled: set[int] = set()
+    asyncio.run(run(0, 0))
+    for gone in (1, 9, len(windows)):
+        for count in range(14):
+            asyncio.run(run(count, gone))
+    assert {1, 9, len(windows)} <= cancelled
+    # Who goes away before the chunks are asked for takes his request along.
+    fresh = zstore.open_array(store, "a", mode="r+")
+    store.count = 0
+
+    async def go() -> None:
+        tasks = [asyncio.ensure_future(fresh.read_async(window)) for window in windows]
+        for _ in range(1000):
+            if store.count < len(windows):
+                await asyncio.sleep(0)
+        for task in tasks[3:]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(go())
+    assert store.count <= len(windows) + 1 + 3
+
+
+def test_for_shards_that_are_not_there_nobody_waits_for_more_than_one_other() -> None:
     store = AwaitedStore(has_versions=False, pause=0.001)
-    array = sharded(store)
-    asyncio.run(read_all(array, cells()))
-    assert WINDOWS + 16 <= store.count <= 2 * WINDOWS
-    # Shards that are not there: nobody waits for more than one other.
     empty = zstore.create_array(store, "b", shape=(SIDE, SIDE), dtype="i4", chunks=(10, 10), shards=(80, 80))
     store.rounds.clear()
 

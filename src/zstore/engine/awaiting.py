@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from zstore.engine.pool import enter_worker, thread_count
-from zstore.engine.schedulers import Act, InFlight, Scheduler
+from zstore.engine.schedulers import SHORT_SIZE, Act, ActTogether, InFlight, Joining, Member, Scheduler
 from zstore.storage.base import Parts, Request, Store, Values
 
 T = TypeVar("T")
@@ -34,10 +34,6 @@ LOOK_TIME = 1.0
 
 # Threads for work that waits for stores, in the whole process: each writes a chunk, or opens or makes a node.
 WAITING_COUNT = 32
-
-# Native codecs decode this many bytes (in about 50 µs, without the GIL) in less time than it takes to hand
-# the work to a thread and to take its result.
-SHORT_SIZE = 64 << 10
 
 # Pieces per thread that a long computation is cut into, so that it can be cancelled between them.
 PIECES = 4
@@ -318,6 +314,43 @@ class AsyncScheduler(Scheduler):
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
+    async def join(
+        self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
+    ) -> None:
+        """Do together what tasks of one loop await in the same turn; it goes on until nobody awaits it."""
+        if act_together is None:
+            await act(item)
+            return
+        loop = asyncio.get_running_loop()
+        members = joining.setdefault(loop, [])
+        member = Member(item, loop.create_future())
+        members.append(member)
+        try:
+            await asyncio.sleep(0)  # lets the others of this turn join
+        except asyncio.CancelledError:
+            member.ended.cancel()
+            raise
+        if joining.get(loop) is members:
+            del joining[loop]
+            members[:] = [each for each in members if each.is_awaited]
+            if len(members) > 1:
+                members[0].task = asyncio.ensure_future(_act_together(members, act_together))
+        if len(members) == 1:
+            await act(item)
+            return
+        try:
+            is_done = await member.ended
+        except asyncio.CancelledError:
+            if member.ended.done() and not member.ended.cancelled():
+                member.ended.exception()  # asyncio complains of errors that nobody has looked at
+            if not any(each.is_awaited for each in members):
+                task = members[0].task
+                task.cancel()
+                await asyncio.wait([task])
+            raise
+        if not is_done:
+            await act(item)
+
     async def reserve(self, size: int) -> AbstractContextManager[None]:
         """Reserve room in the budget of all awaited reads of the process."""
         return await BUDGET.reserve(size)
@@ -339,6 +372,20 @@ class AsyncScheduler(Scheduler):
         """Spans of at most `count`, so that a cancelled task ends after a short one."""
         for first in range(0, total, count):
             yield first, min(first + count, total)
+
+
+async def _act_together(members: Sequence[Member[T]], act: ActTogether[T]) -> None:
+    try:
+        await act(members)
+    except asyncio.CancelledError:
+        for member in members:
+            member.ended.cancel()
+        raise
+    except Exception:
+        pass  # each finds out by itself whose it is
+    for member in members:
+        if member.is_awaited:
+            member.ended.set_result(False)
 
 
 ASYNC = AsyncScheduler()

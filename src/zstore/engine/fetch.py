@@ -98,8 +98,16 @@ class Fetch:
     The outer chunks of all plans are numbered consecutively; `o` is such a number.
     """
 
-    def __init__(self, scheduler: Scheduler, source: Source, plans: Sequence[Plan]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        source: Source,
+        plans: Sequence[Plan],
+        is_awaited: Callable[[int], bool] | None = None,
+    ) -> None:
+        """`is_awaited` says whether a plan's reader still waits; each is given its windows early then."""
         self._scheduler = scheduler
+        self._is_awaited = is_awaited
         self._source = source
         self._store = source.store
         self._plans = plans
@@ -139,11 +147,17 @@ class Fetch:
         async def fetch(portion: tuple[list[int], int]) -> None:
             part, size = portion
             with await self._scheduler.reserve(size):
+                if self._is_awaited is not None:
+                    part = [o for o in part if self._is_awaited(self._outers[o][0])]
+                    if not part:
+                        return
                 values = await self._values(part, whole, located)
                 for window in self._windows(part, whole, located, values):
                     await use(window)
 
         portions = [*self._portions(numbers, located)]
+        if self._is_awaited is not None:
+            at_once = max(at_once, self._store.request_count)
         if len(portions) == 1:
             await fetch(portions[0])
             return
@@ -193,7 +207,8 @@ class Fetch:
             names = {(self._keys[o], stretch) for stretch in stretches if stretch is not None}
             size = sum(stretch[1] for _, stretch in names - counted)
             is_other = portion and self._keys[o] != self._keys[portion[-1]]
-            if is_other and weight + size > WINDOW_SIZE:
+            # Readers who are many wait for what lies in the same shard, not for the slowest of all requests.
+            if is_other and (self._is_awaited is not None or weight + size > WINDOW_SIZE):
                 yield portion, weight
                 portion, weight = [], 0
                 counted.clear()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, Fetch, Source, Window
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
 from zstore.engine.objects import HANDLE, FieldTable, Table, table_to_read, table_to_write
 from zstore.engine.pool import thread_count
-from zstore.engine.schedulers import BLOCKING, Scheduler
+from zstore.engine.schedulers import BLOCKING, SHORT_SIZE, Joining, Member, Scheduler
 from zstore.errors import CodecError, ZstoreError, located
 from zstore.indexing.runs import Runs, Share
 from zstore.model.array import ArrayModel
@@ -46,6 +46,13 @@ BOX_COUNT = 1 << 13
 BOX_SIZE = 16 << 20
 # Up to this many outer chunks are planned in microseconds.
 PLANNED_COUNT = 16
+
+
+class Wanted(NamedTuple):
+    """What a read is about: a plan, and where its items go."""
+
+    plan: KernelPlan
+    out: Items
 
 
 class RegularChunks(Chunks):
@@ -104,6 +111,10 @@ class RegularChunks(Chunks):
         return Source(self.store, self.model, self.bound, self.key)
 
     @once
+    def _joining(self) -> tuple[Joining[Wanted], Joining[Wanted]]:
+        return {}, {}
+
+    @once
     def field_layout(self) -> Layout:
         return bind_handles(self.model, self.bound.chain)
 
@@ -143,7 +154,18 @@ class RegularChunks(Chunks):
         self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
     ) -> None:
         if self.bound.shards:
-            await self._read_shards(scheduler, [plan], [out], missing_is_fault, table)
+            alone = partial(self._read_shards, scheduler, missing_is_fault=missing_is_fault, table=table)
+            # Of more, decoding takes most of the time, which those who join do one after the other.
+            is_small = table is None and self.bound.is_native and plan.outer_count > 0
+            is_small = is_small and self._decoded_size(0, plan.task_count) <= SHORT_SIZE
+            await scheduler.join(
+                self._joining[missing_is_fault],
+                Wanted(plan, out),
+                lambda wanted: alone([wanted]),
+                (lambda members: alone([member.item for member in members], members=members))
+                if is_small and self.store.request_count > 1
+                else None,
+            )
             return
         batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
         await self._run_windows(scheduler, batch, plan.outer_cells(), table)
@@ -151,14 +173,19 @@ class RegularChunks(Chunks):
     async def _read_shards(
         self,
         scheduler: Scheduler,
-        plans: list[KernelPlan],
-        outs: list[Items],
+        wanted: Sequence[Wanted],
         missing_is_fault: bool,
-        table: Table | None,
+        table: Table | None = None,
+        members: Sequence[Member[Wanted]] | None = None,
     ) -> None:
-        """Read what several plans need from shards, with their requests joined."""
+        """Read what several plans need from shards, with their requests joined.
+
+        members  those who have joined for it: each is told when its own items are there, or its own error
+        """
+        plans = [plan for plan, _ in wanted]
         outer_count = sum(plan.outer_count for plan in plans)
-        make = partial(Fetch, scheduler, self._source, plans)
+        is_awaited = None if members is None else lambda number: members[number].is_awaited
+        make = partial(Fetch, scheduler, self._source, plans, is_awaited)
         # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
         fetch = make() if outer_count <= PLANNED_COUNT else await scheduler.run(make, 64 * outer_count)
         batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
@@ -167,10 +194,12 @@ class RegularChunks(Chunks):
             inner = window.inner
             if inner is not None and not self.bound.is_native:
                 inner = await self._decode_all(scheduler, inner, window.names or [], table)
-            run = partial(batch, plans[window.plan], outs[window.plan])
+            run = partial(batch, *wanted[window.plan])
             span = (window.first, window.last)
             work = partial(run, outer=window.outer, inner=inner, window=span)
             size = self._decoded_size(span[1] - span[0], None if inner is None else len(inner))
+            if members is not None:  # who goes away must not find a thread at work in his memory
+                size = min(size, SHORT_SIZE)
             self._check(await scheduler.run(work, size))
 
         async def use(window: Window) -> None:
@@ -182,7 +211,24 @@ class RegularChunks(Chunks):
                 # A shard may have been replaced between reading its index and its chunks.
                 await scatter(await fetch.again(window))
 
-        await fetch.each_window(use)
+        if members is None:
+            await fetch.each_window(use)
+            return
+        left = [plan.outer_count for plan in plans]
+
+        async def use_of(window: Window) -> None:
+            member = members[window.plan]
+            if not member.is_awaited:
+                return
+            try:
+                await use(window)
+            except Exception as error:
+                member.end(error)
+            left[window.plan] -= window.last - window.first
+            if not left[window.plan]:
+                member.end()
+
+        await fetch.each_window(use_of)
 
     def _reads_together(self) -> bool:
         """Whether a chunk that several plans touch can be fetched and decoded once."""
@@ -194,7 +240,8 @@ class RegularChunks(Chunks):
     ) -> None:
         if not self._reads_together():
             if self.bound.shards and not self._is_object and self.store.request_count > 1:
-                await self._read_shards(scheduler, plans, outs, missing_is_fault, None)
+                wanted = [*map(Wanted, plans, outs)]
+                await self._read_shards(scheduler, wanted, missing_is_fault)
             else:
                 await super()._read_many(scheduler, plans, outs, missing_is_fault)
             return

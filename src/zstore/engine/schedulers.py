@@ -11,7 +11,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from zstore.engine.pool import map_threads
 from zstore.storage.base import Parts, Request, Store, Values
@@ -22,8 +23,42 @@ Act = Callable[[T], Coroutine[Any, Any, None]]
 # (event loop, name) that some read is requesting now -> a future that ends once the answer is there.
 InFlight = dict[tuple[Any, str], Any]
 
+
+@dataclass
+class Member(Generic[T]):
+    """An item that is done together with others.
+
+    ended  the future of who awaits it
+    task   of the first member, the task that does all of them
+    """
+
+    item: T
+    ended: Any
+    task: Any = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody still waits for it."""
+        return not self.ended.done()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Say that it is done, or failed by itself."""
+        if self.is_awaited and error is None:
+            self.ended.set_result(True)
+        elif self.is_awaited:
+            self.ended.set_exception(error)
+
+
+ActTogether = Callable[[Sequence[Member[T]]], Coroutine[Any, Any, None]]
+# Event loop -> those who have joined in its present turn.
+Joining = dict[Any, list[Member[T]]]
+
 # The selections that are read at the same time from a store with latency, where they cannot share requests.
 READ_COUNT = 32
+
+# Native codecs decode this many bytes (in about 50 µs, without the GIL) in less time than it takes to hand
+# the work to a thread and to take its result.
+SHORT_SIZE = 64 << 10
 
 _END: Any = object()
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -73,6 +108,16 @@ class Scheduler(ABC):
 
         `waits=False` says that they compute rather than wait: then no more of them run at the same time than
         the engine has threads.
+        """
+
+    @abstractmethod
+    async def join(
+        self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
+    ) -> None:
+        """Await `act` of the item, or `act_together` of all that join in the same turn of an event loop.
+
+        `act_together` ends each member that is still awaited. Of those that it does not end, and of all that
+        are left when it raises, `act` is awaited one by one, so that nobody gets the error of another.
         """
 
     @abstractmethod
@@ -142,6 +187,12 @@ class BlockingScheduler(Scheduler):
                 raise
 
         map_threads(work, range(at_once), waiting_count=at_once if waits else None)
+
+    async def join(
+        self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
+    ) -> None:
+        """`act` of the item: a thread has no turns that others could join in."""
+        await act(item)
 
     async def reserve(self, size: int) -> AbstractContextManager[None]:
         """No reservation: a blocking caller holds no more than a few windows."""

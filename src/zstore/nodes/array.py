@@ -17,7 +17,7 @@ from zstore.engine.documents import read_node
 from zstore.engine.objects import as_items
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
-from zstore.engine.schedulers import BLOCKING, Scheduler, drive
+from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler, drive
 from zstore.errors import NotFoundError, SelectionError, located, without_secrets
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing.plans import AnyLayout, Plan, plan_basic
@@ -57,6 +57,7 @@ class Array(ArrayNames):
         if not self.read_only:
             store.purge(path)
         self._made: Chunks | None = None
+        self._binding: InFlight = {}
         self._missing_is_fault = is_fault(access.missing)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -328,6 +329,11 @@ class Array(ArrayNames):
             selected, fields, _ = self._select(chunks, selection, selector)
             return chunks, selected, fields
 
+        if scheduler is not BLOCKING and (self._made is None or self._binding):
+            # Whoever comes while the codecs are being bound goes on in one turn with the others.
+            with await scheduler.single_flight(self._binding, lambda: {self._path}):
+                if self._made is None:
+                    await scheduler.run(lambda: self._chunks)
         # Planning a basic selection takes microseconds, less than switching threads.
         is_short = scheduler is BLOCKING or (self._made is not None and _is_basic(selection))
         chunks, selected, fields = plan() if is_short else await scheduler.run(plan)
