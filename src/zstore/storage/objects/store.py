@@ -19,6 +19,7 @@ from zstore.storage.base import (
     Names,
     Part,
     Parts,
+    Request,
     Store,
     Values,
     check_key,
@@ -107,11 +108,11 @@ class ObjectStore(Store):
         """The value, or those bytes of it; None when there is no such key."""
         return self.get_many([(key, byte_range)])[0]
 
-    def get_many(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys at once; neighbouring ranges of one key become one request."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
-    def get_parts(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions, which come in the same responses."""
         if self._spare is not None:
             return self._spare.get_parts(requests)
@@ -130,11 +131,11 @@ class ObjectStore(Store):
             self._note_read(key, version)
         return found
 
-    async def get_many_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Values:
+    async def get_many_async(self, requests: Sequence[Request]) -> Values:
         """`get_many`, in the caller's own loop."""
         return [None if part is None else part.data for part in await self.get_parts_async(requests)]
 
-    async def get_parts_async(self, requests: Sequence[tuple[str, ByteRange | None]]) -> Parts:
+    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
         return (await self._get_parts(requests))[0]
 
@@ -148,9 +149,7 @@ class ObjectStore(Store):
         self.check_writable(key)
         await self._bucket.put(key, value, "overwrite")
 
-    async def _get_parts(
-        self, requests: Sequence[tuple[str, ByteRange | None]]
-    ) -> tuple[Parts, dict[str, Version | None]]:
+    async def _get_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
         """(the parts, the version of each key)."""
         if self._spare is None:
             try:
@@ -160,9 +159,7 @@ class ObjectStore(Store):
         assert self._spare is not None
         return await in_thread(self._spare.get_parts, requests), {}
 
-    async def _ask_parts(
-        self, requests: Sequence[tuple[str, ByteRange | None]]
-    ) -> tuple[Parts, dict[str, Version | None]]:
+    async def _ask_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
         parts: Parts = [None] * len(requests)
         versions: dict[str, Version | None] = {}
         for fetch, answer in await self._together.ask(requests, has_ranges=self._bucket.has_ranges):
