@@ -6,6 +6,7 @@ arrays, masks and combinations, by numpy's rules for the shape of the result.
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from zstore.indexing.plans import AnyLayout, plan_basic, plan_orthogonal
 from zstore.indexing.rectilinear import Index, fill_ellipsis
 from zstore.model.grid import Grid
 
-__all__ = ["Selected", "select", "select_blocks", "select_orthogonal", "select_points"]
+__all__ = ["Selected", "is_basic", "select", "select_blocks", "select_orthogonal", "select_points"]
 
 Entry = slice | int | Index | None
 
@@ -204,3 +205,9 @@ def _numpy_plan(
         return np.expand_dims(memory.transpose(kept), added)
 
     return Selected(selected.plan, final, to_plan, from_plan)
+
+
+def is_basic(selection: Any) -> bool:
+    """Whether a selection consists of integers, slices, ellipsis and new axes."""
+    items = selection if isinstance(selection, tuple) else (selection,)
+    return all(item is None or isinstance(item, int | slice | EllipsisType) for item in items)

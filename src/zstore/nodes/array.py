@@ -21,7 +21,7 @@ from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler, drive
 from zstore.errors import NotFoundError, SelectionError, located, without_secrets
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing.plans import AnyLayout, Plan, plan_basic
-from zstore.indexing.select import Selected, select, select_blocks, select_orthogonal, select_points
+from zstore.indexing.select import Selected, is_basic, select, select_blocks, select_orthogonal, select_points
 from zstore.model.array import ArrayModel
 from zstore.model.fill import in_words
 from zstore.model.grid import RegularGrid
@@ -335,7 +335,7 @@ class Array(ArrayNames):
                 if self._made is None:
                     await scheduler.run(lambda: self._chunks)
         # Planning a basic selection takes microseconds, less than switching threads.
-        is_short = scheduler is BLOCKING or (self._made is not None and _is_basic(selection))
+        is_short = scheduler is BLOCKING or (self._made is not None and is_basic(selection))
         chunks, selected, fields = plan() if is_short else await scheduler.run(plan)
         return await self._read_selected(scheduler, chunks, selected, fields, out, missing_is_fault)
 
@@ -553,12 +553,6 @@ class Array(ArrayNames):
             raise NotFoundError("array is gone", path=self._where())
         self._set_model(model)
         return self
-
-
-def _is_basic(selection: Any) -> bool:
-    """Whether a selection consists of integers, slices, ellipsis and new axes."""
-    items = selection if isinstance(selection, tuple) else (selection,)
-    return all(item is None or isinstance(item, int | slice | EllipsisType) for item in items)
 
 
 def _has_ellipsis(selection: Any) -> bool:

@@ -459,10 +459,6 @@ class Bucket:
             if key is None or not self._is_nothing(key):
                 raise self.failed("delete", key, error) from error
 
-    def pages(self, prefix: str, size: int) -> Pages:
-        """obstore's metadata of the values below `prefix`, with whole paths, in pages of `size`."""
-        return Pages(self, prefix, size)
-
     async def list_children(self, prefix: str) -> Names:
         """The whole paths right below `prefix`, of values and of prefixes."""
         ask = partial(self._do, "list_with_delimiter", self.path(prefix) or None)
@@ -515,55 +511,19 @@ class Bucket:
         return failed(action, self.url, key, error, kind, anonymous=self._is_anonymous)
 
 
-class Pages:
-    """A listing, asked for page by page: where one fails, those before it are not asked for again."""
-
-    def __init__(self, bucket: Bucket, prefix: str, size: int) -> None:
-        self._bucket = bucket
-        self._prefix = prefix
-        self._size = size
-        self._stream: Any = None
-        self._made_at = -1
-        self._last: Listing = []
-        self.has_more = True
-
-    async def next(self) -> Listing:
-        """The next page; an empty one at the end."""
-        page: Listing = await self._bucket.listed(self._prefix, self._ask)
-        self.has_more = len(page) == self._size
-        self._last = page
-        return page
-
-    async def _ask(self) -> Listing:
-        if self._stream is None or self._made_at != forks():
-            self._stream, self._made_at = self._begin(), forks()
-        stream = self._stream
-        try:
-            return [*(next(stream, ()) if self._bucket.is_direct else await _next_of(stream))]
-        except BaseException:
-            self._stream = None
-            raise
-
-    def _begin(self) -> Any:
-        bucket, paths = self._bucket, [meta["path"] for meta in self._last]
-        if paths != sorted(paths):
-            raise OSError("the list broke off, and is in no order by which to go on")
-        last = paths[-1] if paths else None
-        return bucket.client.list(bucket.path(self._prefix) or None, offset=last, chunk_size=self._size)
-
-
 async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
     """The first bytes of a body, of which no more is taken than that."""
     data, parts = bytearray(), reply.stream(min_chunk_size=1)
     while len(data) < size:
-        part = next(parts, b"") if directly else await _next_of(parts)
+        part = next(parts, b"") if directly else await next_of(parts)
         if not part:
             break
         data += memoryview(part)
     return memoryview(bytes(data[:size]))
 
 
-async def _next_of(parts: Any) -> Any:
+async def next_of(parts: Any) -> Any:
+    """The next part of what obstore gives piece by piece; b"" at the end."""
     try:
         return await awaited(parts.__anext__())
     except StopAsyncIteration:

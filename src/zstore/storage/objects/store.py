@@ -37,6 +37,7 @@ from zstore.storage.objects.bucket import Answer, Bucket, Listing, Version, has_
 from zstore.storage.objects.failures import Elsewhere, changed, telling
 from zstore.storage.objects.library import ask_all, is_installed, wait_for
 from zstore.storage.objects.options import is_for_fsspec, kind_of
+from zstore.storage.objects.pages import Pages
 from zstore.storage.objects.places import SCHEME, find_place, place_of
 from zstore.storage.objects.together import Together
 
@@ -299,7 +300,7 @@ class ObjectStore(Store):
         self._check_listing(prefix)
         if self._is_no_directory(prefix):
             return iter(())
-        pages = self._bucket.pages(prefix, PAGE)
+        pages = Pages(self._bucket, prefix, PAGE)
         first = wait_for(pages.next())
 
         def each() -> Iterator[Listing]:
@@ -313,7 +314,7 @@ class ObjectStore(Store):
         """The entries, by one page of a list; None where there are more than `most`."""
         self._check_listing(prefix)
         # A page that is full ends what is asked for.
-        found = wait_for(self._bucket.pages(prefix, most + 1).next()) if self.durable else None
+        found = wait_for(Pages(self._bucket, prefix, most + 1).next()) if self.durable else None
         return None if found is None or len(found) > most else [*self._as_entries(prefix, [found])]
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
