@@ -179,7 +179,7 @@ def test_shards_that_their_chunks_do_not_divide_are_refused_before_anything_is_w
         "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
     }
     serializer = {"name": "sharding_indexed", "configuration": sharding}
-    with pytest.raises(MetadataError, match="cannot be cut"):
+    with pytest.raises(MetadataError, match="cannot cut shards"):
         zstore.create_array(
             store, shape=(7,), chunks=[[4, 3]], dtype="u1", serializer=serializer, compressors=None
         )

@@ -201,13 +201,13 @@ def test_a_file_that_is_written_while_it_is_read_makes_no_nodes(kind, tmp_path, 
     def open_late(path: Any, **options: Any) -> Any:
         opened.append(path)
         if len(opened) == len(files) + 3:
-            os.utime(files[0], ns=(0, files[0].stat().st_mtime_ns + 1))
+            os.utime(path, ns=(0, Path(path).stat().st_mtime_ns + 1))
         return plain(path, **options)
 
     target = MemoryStore()
     with monkeypatch.context() as patch:
         patch.setattr(room, name, open_late)
-        with pytest.raises(ChangedError, match=rf"was written since the job began.*{files[0].name}"):
+        with pytest.raises(ChangedError, match="was written while it was read"):
             make(target)
     assert "zarr.json" not in {key.rpartition("/")[2] for key in target.list()}
     with pytest.raises(ChangedError, match="was written since"):
@@ -316,23 +316,6 @@ def test_files_are_made_in_parts(kind, tmp_path, monkeypatch):
     for function, place in ((make.func, made), (zstore.open, made)):
         with pytest.raises(UnsupportedError, match=r"the place of a new one|cannot be made in parts"):
             zstore.plan_units(plan, function, *make.args, place, **make.keywords)
-
-
-@pytest.mark.parametrize("kind", ["raster", "mosaic", "netcdf"])
-def test_a_file_that_is_written_while_it_is_read_is_an_error(kind, tmp_path, monkeypatch):
-    files, make = prepare(kind, tmp_path)
-    room = netcdf if kind == "netcdf" else writing
-
-    def append(*given: Any) -> None:
-        with files[-1].open("ab") as file:
-            file.write(b"?")
-        check(*given)
-
-    check = room.check_version
-    monkeypatch.setattr(room, "check_version", append)
-    with pytest.raises(ChangedError, match="was written while it was read"):
-        make(tmp_path / "made")
-    assert not (tmp_path / "made" / "zarr.json").exists()
 
 
 @pytest.mark.parametrize("kind", ["raster", "netcdf"])

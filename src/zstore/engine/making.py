@@ -18,7 +18,6 @@ from zstore.engine.documents import (
     ARRAY_KEYS,
     CHOICES,
     GROUP_KEYS,
-    METADATA_NAMES,
     V1_KEYS,
     Documents,
     ancestors,
@@ -56,6 +55,8 @@ UNFINISHED = ".zstore-unfinished"
 # What may exist where a new node goes: a node, the rest of one, or attributes without a node.
 ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 NODE_NAMES = frozenset(name for choice in ANY for name in choice)
+# The documents that make a node, or tell of one: without them, attributes and chunks are nothing.
+NODE_MAKERS = frozenset((*ARRAY_KEYS.values(), *GROUP_KEYS.values(), v2.CONSOLIDATED_KEY))
 # Listing more keys than this takes longer than a request for one document.
 FEW = 128
 # Documents of groups above new nodes are remembered: at most this many per store, each of at most this size.
@@ -523,7 +524,7 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
         names = prefixes = set(store.list_children(path)) - {UNFINISHED}
     else:
         keys = list(store.list(path))
-        documents = [key for key in keys if key.rpartition("/")[2] in {*METADATA_NAMES, *V1_KEYS}]
+        documents = [key for key in keys if key.rpartition("/")[2] in NODE_MAKERS]
         if store.delete_many(documents):
             gone = {*documents, join_key(path, UNFINISHED)}
             store.delete_many([key for key in keys if key not in gone])
