@@ -430,6 +430,8 @@ def test_nothing_above_the_prefix_is_asked_for(server: BucketServer, tmp_path: P
     assert zstore.verify(url, storage_options=options).is_sound
     made = zstore.convert(url, tmp_path / "c.zarr", storage_options=options)
     assert np.array_equal(made["0/v"][...], ITEMS)
+    sums = zstore.reduce(f"{url}/0/v", "sum", 0, out="s3://b/mine/s.zarr", storage_options=options)
+    assert np.array_equal(sums[...], ITEMS.sum(0))
     outside = {path for _, path in server.requests if not path.startswith("/b/mine/")} - {"/b"}
     assert outside == set()
     kept = b"".join(server.values.values())

@@ -28,7 +28,7 @@ from zstore.nodes.open import StoreLike, open_array
 from zstore.reduction import plan as plans
 from zstore.reduction.methods import Cells, Items, Method, make_method
 from zstore.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
-from zstore.storage.url import open_store
+from zstore.storage.url import open_store, with_storage_options
 
 # Bytes in memory besides the result: at most on this machine, and of cells that workers elsewhere sent back.
 MEMORY_SIZE = 64 << 20
@@ -136,6 +136,7 @@ class Reduction(NamedTuple):
 
 
 @resumable
+@with_storage_options
 def reduce(
     source: Array | StoreLike,
     method: str,
@@ -174,6 +175,7 @@ def reduce(
     resume    go on with an interrupted reduction of the same arguments, or begin it; `out` must be a place
     missing   whether a chunk that is not stored is an error; None: as the array was opened
     executor  what units run on, e.g. a process pool or a `dask.distributed.Client`; None: threads here
+    storage_options   how to reach buckets and web servers that `source` and `out` name by URL
 
     Integers are summed exactly. Floats are summed in float64 with compensation, in the order of the chunks,
     so that the result does not depend on the number of threads.
