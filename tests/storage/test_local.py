@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import zstore
@@ -150,6 +151,23 @@ def test_a_link_that_stays_inside_is_followed(store: LocalStore, absolute: bool)
     assert store.get("in/y") == b"through"
     store.delete_prefix("link")
     assert sorted(store.list()) == ["in/x", "in/y"]
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_link_to_nothing_is_no_missing_value(store: LocalStore, absolute: bool) -> None:
+    """As git-annex leaves those whose content was not fetched: a chunk that is there, and cannot be read."""
+    array = zstore.create_array(store, "a", data=np.arange(4), chunks=2)
+    (store.root / "a/c/1").unlink()
+    (store.root / "a/c/1").symlink_to(store.root / "gone/x" if absolute else "../../gone/x")
+    (store.root / "directory").symlink_to(store.root / "nothing" if absolute else "nothing")
+    for act in (lambda: store.get("a/c/1"), lambda: store.size("a/c/1"), lambda: array[...]):
+        with pytest.raises(StoreError, match="leads to nothing"):
+            act()
+    assert array[:2].tolist() == [0, 1]
+    assert store.get("directory/x") is None
+    assert "a/c/1" in store.list("a")
+    array[2:] = 5
+    assert array[...].tolist() == [0, 1, 5, 5]
 
 
 def test_a_link_in_a_circle_is_an_error(store: LocalStore) -> None:

@@ -43,6 +43,8 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
         reason = f"store failed: {os.strerror(error_number)}"
         if error_number == errno.EXDEV:
             reason = "a symbolic link leads out of the store; expected one opened at a directory above both"
+        elif error_number == errno.ENOLINK:
+            reason = "a symbolic link leads to nothing; expected what it stands for, or no link"
         error = StoreError(reason, path=path, key=key)
         error.errno = error_number
         return error

@@ -51,7 +51,11 @@ SMALL_SIZE = 128 << 10
 READABLE = os.O_RDONLY | os.O_DIRECTORY
 OWN_DIRECTORY = READABLE | os.O_NOFOLLOW | os.O_CLOEXEC
 
+# Symbolic links that lead out of the store, or to nothing; they count as files that cannot be read.
+LED_ASTRAY = {errno.EXDEV, errno.ENOLINK}
+
 REASONS = {
+    errno.ENOLINK: "a symbolic link leads to nothing; expected what it stands for, or no link",
     errno.EISDIR: "expected a value there or nothing, found a directory",
     errno.ENOTDIR: "expected a directory where a part of the path is a file",
 }
@@ -64,9 +68,9 @@ class LocalStore(Store):
     one, also after a crash. `durable=True` waits until each change is on the disk, which takes milliseconds;
     it then survives a power cut. The default is that of `zstore.set_durable`. Names that begin with
     ".zstore-tmp" are reserved: refused as keys and left out of lists. Symbolic links are followed as long as
-    they stay below `root`; reading one that leads out of it is an error. `delete` and `delete_prefix` also
-    remove directories that become empty, up to `root`; empty directories that others made count as prefixes
-    in `list_children`.
+    they stay below `root`; reading one that leads out of it, or to nothing, is an error. `delete` and
+    `delete_prefix` also remove directories that become empty, up to `root`; empty directories that others
+    made count as prefixes in `list_children`.
     """
 
     removes_whole = True
@@ -164,7 +168,7 @@ class LocalStore(Store):
                 with _opened(Tree(self._root), key, O_PATH) as descriptor:
                     status = os.fstat(descriptor)
             except OSError as error:
-                if error.errno != errno.EXDEV:
+                if error.errno not in LED_ASTRAY:
                     raise
                 # Reading it raises the error.
                 return Entry(key, 0, None)
@@ -444,7 +448,7 @@ def _mode_of_link(tree: Tree, path: str) -> int:
     except MISSING:
         return 0
     except OSError as error:
-        if error.errno == errno.EXDEV:
+        if error.errno in LED_ASTRAY:
             return stat.S_IFREG
         raise
 

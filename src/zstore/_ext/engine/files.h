@@ -65,6 +65,13 @@ static ssize_t zs_path_of(int directory, char path[PATH_MAX]) {
 #endif
 }
 
+/* Of a file that could not be opened: ENOLINK for ENOENT where its name is that of a symbolic link to nothing. */
+static void zs_check_link(int directory, const char *name) {
+    struct stat status;
+    if (errno != ENOENT) return;
+    errno = ZS_AGAIN(fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW)) ? ENOENT : ENOLINK;
+}
+
 /* Open an existing file after checking where its real path lies. A link that is changed in between can deceive this. */
 static int zs_open_checked(int directory, const char *name, int flags) {
     char top[PATH_MAX], path[2 * PATH_MAX + 2], place[PATH_MAX] = "";
@@ -78,18 +85,32 @@ static int zs_open_checked(int directory, const char *name, int flags) {
     int is_found = realpath(path, place) != NULL; /* if not, `place` is the part that was resolved */
     if (place[0] && (strncmp(place, top, (size_t)size) || (place[size] && place[size] != '/'))) errno = EXDEV;
     else if (is_found) return ZS_AGAIN(open(place, flags | O_NOFOLLOW | O_CLOEXEC));
+    else zs_check_link(directory, name);
     return -1;
 }
 
-/* Open an existing file; symbolic links within the directory are followed, one that leads out of it is EXDEV. */
+#ifdef ZS_HAS_OPENAT2
+static inline int zs_open_beneath(int directory, const char *name, int flags, uint64_t also) {
+    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_BENEATH | also};
+    int file;
+    do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
+    while (file < 0 && (errno == EAGAIN || errno == EINTR));
+    return file;
+}
+#endif
+
+/*
+ * Open an existing file; symbolic links within the directory are followed. EXDEV: one leads out of it; ENOLINK: the
+ * name is that of a link to nothing, which is no missing file.
+ */
 static inline int zs_open(int directory, const char *name, int flags) {
 #ifdef ZS_HAS_OPENAT2
     if (!atomic_load_explicit(&zs_has_no_openat2, memory_order_relaxed)) {
-        struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
-                               .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-        int file;
-        do file = (int)syscall(SYS_openat2, directory, name, &how, sizeof how);
-        while (file < 0 && (errno == EAGAIN || errno == EINTR));
+        int file = zs_open_beneath(directory, name, flags, RESOLVE_NO_SYMLINKS);
+        if (file < 0 && errno == ELOOP) {
+            file = zs_open_beneath(directory, name, flags, RESOLVE_NO_MAGICLINKS);
+            if (file < 0) zs_check_link(directory, name);
+        }
         /* EPERM: a sandbox forbids the call; EXDEV: also for an absolute link, which may still lead inside. */
         if (file >= 0 || (errno != ENOSYS && errno != EPERM && errno != EXDEV)) return file;
         if (errno == ENOSYS) atomic_store(&zs_has_no_openat2, 1);

@@ -112,7 +112,8 @@ cdef class Tree:
     Links are followed as long as they stay below it. `durable` waits until every change is on the disk (fsync).
 
     Raises
-        OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`.
+        OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`;
+            ENOLINK: to nothing.
     """
 
     cdef zs_place place
