@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +118,20 @@ def test_forking_while_threads_write(tmp_path: Path) -> None:
     assert codes == [[0]] * 5
     assert len([*store.list("child")]) == 5
     assert [len([*store.list(str(name))]) for name in range(2)] == counts
+
+
+def test_a_map_that_grows_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, errors = lmdb.open, [lmdb.MapResizedError("by another process")]
+
+    def open_late(*args: Any, **options: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return plain(*args, **options)
+
+    monkeypatch.setattr(lmdb, "open", open_late)
+    store = open_store(f"lmdb://{tmp_path}/x", storage_options=SMALL)
+    store.put("a", b"1")
+    assert (store.get("a"), errors) == (b"1", [])
 
 
 def test_reading_makes_no_file(tmp_path: Path) -> None:

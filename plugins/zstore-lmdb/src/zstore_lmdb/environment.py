@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import lmdb
@@ -31,16 +31,7 @@ class Environment:
         self._turn = threading.Condition()
         self._running = 0
         self._is_held_up = False
-        is_writable = os.access(path, os.W_OK)
-        # Without metasync, a power cut may take the last transactions, but leaves the others whole.
-        self._open = lmdb.open(
-            path,
-            map_size=map_size,
-            readonly=not is_writable,
-            max_readers=READERS,
-            readahead=False,
-            metasync=durable,
-        )
+        self._open = _open(path, map_size, durable=durable)
 
     def run(self, act: Callable[[lmdb.Transaction], T], *, write: bool = False, durable: bool = False) -> T:
         """What `act` gives, in a transaction; done again with a larger map where that was full.
@@ -100,6 +91,20 @@ class Environment:
         self.is_lost = True
         self._turn = threading.Condition()
         self._open.close()
+
+
+def _open(path: str, map_size: int, *, durable: bool) -> lmdb.Environment:
+    while True:
+        # Without metasync, a power cut may take the last transactions, but leaves the others whole.
+        with suppress(lmdb.MapResizedError):  # another process made it larger just then
+            return lmdb.open(
+                path,
+                map_size=map_size,
+                readonly=not os.access(path, os.W_OK),
+                max_readers=READERS,
+                readahead=False,
+                metasync=durable,
+            )
 
 
 _environments: weakref.WeakValueDictionary[str, Environment] = weakref.WeakValueDictionary()
