@@ -95,11 +95,13 @@ def test_a_link_to_another_array_of_the_store_is_followed(array, chunk):
     assert (array[:4] == 1).all()
 
 
-def test_a_broken_link_is_a_missing_chunk(array, chunk):
+def test_a_broken_link_is_no_missing_chunk(array, chunk):
     chunk.symlink_to("nothing")
-    np.testing.assert_array_equal(array[:4], np.zeros(4))
-    with pytest.raises(NotFoundError):
-        array.read(missing="error")
+    for missing in ("fill", "error"):
+        with pytest.raises(StoreError, match="leads to nothing"):
+            array.read(missing=missing)
+    array[:4] = 9
+    np.testing.assert_array_equal(array[:4], np.full(4, 9))
 
 
 def test_a_directory_is_no_value(array, chunk):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -26,6 +27,8 @@ from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import open_store
 from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
+
+from .bucket_server import BucketServer
 
 obstore: Any = pytest.importorskip("obstore.store", reason="the package behind the store")
 
@@ -118,14 +121,15 @@ def test_an_array_in_a_bucket(endpoint: str, bucket: str) -> None:
 
 
 @pytest.fixture(params=["memory", "s3"])
-def pair(request: pytest.FixtureRequest) -> tuple[Store, Store]:
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Store, Store]]:
     """The same store, opened by two that know nothing of each other."""
     url, settings = f"obstore+memory://pair-{next(numbers)}", {}
-    if request.param == "s3":
-        url = f"obstore+s3://{request.getfixturevalue('bucket')}/x"
-        settings = options(request.getfixturevalue("endpoint"))
-    # Another spelling is another lock within this process, as another process would have.
-    return open_store(url, storage_options=settings), open_store(f"{url}/", storage_options=settings)
+    with ExitStack() as stack:
+        if request.param == "s3":
+            # moto compares a condition and puts in two steps, between which another writer may come.
+            url, settings = "obstore+s3://b/x", stack.enter_context(BucketServer()).options()
+        # Another spelling is another lock within this process, as another process would have.
+        yield open_store(url, storage_options=settings), open_store(f"{url}/", storage_options=settings)
 
 
 def test_writers_notice_each_other(pair: tuple[Store, Store]) -> None:
