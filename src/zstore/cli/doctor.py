@@ -19,8 +19,8 @@ from zstore.extensions.registry import list_offers
 from zstore.integrations.rasters import gdal_version
 
 KERNELS = (
-    "codecs.native", "codecs.vlen", "engine.files", "engine.select", "engine.transfer", "reduce.fold",
-    "resample.blocks", "resample.warp",
+    "codecs.native", "codecs.vlen", "engine.files", "engine.references", "engine.select", "engine.transfer",
+    "reduce.fold", "resample.blocks", "resample.warp",
 )  # fmt: skip
 # Optional and required packages, with the extra that installs each; "" for required ones.
 PACKAGES = {

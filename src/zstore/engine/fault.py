@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from zstore.errors import ChecksumError, CodecError, NotFoundError, StoreError, ZstoreError
+from zstore.storage.local import REASONS
 
 # (kind, errno, step, got, expected, outer cell, inner cell or None), see layout.h
 Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
@@ -44,7 +45,7 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
         if error_number == errno.EXDEV:
             reason = "a symbolic link leads out of the store; expected one opened at a directory above both"
         elif error_number == errno.ENOLINK:
-            reason = "a symbolic link leads to nothing; expected what it stands for, or no link"
+            reason = REASONS[error_number]
         error = StoreError(reason, path=path, key=key)
         error.errno = error_number
         return error

@@ -112,6 +112,7 @@ class RegularChunks(Chunks):
 
     @once
     def _joining(self) -> tuple[Joining[Wanted], Joining[Wanted]]:
+        """Who joins for a read: of those to whom a missing chunk is no error, of those to whom it is one."""
         return {}, {}
 
     @once
@@ -154,18 +155,22 @@ class RegularChunks(Chunks):
         self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
     ) -> None:
         if self.bound.shards:
-            alone = partial(self._read_shards, scheduler, missing_is_fault=missing_is_fault, table=table)
+            read_shards = partial(
+                self._read_shards, scheduler, missing_is_fault=missing_is_fault, table=table
+            )
+
+            async def alone(wanted: Wanted) -> None:
+                await read_shards([wanted])
+
+            async def together(members: Sequence[Member[Wanted]]) -> None:
+                await read_shards([member.item for member in members], members=members)
+
             # Of more, decoding takes most of the time, which those who join do one after the other.
             is_small = table is None and self.bound.is_native and plan.outer_count > 0
             is_small = is_small and self._decoded_size(0, plan.task_count) <= SHORT_SIZE
-            await scheduler.join(
-                self._joining[missing_is_fault],
-                Wanted(plan, out),
-                lambda wanted: alone([wanted]),
-                (lambda members: alone([member.item for member in members], members=members))
-                if is_small and self.store.request_count > 1
-                else None,
-            )
+            joins = is_small and self.store.request_count > 1
+            joining = self._joining[missing_is_fault]
+            await scheduler.join(joining, Wanted(plan, out), alone, together if joins else None)
             return
         batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
         await self._run_windows(scheduler, batch, plan.outer_cells(), table)

@@ -47,6 +47,20 @@ class ChunkKeys:
         cell = tuple(int(part) for part in parts)
         return cell if self.key(cell) == key else None
 
+    def number(self, key: str, grid: Sequence[int]) -> int | None:
+        """The place of the chunk under a key, counted in order C; None if it is no chunk of the grid.
+
+        grid  how many chunks there are along each dimension
+        """
+        cell, number = self.cell(key, len(grid)), 0
+        if cell is None:
+            return None
+        for at, count in zip(cell, grid, strict=True):
+            if at >= count:
+                return None
+            number = number * count + at
+        return number
+
     def cells(self, keys: Sequence[str], ndim: int, path: str = "") -> Any:
         """The places (int64, one row for each) of keys of the array at `path`, all at once.
 

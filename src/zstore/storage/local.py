@@ -161,7 +161,10 @@ class LocalStore(Store):
             raise self._failed("read", key, error) from error
 
     def entry(self, key: str) -> Entry | None:
-        """The file's size and, as its version, its inode and times; a link out of the store has neither."""
+        """The file's size and, as its version, its inode and times.
+
+        A link that leads to nothing, or out of the store, has neither.
+        """
         self._check(key)
         with self._store_errors("read", key), suppress(*MISSING):
             try:
@@ -419,7 +422,8 @@ def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
 def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[str]]:
     """(device and inode of a directory, names of the directories in it, names of the files in it).
 
-    Temporary files are left out. A link that leads out of the tree counts as a file; reading it is an error.
+    Temporary files are left out. A link that leads out of the tree, or to nothing, counts as a file; reading
+    it is an error.
     """
     directories: list[str] = []
     files: list[str] = []

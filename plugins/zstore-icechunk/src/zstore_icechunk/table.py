@@ -82,12 +82,8 @@ class Table:
 
     def row(self, name: str) -> int | None:
         """The row of the chunk of this name, such as "c/1/2"; None: there is no such chunk."""
-        cell, number = KEYS.cell(name, len(self.grid)), 0
-        if cell is None or not len(self.number):
+        number = KEYS.number(name, self.grid) if len(self.number) else None
+        if number is None:
             return None
-        for at, count in zip(cell, self.grid, strict=True):
-            if at >= count:
-                return None
-            number = number * count + at
         row = int(np.searchsorted(self.number, number))
         return row if row < len(self.number) and self.number[row] == number else None

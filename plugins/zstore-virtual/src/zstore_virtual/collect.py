@@ -21,7 +21,6 @@ from zstore_virtual.manifest import (
     Manifest,
     Reference,
     join_blocks,
-    number_of,
 )
 
 __all__ = ["Collector", "Form", "Rows", "grid_of", "paths_of"]
@@ -122,7 +121,8 @@ class Rows:
 
     def number(self, name: str) -> int | None:
         """The place in the grid of the chunk of this name, which has no path; None: it is no chunk."""
-        return number_of(name, *self.form)
+        grid, keys = self.form
+        return keys.number(name, grid)
 
     def room(self) -> tuple[list[NDArray[Any]], int]:
         """Columns with a row that is free, and which."""

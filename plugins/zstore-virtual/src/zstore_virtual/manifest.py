@@ -26,7 +26,6 @@ __all__ = [
     "Reference",
     "Source",
     "join_blocks",
-    "number_of",
 ]
 
 # In the place of a source's number: there is no such chunk; its bytes are in the manifest itself.
@@ -188,7 +187,7 @@ class Chunks:
 
     def row(self, name: str) -> int | None:
         """Where in the arrays the chunk of this key (without the array's path) is; None: not there."""
-        number = number_of(name, self.grid, self.keys)
+        number = self.keys.number(name, self.grid)
         if number is None:
             return None
         if self.numbers is not None:
@@ -210,18 +209,6 @@ class Chunks:
     def names(self) -> Iterator[str]:
         """The keys of all chunks that are there."""
         return (self.name(int(row)) for row in np.flatnonzero(self.source != ABSENT))
-
-
-def number_of(name: str, grid: Sequence[int], keys: ChunkKeys) -> int | None:
-    """The place in a grid, in order C, of the chunk of that name; None: it is no chunk of it."""
-    cell, number = keys.cell(name, len(grid)), 0
-    if cell is None:
-        return None
-    for at, count in zip(cell, grid, strict=True):
-        if at >= count:
-            return None
-        number = number * count + at
-    return number
 
 
 def join_blocks(blocks: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:

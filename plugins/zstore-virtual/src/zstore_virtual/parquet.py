@@ -34,7 +34,6 @@ from zstore_virtual.manifest import (
     Reference,
     Source,
     join_blocks,
-    number_of,
 )
 
 __all__ = ["read_parquet", "write_parquet"]
@@ -154,7 +153,8 @@ class _Lazy(dict[str, Chunks]):
         """The part of an array that the chunk of that name is in; all of them where they are loaded."""
         if not self._is_left(path):
             return super().get(path)
-        number = number_of(name, *self._forms[path])
+        grid, keys = self._forms[path]
+        number = keys.number(name, grid)
         return None if number is None else self._part(path, number // self._part_size)
 
     def is_table(self, path: str, is_local: Callable[[str], bool]) -> bool:
