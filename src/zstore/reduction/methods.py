@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ OF_TIMES = ("min", "max", "count", "argmin", "argmax")
 NONE = "none"
 # How many cells are joined or finished at a time.
 STRETCH = 1 << 15
+# From so many bytes on, the zeros of new cells are memory of their own.
+MAPPED_SIZE = 1 << 20
 # From so many items on, a sum of 32-bit items, or of the squares of 16-bit ones, may not fit 64 bits.
 MANY = 1 << 31
 
@@ -100,6 +103,7 @@ class Method:
         planes: dict[str, tuple[Any, Any]] = {
             "sum": (np.float64, np.float64) if is_float else (whole, None),
             "wide_sum": (WIDE, None),
+            "narrow_sum": (np.dtype(f"{self.folded.kind}4"), None),
             "least": (self.folded, None),
             "greatest": (self.folded, None),
             "counts": (np.uint32, None),
@@ -132,13 +136,13 @@ class Method:
         """The state of `count` cells without items."""
         a, b = self._planes
         count *= self.lanes
-        first = np.zeros(count, a)
+        first = _zeros(count, a)
         if self.fold in ("least", "greatest"):
             first[...] = self.nodata if self.skip != NONE else _bound(a, is_least=self.fold == "greatest")
-        second = None if b is None else np.zeros(count, b)
+        second = None if b is None else _zeros(count, b)
         if second is not None and self.has_numbers:
             second[...] = -1
-        return Cells(first, second, np.zeros(count, np.uint32) if self._has_count else None)
+        return Cells(first, second, _zeros(count, np.dtype(np.uint32)) if self._has_count else None)
 
     def put(
         self,
@@ -185,12 +189,18 @@ class Method:
             first_number=first_number,
         )
 
+    def narrow(self, most: int) -> Method:
+        """The method for cells that get at most so many items before they are joined: they may be smaller."""
+        is_small = self.fold == "sum" and self.folded.kind in "iu" and self.folded.itemsize <= 2
+        fits = is_small and most <= 1 << (32 - 8 * self.folded.itemsize)
+        return replace(self, fold="narrow_sum") if fits else self
+
     def begin(self, cells: Cells) -> Cells:
-        """The cells, with counts wide enough for all the items that are joined to them."""
-        if not self.many:
-            return cells
-        a = cells.a.astype(np.int64) if self.fold == "counts" else cells.a
-        return Cells(a, cells.b, None if cells.count is None else cells.count.astype(np.int64))
+        """The cells, wide enough for all the items that are joined to them."""
+        is_narrow = self.fold == "sum" and cells.a.itemsize == 4
+        a = cells.a.astype(np.int64) if is_narrow or (self.many and self.fold == "counts") else cells.a
+        count = cells.count
+        return Cells(a, cells.b, count.astype(np.int64) if self.many and count is not None else count)
 
     def join(self, cells: Cells, others: Cells) -> None:
         """Join the state of later items to that of the cells."""
@@ -354,6 +364,13 @@ class Method:
         variance = deviations / np.maximum(valid.astype(np.float64) - self.ddof, 0)
         made: Items = variance * self.scale**2 if self._is_packed else variance
         return made if self.name == "var" else np.sqrt(made)
+
+
+def _zeros(count: int, dtype: np.dtype[Any]) -> Items:
+    """Zeros; many of them in memory that goes back to the system with them, where `malloc` would keep it."""
+    if count * dtype.itemsize < MAPPED_SIZE:
+        return np.zeros(count, dtype)
+    return np.frombuffer(mmap(-1, count * dtype.itemsize), dtype)
 
 
 def _bound(dtype: np.dtype[Any], *, is_least: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, pairwise, product, repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ Unit = tuple[int, ...]
 # to BOX_LIMIT, else in parts. Where the cells take much memory, boxes of up to BOX_BESIDE go through them
 # less often.
 BOX_SIZE = 2 << 20
-BOX_BESIDE = 8 << 20
+BOX_BESIDE = 4 << 20
 BOX_LIMIT = 16 << 20
 # Bytes for the cells of a patch: about so many where chunks leave a choice, and the most.
 PATCH_SIZE = 4 << 20
@@ -197,17 +197,28 @@ class Course:
 
     def _stretches(self, patch: Patch) -> Iterator[tuple[int, int]]:
         most, cells = max(UNIT_SIZE, 8 * self.patch_size), prod(patch.kept_shape)
-        lengths = [[span.stop - span.start for span in self.spans[axis]] for axis in self.axes]
         first = size = 0
-        for number, sides in enumerate(product(*lengths)):
+        for number, reduced in enumerate(self._reduced_counts()):
             if len(self.group_spans) > 1 and not self._has_items(self._box(patch, number), patch.groups):
                 continue
-            boxed = prod(sides) * cells * self.item_size
+            boxed = reduced * cells * self.item_size
             if size and size + boxed > most:
                 yield first, number
                 first, size = number, 0
             size += boxed
         yield first, self.box_count
+
+    def _reduced_counts(self) -> Iterator[int]:
+        """How many items along the reduced dimensions each box has, in order."""
+        if not self.axes:
+            yield 1
+            return
+        outer, *inner = (_lengths(self.spans[axis]) for axis in self.axes)
+        # The outer dimension, which may have millions of spans, is not kept in memory.
+        counts = [prod(sides) for sides in product(*inner)]
+        for length in outer:
+            for count in counts:
+                yield length * count
 
     def boxes(self, patch: Patch, first: int, last: int) -> Iterator[Box]:
         """The boxes from `first` to `last` that have items of the patch."""
@@ -280,6 +291,14 @@ def make_course(
     spans = tuple(_cut(*side) for side in zip(chunks, shape, lengths, strict=True))
     group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))
     return Course(shape, axes, spans, item_size, cell_size, groups, group_spans)
+
+
+def _lengths(spans: Sequence[slice]) -> Iterator[int]:
+    if isinstance(spans, Even) and spans.size:
+        yield from repeat(spans.step, len(spans) - 1)
+        yield spans.size - spans.step * (len(spans) - 1)
+        return
+    yield from (span.stop - span.start for span in spans)
 
 
 def _longest(chunks: Sequence[int] | int, size: int) -> int:

@@ -354,12 +354,14 @@ class _Folding(JobPlan[Cells]):
 
     def make(self, unit: Unit) -> Cells:
         """The cells of a unit's boxes."""
-        course, method = self.planned.course, self.planned.method
+        course, boxes = self.planned.course, list(self.boxes(unit))
         patch = course.patch(unit[0])
         kept = patch.kept_shape
         group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
+        most = sum(prod(box[axis].stop - box[axis].start for axis in course.axes) for box in boxes)
+        method = self.planned.method.narrow(most)
         cells = method.make(groups * group_step)
-        for box in self.boxes(unit):
+        for box in boxes:
             items = self._read(box)
             labels, label_steps = None, (0,) * items.ndim
             if course.groups is not None:

@@ -27,6 +27,7 @@ constexpr int64_t ZS_FOLD_WIDTH = 512; /* cells that are gone through at a time 
 enum {
     ZS_SUM,
     ZS_WIDE_SUM,
+    ZS_NARROW_SUM,
     ZS_LEAST,
     ZS_GREATEST,
     ZS_COUNTS,
@@ -66,10 +67,14 @@ template <class T> ZS_INLINE double zs_value(T item, int keep) { return zs_keep(
 
 /* ---- sums ---- */
 
-template <class T, int skip> struct zs_whole_sum {
+template <class T> using zs_total = std::conditional_t<sizeof(T) == 8, zs_wide, int64_t>;
+/* Of 8 and 16 bits: what holds the sum of as many items as make 32 bits. */
+template <class T> using zs_part =
+    std::conditional_t<sizeof(T) <= 2, std::conditional_t<zs_is_signed<T>, int32_t, uint32_t>, zs_total<T>>;
+
+template <class T, int skip, class Total> struct zs_whole_sum {
     using Item = T;
-    using Total = std::conditional_t<sizeof(T) == 8, zs_wide, int64_t>;
-    using Part = std::conditional_t<sizeof(T) <= 2, std::conditional_t<zs_is_signed<T>, int32_t, uint32_t>, Total>;
+    using Part = zs_part<T>;
     static constexpr int64_t most = sizeof(T) <= 2 ? 32768 : INT64_MAX;
 
     ZS_INLINE void keep(const zs_fold_job *j, const zs_place *p, const T *x) {
@@ -215,7 +220,9 @@ template <class T, int skip> struct zs_float_sum {
 };
 
 template <class T, int skip> using zs_sum =
-    std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>, zs_whole_sum<T, skip>>;
+    std::conditional_t<zs_is_float<T>, zs_float_sum<T, skip>, zs_whole_sum<T, skip, zs_total<T>>>;
+/* In cells of half the size, for a few items only. */
+template <class T, int skip> using zs_narrow_sum = zs_whole_sum<T, skip, zs_part<T>>;
 
 /* ---- extremes: a cell that has had no valid item holds nodata, NaN, or the bound that any item is within ---- */
 

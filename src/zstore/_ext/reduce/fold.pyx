@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 cdef extern from "fold.h" nogil:
     enum:
         ZS_FOLD_DIMS, ZS_FOLD_COUNT, ZS_PLAIN, ZS_SKIP_VALUE, ZS_SKIP_NAN
-        ZS_SUM, ZS_WIDE_SUM, ZS_LEAST, ZS_GREATEST, ZS_COUNTS, ZS_MOMENTS, ZS_SPREAD
+        ZS_SUM, ZS_WIDE_SUM, ZS_NARROW_SUM, ZS_LEAST, ZS_GREATEST, ZS_COUNTS, ZS_MOMENTS, ZS_SPREAD
         ZS_FIRST_LEAST, ZS_FIRST_GREATEST
     ctypedef struct zs_fold_job:
         int dims
@@ -26,12 +26,13 @@ cdef extern from "fold.h" nogil:
         uint32_t *count
     ctypedef void (*zs_folding)(const zs_fold_job *job) noexcept
     const int64_t zs_fold_item_size[10]
-    const zs_folding zs_foldings[10][10]
+    const zs_folding zs_foldings[11][10]
 
 
 FOLDS = {
     "sum": ZS_SUM,
     "wide_sum": ZS_WIDE_SUM,
+    "narrow_sum": ZS_NARROW_SUM,
     "least": ZS_LEAST,
     "greatest": ZS_GREATEST,
     "counts": ZS_COUNTS,
@@ -129,7 +130,7 @@ def fold(
         a_size = 16
     elif method in (ZS_SUM, ZS_MOMENTS, ZS_SPREAD):
         a_size = 8
-    elif method == ZS_COUNTS:
+    elif method in (ZS_NARROW_SUM, ZS_COUNTS):
         a_size = 4
     needs_b = method in (ZS_MOMENTS, ZS_SPREAD, ZS_FIRST_LEAST, ZS_FIRST_GREATEST) or (
         method == ZS_SUM and item_type >= 8

@@ -12,6 +12,8 @@ const zs_folding zs_foldings[ZS_FOLD_COUNT][10] = {
     ZS_FOLDS(zs_sum),
     {NULL, NULL, NULL, NULL, zs_fold<zs_wide_sum, uint32_t>, zs_fold<zs_wide_sum, int32_t>,
      zs_fold<zs_wide_sum, uint64_t>, zs_fold<zs_wide_sum, int64_t>, NULL, NULL},
+    {zs_fold<zs_narrow_sum, uint8_t>, zs_fold<zs_narrow_sum, int8_t>, zs_fold<zs_narrow_sum, uint16_t>,
+     zs_fold<zs_narrow_sum, int16_t>},
     ZS_FOLDS(zs_least_item),
     ZS_FOLDS(zs_greatest_item),
     /* whether an integer is zero, or nodata, does not depend on its sign */
