@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import numpy as np
@@ -25,6 +24,7 @@ from zstore.errors import CodecError, ExtensionError, NotFoundError, StoreError
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.url import open_store
 
+from ..storage.bucket_server import BucketServer
 from .drills import FailingStore, start, wait_together
 from .writers import change, rows
 
@@ -62,23 +62,18 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    moto = pytest.importorskip("moto.server", reason="moto's server is not installed")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "AWS_ENDPOINT": f"http://{host}:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-    }
-    with pytest.MonkeyPatch.context() as patch:
+    # Not moto, which compares a condition and puts in two steps, between which another writer may come.
+    with BucketServer() as server, pytest.MonkeyPatch.context() as patch:
+        settings = {
+            "AWS_ENDPOINT": server.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }
         for name, value in settings.items():
             patch.setenv(name, value)
-        with urlopen(Request(f"http://{host}:{port}/promises", method="PUT")):
-            yield "obstore+s3://promises"
-    server.stop()
+        yield "obstore+s3://promises"
 
 
 @pytest.fixture
