@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.making import UNFINISHED
+from zstore.engine.marks import UNFINISHED
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
 from zstore.storage.fsspec import FsspecStore
@@ -19,7 +21,7 @@ from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.store import ZipStore
 
-from ..faults.drills import FailingStore
+from ..faults.drills import FailingStore, PausingStore
 
 
 def fill(store: Store, zarr_format: int) -> None:
@@ -133,6 +135,49 @@ def test_what_fails_can_be_done_again(make, call: str, zarr_format: int) -> None
         if is_done:
             return
     pytest.fail("the call never came to an end")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_of_two_who_replace_one_array_the_chunks_never_mix(make, zarr_format: int) -> None:
+    """One stops at its n-th change, the other at its m-th; then both go on, one after the other."""
+    number = 0
+    for first, second in product(range(0, 13, 2 if zarr_format == 2 else 1), range(1, 13, 2)):
+        store = make(number := number + 1)
+        zstore.create_group(store, zarr_format=zarr_format)
+        zstore.create_array(
+            store, "a", data=np.full(40, 9), chunks=(9,), attributes={"who": 9}, zarr_format=zarr_format
+        )
+        makers = [PausingStore(store, first), PausingStore(store, second)]
+
+        def replace(who: int, makers: list[PausingStore] = makers) -> bool:
+            # One chunk fewer each: whatever the other one left would be seen.
+            made = {"chunks": (4 * (who + 1),), "attributes": {"who": who}, "zarr_format": zarr_format}
+            try:
+                zstore.create_array(makers[who], "a", data=np.full(40, who + 1), overwrite=True, **made)
+            except StoreError as error:
+                assert "somebody else" in str(error) or "being made or removed" in str(error)
+                return False
+            finally:
+                makers[who].is_there.set()
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            ends = []
+            for who, maker in enumerate(makers):
+                ends.append(pool.submit(replace, who))
+                # Not so, where it waits for a lock that the first one holds.
+                maker.is_there.wait(60 if who == 0 else 0.2)
+            for who in (number % 2, 1 - number % 2):
+                makers[who].go.set()
+                wait([ends[who]], timeout=60 if makers[who].is_there.is_set() else 0.2)
+            succeeded = [who for who, end in enumerate(ends) if end.result(60)]
+        array = zstore.open_array(store, "a", mode="r")
+        who = array.attrs["who"]
+        assert who in succeeded, (first, second)
+        assert array.chunks == (4 * (who + 1),)
+        assert (array[...] == who + 1).all(), (first, second, array[...])
+        assert len([*store.list("a")]) == (1 if zarr_format == 3 else 2) + (10, 5)[who]
+        store.close()
 
 
 def test_chunks_without_a_node_are_nobodys_to_remove(make) -> None:

@@ -1,10 +1,11 @@
-"""Programs of `writers.py`, started together; a store that fails when told."""
+"""Programs of `writers.py`, started together; stores that fail or wait when told."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from zstore.errors import StoreError
@@ -46,6 +47,39 @@ def wait_together(go: Path, processes: list[subprocess.Popen[str]]) -> None:
         assert process.returncode == 0, (out, errors)
 
 
+class PausingStore(PrefixStore):
+    """Waits at its n-th change until it may `go` on; `is_there` when it waits."""
+
+    def __init__(self, store, number):
+        super().__init__(store, "")
+        self.left, self.is_there, self.go = number, threading.Event(), threading.Event()
+
+    def _count(self):
+        self.left -= 1
+        if self.left == -1:
+            self.is_there.set()
+            assert self.go.wait(60)
+
+    def put(self, key, value):
+        self._count()
+        super().put(key, value)
+
+    def put_new(self, key, value):
+        self._count()
+        return super().put_new(key, value)
+
+    def delete(self, key):
+        self._count()
+        super().delete(key)
+
+    def delete_prefix(self, prefix):
+        self._count()
+        super().delete_prefix(prefix)
+
+    def local_path(self, prefix=""):
+        return None  # so that chunks are put by the store, too
+
+
 class FailingStore(PrefixStore):
     """Fails at the n-th change, and at the next ones too, as many as `times`."""
 
@@ -60,6 +94,10 @@ class FailingStore(PrefixStore):
     def put(self, key, value):
         self._count(key)
         super().put(key, value)
+
+    def put_new(self, key, value):
+        self._count(key)
+        return super().put_new(key, value)
 
     def delete(self, key):
         self._count(key)

@@ -343,6 +343,11 @@ def test_concurrent_processes_lose_nothing(url_of, kind, tmp_path):
     items = zstore.open_array(url, "a", "r")[...]
     np.testing.assert_array_equal(items[:count], np.arange(count) + 1)
     assert not items[count:].any()
+    go.unlink()
+    wait_together(go, [start("shared_replacements", url, go, number, 5) for number in (1, 2, 3)])
+    array = zstore.open_array(url, "b", "r")
+    assert (array[...] == array.attrs["who"]).all()
+    assert len([*array.store.list("b")]) == 1 + -(-60 // array.chunks[0])
 
 
 @pytest.mark.parametrize("kind", SHARED)

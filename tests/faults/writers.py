@@ -8,12 +8,14 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import zstore
+from zstore.errors import StoreError
 
 
 def cells(path: str, first: str, step: str, count: str) -> None:
@@ -38,6 +40,18 @@ def shared_cells(url: str, go: str, first: str, step: str, count: str) -> None:
     begin_at(go)
     for cell in range(int(first), int(count), int(step)):
         array[cell] = cell + 1
+
+
+def shared_replacements(url: str, go: str, number: str, times: str) -> None:
+    """Replace the array "b", trying again where somebody else is at it; what is there is one's own or theirs."""
+    begin_at(go)
+    left = int(times)
+    while left:
+        with suppress(StoreError):
+            data = np.full(60, int(number))
+            made = {"chunks": (3 * int(number),), "attributes": {"who": int(number)}}
+            zstore.create_array(url, "b", data=data, overwrite=True, **made)
+            left -= 1
 
 
 def appends(path: str, number: str, times: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.making import UNFINISHED
+from zstore.engine.marks import UNFINISHED
 from zstore.errors import MetadataError, ReadOnlyError, StoreError, UnsupportedError
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
@@ -143,25 +144,38 @@ def test_one_array_is_a_document_above_a_listing_and_a_put() -> None:
         f"put b/{UNFINISHED}",
         "size b/zarr.json",
         "put b/c/0/0",
+        f"get b/{UNFINISHED}",
         "put b/zarr.json",
         f"delete b/{UNFINISHED}",
     ]
 
 
-def test_attributes_of_a_refused_node_are_not_those_of_the_other() -> None:
+@pytest.mark.parametrize(
+    ("when", "theirs", "mine"),
+    [
+        ("a/.zattrs", {}, {"mine": 1}),
+        ("a/.zarray", {"theirs": 1}, {"mine": 1}),
+        ("a/.zarray", {"theirs": 1}, {}),
+    ],
+)
+def test_attributes_of_a_refused_node_are_not_those_of_the_other(when, theirs, mine) -> None:
     class Meeting(MemoryStore):
-        """Somebody else makes the array when its attributes have just been put."""
+        """Somebody else, who has put attributes if he has any, makes the array in the midst of this."""
 
         def put_new(self, key: str, value: Any) -> None:
+            if key == "a/.zarray" and when == key:
+                self.put(key, other)
             super().put_new(key, value)
             if key == "a/.zattrs":
                 self.put("a/.zarray", other)
 
     other = zstore.create_array(MemoryStore(), zarr_format=2, **GRID).store.get(".zarray") or b""
     store = Meeting()
+    if theirs:
+        store.put("a/.zattrs", json.dumps(theirs).encode())
     with pytest.raises(StoreError, match="somebody else has just made a node there"):
-        zstore.create_array(store, "a", zarr_format=2, attributes={"mine": 1}, **GRID)
-    assert dict(zstore.open_array(store, "a").attrs) == {}
+        zstore.create_array(store, "a", zarr_format=2, attributes=mine, **GRID)
+    assert dict(zstore.open_array(store, "a").attrs) == theirs
 
 
 @pytest.mark.parametrize("code", [None, errno.EACCES, errno.EPERM])

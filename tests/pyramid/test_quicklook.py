@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
 from zstore.pyramid.quicklook import encode_png, preview, quicklook
 
 
@@ -38,6 +38,19 @@ def test_stretched_without_the_extremes_and_nodata(tmp_path: Path) -> None:
     shown = image[..., 0][~transparent]
     assert (shown == 0).mean() < 0.03 and (shown == 255).mean() < 0.03
     assert abs(int(image[40, 50, 0]) - 0.405 * 255) < 6
+
+
+@pytest.mark.parametrize("scale", [np.finfo("f8").max, 1.0, 2.0**-1060])
+def test_stretched_at_the_ends_of_the_type(tmp_path: Path, scale: float) -> None:
+    data = np.linspace(-1, 1, 256).reshape(16, 16) * scale
+    data[data == 0] = scale / 4
+    image = quicklook(make(tmp_path / "a", data))[..., 0].ravel().astype(int)
+    assert abs(image - np.clip((np.arange(256) - 5.1) / 244.8 * 255, 0, 255)).max() < 2
+    # One bright cell, which the stretch leaves out.
+    data = np.ones((16, 16)) * scale / 2**10
+    data[:8], data[0, 0] = 0, scale
+    image = quicklook(make(tmp_path / "b", data))[..., 0]
+    assert image[0, 0] == 255 and (image[8:] == 255).all() and (image[0, 1:] == 0).all()
 
 
 def test_north_is_up_and_east_is_right(tmp_path: Path) -> None:
@@ -105,6 +118,13 @@ def test_all_nodata_and_what_makes_no_picture(tmp_path: Path) -> None:
     assert empty.shape == (3, 3, 2) and not empty.any()
     with pytest.raises(UnsupportedError, match="complex64 makes no picture"):
         quicklook(make(tmp_path / "b", np.zeros((3, 3), "c8")))
+    for shape, said in (((3, 0), "expected one cell at least"), ((0, 3, 3), "makes no picture")):
+        names = ("t", "y", "x")[-len(shape) :]
+        nothing = zstore.create_array(tmp_path / f"{shape}", shape=shape, dtype="f4", dimension_names=names)
+        for show in (quicklook, preview):
+            with pytest.raises(ZstoreError, match=said):
+                show(nothing)
+        assert "<img" not in nothing._repr_html_()
     source = make(tmp_path / "c", np.zeros((3, 3), "u1"))
     with pytest.raises(MetadataError, match="size is 0"):
         quicklook(source, size=0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from zstore.base.writer import has_ended, writing
+from zstore.base.writer import has_ended, is_under_way, writing
 from zstore.errors import StoreError
 from zstore.storage import claims
 from zstore.storage.memory import MemoryStore
@@ -79,6 +81,23 @@ def test_whoever_may_be_alive_is_waited_for(monkeypatch, claim) -> None:
 
 def test_a_work_has_ended_with_its_block() -> None:
     with writing() as writer:
-        assert not has_ended(json.loads(json.dumps(writer)))
+        told = json.loads(json.dumps(writer))
+        assert is_under_way(told)
+        assert not has_ended(told)
     assert has_ended(writer)
-    assert not has_ended(None)
+    assert not is_under_way(writer)
+    for unknown in (None, {**writer, "machine": "another"}):
+        assert not has_ended(unknown)
+        assert not is_under_way(unknown)
+
+
+def test_the_work_of_a_killed_process_has_ended_before_its_parent_asks() -> None:
+    work = "import json, time, zstore.base.writer as w\nwith w.writing() as me:\n print(json.dumps(me), flush=True)"
+    words = [sys.executable, "-c", f"{work}\n time.sleep(60)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        writer = json.loads(process.stdout.readline())
+        assert is_under_way(writer)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert has_ended(writer)

@@ -29,14 +29,24 @@ def has_ended(writer: Any) -> bool:
 
     False for other machines and containers, of which nothing is known, and for malformed descriptions.
     """
+    return _is_alive(writer) is False
+
+
+def is_under_way(writer: Any) -> bool:
+    """Whether a process of this machine is, as far as can be seen, still doing that work."""
+    return _is_alive(writer) is True
+
+
+def _is_alive(writer: Any) -> bool | None:
+    """Whether the work goes on; None where nothing is known of it."""
     if not isinstance(writer, Mapping) or type(writer.get("process")) is not int:
-        return False
+        return None
     if not writer.get("machine") or writer["machine"] != _machine():
-        return False
+        return None
     begun = _begun(writer["process"])
     if begun is None or begun != writer.get("begun"):
-        return True
-    return writer["process"] == os.getpid() and writer.get("work") not in _under_way
+        return False
+    return writer["process"] != os.getpid() or writer.get("work") in _under_way
 
 
 def _machine() -> str | None:
@@ -49,9 +59,11 @@ def _machine() -> str | None:
 
 
 def _begun(process: int) -> str | None:
-    """When a process started, in clock ticks since the boot; None if there is no process of that id."""
+    """When a process started, in clock ticks since the boot; None if no process of that id runs."""
     try:
         # The process's name, in brackets, may contain anything; the start time is the 20th field after it.
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        # One that was killed keeps its number until its parent asks how it ended.
+        return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return None

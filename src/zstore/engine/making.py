@@ -1,19 +1,20 @@
 """Making and removing nodes, so that an interruption leaves the old state, the new one, or a marked rest.
 
-A mark is a key that says that the nodes at and below a path are being made or removed. Node documents are
-written last and deleted first; called again, the same operation clears away what an interrupted one left.
+A mark (`zstore.engine.marks`) says that the nodes at and below a path are being made or removed, and keeps
+others out. Node documents are written last and deleted first; called again, the same operation clears away
+what an interrupted one left.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from zstore.base.writer import has_ended, writing
+from zstore.base.writer import has_ended
 from zstore.engine.documents import (
     ARRAY_KEYS,
     CHOICES,
@@ -31,11 +32,12 @@ from zstore.engine.documents import (
     read_documents,
     render_node,
 )
+from zstore.engine.marks import REPLACE, UNFINISHED, Mark, marked, read_mark, unfinished
 from zstore.engine.pool import map_threads
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.document import parse_json, render_json
+from zstore.model.document import render_json
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
 from zstore.storage.base import (
@@ -50,8 +52,6 @@ from zstore.storage.base import (
 Model = ArrayModel | GroupModel
 Choices = Sequence[Sequence[str]]
 
-# The key of a mark: what lies beside it belongs to the operation that put it there.
-UNFINISHED = ".zstore-unfinished"
 # What may exist where a new node goes: a node, the rest of one, or attributes without a node.
 ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 NODE_NAMES = frozenset(name for choice in ANY for name in choice)
@@ -116,33 +116,37 @@ def create_node(
     Raises
         as `create_nodes`.
     """
-    place_of = _clear_places(store, {path: model}, overwrite=overwrite)
-    put = partial(_put_documents, store, path, model, place_of.encoded[path], overwrite=overwrite)
+    places = _clear_places(store, {path: model}, overwrite=overwrite)
     if fill is None or isinstance(model, GroupModel):
-        put()
+        _put_documents(store, path, model, places, overwrite=overwrite)
         return
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
-    with _marked(store, path, made, is_new=not overwrite) as mark:
-        is_ours = overwrite
+    encoded = places.encoded[path]
+    # What was there is gone: whoever comes first with a mark is alone, whether it replaces something or not.
+    with marked(store, path, made, is_new=True) as mark:
+        is_ours = False
         try:
-            if not overwrite and _is_made(store, path, place_of.encoded[path]):
+            if _is_made(store, path, encoded):
                 # Whoever was first has finished, and removed the mark, before this one was put.
                 raise _taken(store, path)
             is_ours = True
             fill()
-            put()
+            if not mark.is_held():
+                raise _taken(store, path)
+            _put_documents(store, path, model, places)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError):
-                if is_ours and not isinstance(error, _TakenError):
-                    for name in place_of.encoded[path]:
-                        store.delete(join_key(path, name))
-                    delete_node(store, path)
-                else:  # the node there belongs to somebody else
-                    store.delete(mark)
+                if mark.is_held():
+                    # Where there is a node, it belongs to somebody else.
+                    if is_ours and not isinstance(error, _TakenError):
+                        for name in encoded:
+                            store.delete(join_key(path, name))
+                        _delete_chunks(store, path, made)
+                    mark.remove()
             raise
         with suppress(StoreError):
-            store.delete(mark)  # beside a complete node a mark means nothing
+            mark.remove()  # beside a complete node a mark means nothing
 
 
 def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
@@ -172,7 +176,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     places = _clear_places(store, complete, overwrite=overwrite)
 
     def put(path: str) -> None:
-        _put_documents(store, path, complete[path], places.encoded[path], overwrite=overwrite)
+        _put_documents(store, path, complete[path], places, overwrite=overwrite)
 
     def put_all(paths: Iterable[str]) -> None:
         map_threads(put, paths, waiting_count=store.request_count)
@@ -181,7 +185,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     tops = complete.keys() - inner
     held = {above for path in inner for above in ancestors(path)} & tops & places.empty
     with ExitStack() as marks:
-        made = {path: marks.enter_context(_marked(store, path, is_new=not overwrite)) for path in held}
+        made = {path: marks.enter_context(marked(store, path, is_new=True)) for path in held}
         try:
             put_all(inner)
             put_all(tops)
@@ -190,12 +194,12 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
             raise
         except BaseException:
             with suppress(StoreError):
-                for path in made:
-                    delete_node(store, path)
+                for path, mark in made.items():
+                    _remove_marked(store, path, mark)
             raise
         with suppress(StoreError):
             for mark in made.values():
-                store.delete(mark)
+                mark.remove()
 
 
 class _TakenError(StoreError):
@@ -218,10 +222,12 @@ def _taken(store: Store, path: str) -> _TakenError:
 
 
 class _Places(NamedTuple):
-    """The documents of nodes that are about to be written, and the paths among theirs that are empty."""
+    """The documents of nodes that are about to be written, and what is at their paths."""
 
     encoded: dict[str, dict[str, bytes]]
     empty: set[str]
+    # The paths where there are attributes of v2, but no node.
+    stray: set[str]
 
 
 def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool) -> _Places:
@@ -241,7 +247,7 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
     check_groups(store, above, found_above, zarr_format)
     for parent, documents in zip(above, found_above, strict=True):
         if UNFINISHED in documents:
-            raise _unfinished(place(store, parent), "a node above", "expected that one to be made or deleted")
+            raise unfinished(place(store, parent), "a node above", "expected that one to be made or deleted")
     gone: set[str] = set()
     replaced = []
     for path in sorted(found):
@@ -252,7 +258,7 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
         mark = found[path].get(UNFINISHED)
         if mark is not None or node_kind(found[path]) is not None:
             replaced.append(path)
-            if mark is None or _marks(mark).get("made") is None:
+            if mark is None or read_mark(mark).get("made") is None:
                 gone.add(path)
     for path in replaced:
         delete_node(store, path)
@@ -271,19 +277,16 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
     for parent, documents in zip(above, found_above, strict=True):
         if node_kind(documents) is None and zarr_format in GROUP_KEYS:
             _create_group(store, parent, zarr_format)
-    if zarr_format == 2:
-        for path in found.keys() - gone:
-            if v2.ATTRIBUTES_KEY in found[path]:
-                store.delete(join_key(path, v2.ATTRIBUTES_KEY))
-    return _Places(encoded, empty | gone)
+    stray = {path for path in found.keys() - gone if v2.ATTRIBUTES_KEY in found[path]}
+    return _Places(encoded, empty | gone, stray if zarr_format == 2 else set())
 
 
 def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -> None:
     """Check that no node is at `path`, and none being made there, unless it is to be replaced."""
     if overwrite:
         return
-    if UNFINISHED in found and not has_ended(_marks(found[UNFINISHED]).get("writer")):
-        raise _unfinished(place(store, path), "a node", "expected nothing; pass overwrite=True to replace it")
+    if UNFINISHED in found and not has_ended(read_mark(found[UNFINISHED]).get("writer")):
+        raise unfinished(place(store, path), "a node", REPLACE)
     if (kind := node_kind(found)) is not None:
         kind = {"v3": "node", "v1": "Zarr v1 array"}.get(kind, kind)
         raise StoreError(
@@ -396,76 +399,42 @@ def _depth(path: str) -> int:
 
 
 def _put_documents(
-    store: Store, path: str, model: Model, encoded: Mapping[str, bytes], *, overwrite: bool
+    store: Store, path: str, model: Model, places: _Places, *, overwrite: bool = False
 ) -> None:
     """Write the documents of a new node, the last of which makes it one.
+
+    Where attributes of v2 are there already, the first does: they may be those of another maker, which has
+    not come to an end.
 
     Raises
         StoreError: somebody else has made a node there, as far as the store can tell; not with `overwrite`.
     """
-    for name, data in encoded.items():
-        key = join_key(path, name)
-        if overwrite:
+    encoded = places.encoded[path]
+    is_stray = path in places.stray
+    names = [*reversed(encoded)] if is_stray else [*encoded]
+    for number, name in enumerate(names):
+        key, data = join_key(path, name), encoded[name]
+        if overwrite or (is_stray and number):
             store.put(key, data)
             continue
         try:
             version = store.put_new(key, data)
         except ChangedError as error:
             with suppress(StoreError):
-                _take_back(store, path, encoded, name)
+                _take_back(store, path, {name: encoded[name] for name in names[:number]})
             raise _taken(store, path) from error
         if store.lists_versions and isinstance(model, GroupModel):
             _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
+    if is_stray and v2.ATTRIBUTES_KEY not in encoded:
+        store.delete(join_key(path, v2.ATTRIBUTES_KEY))
 
 
-def _take_back(store: Store, path: str, encoded: Mapping[str, bytes], last: str) -> None:
-    """Remove what was put before the `last` document was refused: it would be the other node's."""
-    for name, data in encoded.items():
-        if name == last:
-            return
-        if store.get(key := join_key(path, name)) == data:
-            store.delete(key)
-
-
-def is_unfinished(store: Store, path: str) -> bool:
-    """Whether a node at `path` is being made or removed, or was when that was interrupted."""
-    return store.get(join_key(path, UNFINISHED)) is not None
-
-
-def _unfinished(where: str, what: str, expected: str) -> StoreError:
-    return StoreError(
-        f"cannot create: {what} is being made or removed, or that was interrupted; {expected}",
-        path=where,
-        key=UNFINISHED,
-    )
-
-
-def _marks(mark: bytes | memoryview) -> dict[str, Any]:
-    """The content of a mark; empty if it cannot be read."""
-    try:
-        return parse_json(mark, path="", key=UNFINISHED)
-    except MetadataError:
-        return {}
-
-
-@contextmanager
-def _marked(
-    store: Store, path: str, made: Mapping[str, Any] | None = None, *, is_new: bool = False
-) -> Iterator[str]:
-    """Mark the place of a node that is being removed or `made`; gives the key of the mark, to delete it.
-
-    Raises
-        StoreError: the place `is_new`, and somebody else has just marked it, as far as the store can tell.
-    """
-    mark = join_key(path, UNFINISHED)
-    with writing() as writer:
-        data = render_json({"writer": writer, "made": made})
-        try:
-            store.put_new(mark, data) if is_new else store.put(mark, data)
-        except ChangedError as error:
-            expected = "expected nothing; pass overwrite=True to replace it"
-            raise _unfinished(place(store, path), "a node", expected) from error
-        yield mark
+def _take_back(store: Store, path: str, put: Mapping[str, bytes]) -> None:
+    """Remove documents that were `put` before the last one was refused: they would be the other node's."""
+    for name, data in put.items():
+        with store.lock(key := join_key(path, name)):
+            if store.get(key) == data:
+                store.delete(key)
 
 
 def delete_node(store: Store, path: str, zarr_format: int | None = None) -> None:
@@ -476,25 +445,30 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> None
     are removed.
 
     Raises
-        ReadOnlyError, StoreError: the store refused.
+        ReadOnlyError, StoreError: the store refused, or somebody else is just making or removing a node there.
     """
     store.check_writable(join_key(path, v3.KEY))
     found = read_documents(store, [path], zarr_format, consolidated=True)[0]
-    if node_kind(found) is None:
-        value = store.get(join_key(path, UNFINISHED))
-        if value is None:
-            return
-        if (made := _marks(value).get("made")) is not None:
+    rest = None
+    if node_kind(found) is None and (rest := store.get(join_key(path, UNFINISHED))) is None:
+        return
+    made = None if rest is None else read_mark(rest).get("made")
+    with marked(store, path, made, seen=rest) as mark:
+        if made is not None:
             _delete_chunks(store, path, made)
-            store.delete(join_key(path, UNFINISHED))
+            mark.remove()
             return
-    forget_consolidated(store, path, None)
+        forget_consolidated(store, path, None)
+        _remove_marked(store, path, mark, found)
+
+
+def _remove_marked(store: Store, path: str, mark: Mark, found: Documents | None = None) -> None:
+    """Remove everything below `path`, the documents `found` there first, and the mark last."""
     if path and store.removes_whole:
         store.delete_prefix(path)
         return
-    with _marked(store, path) as mark:
-        _delete_below(store, path, found)
-        store.delete(mark)
+    _delete_below(store, path, found or {})
+    mark.remove()
 
 
 def _delete_chunks(store: Store, path: str, made: Any) -> None:

@@ -34,7 +34,7 @@ from zstore.engine.documents import (
     place,
     read_node,
 )
-from zstore.engine.making import is_unfinished
+from zstore.engine.marks import is_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import current_part

@@ -20,7 +20,8 @@ from zstore.engine.documents import (
     parse_node,
     place,
 )
-from zstore.engine.making import create_node, create_nodes, delete_node, is_unfinished
+from zstore.engine.making import create_node, create_nodes, delete_node
+from zstore.engine.marks import is_unfinished
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, without_secrets
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated

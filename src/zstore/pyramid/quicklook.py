@@ -60,7 +60,7 @@ def quicklook(
         result (rows, columns, samples), samples 1 or 3, one more where some cells are transparent.
     Raises
         NotFoundError: there is no such source, level or band.
-        UnsupportedError: values that make no picture, or one that takes more than `most_bytes`.
+        UnsupportedError: values that make no picture, no values, or what takes more than `most_bytes`.
     """
     if size < 1:
         raise MetadataError(f"size is {size}; expected at least 1")
@@ -243,9 +243,11 @@ def _band_of(dataset: Dataset, colour: str) -> str | None:
 
 def _read(dataset: Dataset, name: str, window: tuple[slice, slice], step: int) -> np.ndarray[Any, Any]:
     """Every `step`-th cell of the array's window, at the first item of its other dimensions."""
-    dtype = dataset.arrays[name].dtype
-    if dtype.kind not in "iufb":
-        raise UnsupportedError(f"{name!r} of data type {dtype} makes no picture", path=dataset.place)
+    array = dataset.arrays[name]
+    if array.dtype.kind not in "iufb":
+        raise UnsupportedError(f"{name!r} of data type {array.dtype} makes no picture", path=dataset.place)
+    if not array.size:
+        raise UnsupportedError(f"{name!r} of shape {array.shape} makes no picture", path=dataset.place)
     return dataset.read(name, window, step=step)
 
 
@@ -261,7 +263,8 @@ def _all_valid(
 
 
 def _stretched(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any]) -> Image:
-    seen = values[valid].astype(np.float64)
+    # The halves: differences of numbers at the two ends of the type would be infinite.
+    seen = values[valid].astype(np.float64) / 2
     if not seen.size:
         return np.zeros(values.shape, np.uint8)
     low, high = np.percentile(seen, PERCENTILES)
@@ -269,9 +272,9 @@ def _stretched(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any]) -> Ima
         low, high = seen.min(), seen.max()
     if low == high:
         return np.full(values.shape, 128, np.uint8)
-    scaled = np.zeros(values.shape)
-    scaled[valid] = (seen - low) * (255.0 / (high - low)) + 0.5
-    return np.clip(scaled, 0, 255).astype(np.uint8)
+    image = np.zeros(values.shape, np.uint8)
+    image[valid] = (np.clip(seen, low, high) - low) / (high - low) * 255 + 0.5
+    return image
 
 
 def _coloured(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, place
-from zstore.engine.making import UNFINISHED
+from zstore.engine.marks import UNFINISHED
 from zstore.errors import NotFoundError, StoreError
 from zstore.jobs.record import JOB
 from zstore.model import v1, v2, v3

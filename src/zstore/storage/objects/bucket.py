@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
@@ -437,13 +438,15 @@ class Bucket:
                 await self.delete(probe)
 
     def _unconditional(self, key: str, reason: str) -> StoreError:
-        return StoreError(
+        error = StoreError(
             "cannot write on condition that nobody else did: this server does not keep such conditions"
             f" ({reason}), and writers of parts of one value would lose each other's; expected a server that"
             " does, or the storage option check_versions=False where nobody else writes",
             path=self.url,
             key=key,
         )
+        error.errno = errno.ENOTSUP
+        return error
 
     async def delete(self, keys: str | Names) -> None:
         """Remove a value, or many at a time; nothing happens where there is none."""
