@@ -186,6 +186,9 @@ def test_what_is_malformed_is_refused_with_its_place(changes, kind):
     with pytest.raises(kind) as caught:
         parse(**changes)
     assert (caught.value.path, caught.value.key) == ("there", "meta")
+    assert "v2" not in str(caught.value)
+    if isinstance(value := changes.get("fill_value"), str):
+        assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
@@ -210,14 +213,22 @@ def test_attributes_that_are_no_object_are_refused():
         {"chunk_key_encoding": "/"},
         {"dtype": "S2", "fill_value": b"\xff"},
         {"dtype": [("r", "u1")], "fill_value": (7,)},
+        {"dtype": "int4"},
+        {"compressors": ["blosc", "zlib"]},
+        {"filters": [{"name": "transpose", "configuration": {"order": [0]}}]},
+        {"serializer": "vlen-utf8"},
+        {"chunks": [[1, 3]]},
+        {"chunk_key_encoding": "default"},
+        {"dimension_names": (None,)},
+        {"dtype": "f4", "fill_value": np.uint32(0x7FC00001).view("f4")},
     ],
     ids=str,
 )
 def test_what_v1_cannot_say_is_refused_before_anything_is_written(options):
     store = MemoryStore()
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(UnsupportedError, match="Zarr v1"):
         zstore.create_array(store, **{"shape": (4,), "dtype": "i4", "zarr_format": 1, **options})
-    with pytest.raises(ZstoreError):
+    with pytest.raises(ZstoreError, match="Zarr v1"):
         zstore.create_array(store, shape=(4,), dtype="i4", shards=(4,), chunks=(2,), zarr_format=1)
     with pytest.raises(UnsupportedError, match="no groups"):
         zstore.create_group(store, zarr_format=1)

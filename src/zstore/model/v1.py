@@ -11,11 +11,12 @@ Spec
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError, located
 from zstore.model import v2
 from zstore.model.array import ArrayModel
 
@@ -31,6 +32,17 @@ LEVEL = 1
 V2_KEYS = {v2.ARRAY_KEY: ARRAY_KEY, v2.ATTRIBUTES_KEY: ATTRIBUTES_KEY}
 
 
+@contextmanager
+def as_v1() -> Iterator[None]:
+    """A context in which v2's code does v1's work, and whose errors speak of v1."""
+    try:
+        yield
+    except ZstoreError as error:
+        error.message = error.message.replace("Zarr v2", "Zarr v1")
+        error.key = V2_KEYS.get(error.key or "", error.key)
+        raise
+
+
 def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
     """Parse the documents of an array, {"meta": …, "attrs": …}; "attrs" may be missing.
 
@@ -38,7 +50,7 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
         MetadataError: a member is missing, malformed or contradicts another.
         UnsupportedError: a dtype or compression that zstore does not have, or no dimensions.
     """
-    try:
+    with located(path, ARRAY_KEY), as_v1():
         document = documents[ARRAY_KEY]
         same = {v2.ARRAY_KEY: _to_v2(document)}
         if ATTRIBUTES_KEY in documents:
@@ -46,10 +58,6 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
         model = v2.parse_array(same, path=path)
         if not model.shape:
             raise UnsupportedError("shape is []; Zarr v1 has no key for the chunk of such an array")
-    except ZstoreError as error:
-        error.locate(path=path, key=ARRAY_KEY)
-        error.key = V2_KEYS.get(error.key or "", error.key)
-        raise
     extra = {name: value for name, value in document.items() if name not in MEMBERS}
     return replace(model, zarr_format=1, extra=extra)
 
@@ -64,9 +72,10 @@ def _to_v2(document: Any) -> dict[str, Any]:
     if type(zarr_format) is not int or zarr_format != 1:
         raise MetadataError(f"zarr_format is {zarr_format!r}; expected 1")
     fill_value = document["fill_value"]
-    if _has_bytes(document["dtype"]) and isinstance(fill_value, str):
-        if not fill_value.isascii():
-            raise MetadataError(f"fill_value is {fill_value!r}; expected characters of ASCII")
+    dtype = document["dtype"]
+    if _has_bytes(dtype) and isinstance(fill_value, str):
+        if not fill_value.isascii() or len(fill_value) > int(dtype[2:] if dtype[2:].isdecimal() else 0):
+            raise MetadataError(f"fill_value is {fill_value!r}; expected ASCII, as long as {dtype!r} at most")
         fill_value = base64.b64encode(fill_value.encode()).decode()
     return {
         "zarr_format": 2,
@@ -114,7 +123,8 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
         raise UnsupportedError("an array without dimensions cannot be said in Zarr v1")
     if model.data_type.is_object:
         raise UnsupportedError(f"data type {model.data_type.name!r} cannot be said in Zarr v1")
-    same = v2.render_array(replace(model, zarr_format=2, extra={}))
+    with as_v1():
+        same = v2.render_array(replace(model, zarr_format=2, extra={}))
     document = same[v2.ARRAY_KEY]
     if document["filters"]:
         names = ", ".join(repr(codec["id"]) for codec in document["filters"])

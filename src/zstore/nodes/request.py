@@ -11,6 +11,7 @@ import numpy as np
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.forms import MEANT, complete_chain, complete_v2, read_codecs
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.model import v1
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.chunking import choose_grid, parse_integers
 from zstore.model.dtype import DataType
@@ -71,8 +72,14 @@ class ArrayRequest:
         """
         if self.zarr_format not in (1, 2, 3):
             raise UnsupportedError(f"zarr_format is {self.zarr_format!r}; zstore writes 1, 2 and 3")
-        # v1 is a subset of v2; its renderer refuses what v1 does not have.
-        zarr_format = max(self.zarr_format, 2)
+        if self.zarr_format == 1:
+            # v1 is a subset of v2; its renderer refuses what v1 does not have.
+            with v1.as_v1():
+                return self._model(2)
+        return self._model(self.zarr_format)
+
+    def _model(self, zarr_format: ZarrFormat) -> ArrayModel:
+        """The model, made as for that format."""
         shape = parse_shape([int(n) for n in parse_integers(self.shape, "shape")])
         data_type, endian = _data_type(self.dtype, _codec_names(self.filters, self.serializer), zarr_format)
         item_size = data_type.numpy.itemsize
