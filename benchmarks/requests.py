@@ -306,8 +306,9 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     "create an array": (lambda rig: rig.make("made/a", **GRID), Counts(2, 0)),
     "create an array of 4 chunks of data": (
         lambda rig: rig.make("filled", data=np.ones(100, "f4"), chunks=(25,)),
-        # One of them looks whether somebody else was first, when nobody else can begin any more.
-        Counts(9, 0),
+        # One of them looks whether somebody else was first, when nobody else can begin any more, and one
+        # whether nobody has taken the place over or removed it, before the document makes it an array.
+        Counts(10, 300),
     ),
     "create 40 arrays at once": (
         lambda rig: rig.make_many("many", {"": {}, **{f"a{i}": GRID for i in range(40)}}),

@@ -43,7 +43,7 @@ def shared_cells(url: str, go: str, first: str, step: str, count: str) -> None:
 
 
 def shared_replacements(url: str, go: str, number: str, times: str) -> None:
-    """Replace the array "b", trying again where somebody else is at it; what is there is one's own or theirs."""
+    """Replace the array "b" so often, trying again where somebody else is at it."""
     begin_at(go)
     left = int(times)
     while left:

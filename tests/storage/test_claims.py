@@ -92,8 +92,8 @@ def test_a_work_has_ended_with_its_block() -> None:
 
 
 def test_the_work_of_a_killed_process_has_ended_before_its_parent_asks() -> None:
-    work = "import json, time, zstore.base.writer as w\nwith w.writing() as me:\n print(json.dumps(me), flush=True)"
-    words = [sys.executable, "-c", f"{work}\n time.sleep(60)"]
+    work = "with writing() as me:\n print(json.dumps(me), flush=True)\n time.sleep(60)"
+    words = [sys.executable, "-c", f"import json, time\nfrom zstore.base.writer import writing\n{work}"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         writer = json.loads(process.stdout.readline())

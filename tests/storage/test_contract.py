@@ -15,11 +15,12 @@ import pytest
 
 import zstore
 from zstore._ext.engine import files
-from zstore.errors import ReadOnlyError, StoreError
+from zstore.errors import NotFoundError, ReadOnlyError, StoreError
 from zstore.storage.base import PrefixStore
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
 from zstore.testing.stores import StoreContract
 
 
@@ -227,7 +228,13 @@ def test_http_is_read_only_and_has_no_listing(server: Server) -> None:
 
 def test_a_url_with_a_signature_keeps_it_behind_the_key(server: Server) -> None:
     server.values["s/a/b?sig=xy&n=1"] = b"signed"
-    assert FsspecStore(f"{server.url}/s?sig=xy&n=1").get("a/b") == b"signed"
+    store = FsspecStore(f"{server.url}/s?sig=xy&n=1")
+    assert store.get("a/b") == b"signed"
+    below = PrefixStore(store, "a")
+    assert below.url == f"{server.url}/s/a?sig=xy&n=1"
+    assert open_store(below.url).get("b") == b"signed"
+    with pytest.raises(NotFoundError, match=f"{server.url}/s/a/c\\?sig=...&n=1'"):
+        zstore.open(below, "c")
 
 
 def test_neighbouring_ranges_become_one_request(server: Server) -> None:

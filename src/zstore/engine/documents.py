@@ -17,7 +17,7 @@ from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
-from zstore.storage.base import Store, document_range, join_key
+from zstore.storage.base import Store, document_range, join_key, join_url
 
 Model = ArrayModel | GroupModel
 Documents = dict[str, bytes | memoryview]
@@ -38,7 +38,7 @@ RENDER_ARRAY = {1: v1.render_array, 2: v2.render_array, 3: v3.render_array}
 
 def place(store: Store, path: str) -> str:
     """The URL of the node at `path`, as error messages name it."""
-    return f"{store.url}/{path}" if path else store.url
+    return join_url(store.url, path)
 
 
 def check_path(path: str | None) -> str:

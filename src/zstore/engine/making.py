@@ -445,7 +445,7 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> None
     are removed.
 
     Raises
-        ReadOnlyError, StoreError: the store refused, or somebody else is just making or removing a node there.
+        ReadOnlyError, StoreError: the store refused, or somebody else is making or removing a node there.
     """
     store.check_writable(join_key(path, v3.KEY))
     found = read_documents(store, [path], zarr_format, consolidated=True)[0]

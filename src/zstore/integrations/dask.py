@@ -17,7 +17,7 @@ from zstore.errors import MetadataError, SelectionError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_array, open_array
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_url
 
 TARGET_SIZE = 128 << 20  # dask's own default for the size of a chunk
 Lengths = tuple[int, ...]
@@ -114,7 +114,7 @@ def from_dask(
     if tuple(part.stop - part.start for part in places) != data.shape:
         raise SelectionError(
             f"data has the shape {data.shape}; expected that of the region {region!r} of {array.shape}",
-            path=join_key(array.store.url, array.path),
+            path=join_url(array.store.url, array.path),
         )
     data = data.rechunk(fit_chunks(data.chunks, array, places, "data", cuts=align, remedy="align=True"))
     stored = dask.array.store(data, array, lock=False, regions=places, compute=compute, return_stored=False)
@@ -214,7 +214,7 @@ def fit_chunks(
                 f"dask's chunks {lengths} of {name} along axis {axis}, from {place.start} on, do not meet "
                 f"where stored objects of {unit} items do: writers would wait for each other or, on some "
                 f"stores, undo each other's work; rechunk, or {remedy}",
-                path=join_key(array.store.url, array.path),
+                path=join_url(array.store.url, array.path),
             )
         fitting.append(lengths)
     return tuple(fitting)
@@ -228,7 +228,7 @@ def _places(region: Any, array: Array) -> tuple[slice, ...]:
     ):
         raise SelectionError(
             f"region is {region!r}; expected at most {array.ndim} slices of step 1",
-            path=join_key(array.store.url, array.path),
+            path=join_url(array.store.url, array.path),
         )
     found = []
     for axis, length in enumerate(array.shape):

@@ -24,7 +24,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
 from zstore.pyramid.boxes import with_sides
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_url
 from zstore.storage.url import open_store
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
@@ -97,7 +97,7 @@ def place_of(node: Array | Group | PlaceLike) -> str:
     """The URL of an array, a group or a target; stores without a name get one that nothing else has."""
     store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
     url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
-    return join_key(url, path)
+    return join_url(url, path)
 
 
 def node_within(store: Store, address: str) -> Array | Group | None:

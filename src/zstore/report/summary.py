@@ -11,6 +11,7 @@ from zstore.conventions.base import Finding
 from zstore.conventions.meaning import Meaning, Reading
 from zstore.conventions.model import Band, GeoModel, Level
 from zstore.conventions.nodes import HeldArray, HeldGroup
+from zstore.engine.documents import place
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
 from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.nodes.array import Array
@@ -98,7 +99,7 @@ def list_facts(node: Array | Group, report: Report) -> Iterator[tuple[str, str]]
     """(name, value) of each fact about the node, as text, the most important first."""
     kind = "array" if isinstance(node, Array) else "group"
     yield "what", f"{kind}, Zarr v{node.zarr_format}"
-    yield "where", "/".join(filter(None, (without_secrets(node.store.url), node.path)))
+    yield "where", without_secrets(place(node.store, node.path))
     geo = report.geo
     for path, pyramid in report.below.items():
         yield f"pyramid {path}", f"{_crs(pyramid)}, {_grid(pyramid)}, {len(pyramid.levels)} levels"

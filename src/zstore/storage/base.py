@@ -29,6 +29,7 @@ from zstore.storage.requests import (
     check_key,
     check_prefix,
     join_key,
+    join_url,
     merge_requests,
 )
 
@@ -57,6 +58,7 @@ __all__ = [
     "hold_name",
     "in_thread",
     "join_key",
+    "join_url",
     "key_offset",
     "merge_requests",
 ]
@@ -447,7 +449,7 @@ class PrefixStore(Store):
 
     @property
     def url(self) -> str:
-        return join_key(self.store.url, self.prefix)
+        return join_url(self.store.url, self.prefix)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         return self.store.get(self._key(key), byte_range)

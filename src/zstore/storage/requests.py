@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zstore.base.byterange import AtMost, ByteRange, choose_gap, merge_ranges
 from zstore.errors import StoreError
+
+# The URLs in which a "?" begins a query, by any library ("fsspec+https").
+WEB = re.compile(r"(?:[a-z0-9.-]+\+)?https?://", re.IGNORECASE)
 
 
 class Part(NamedTuple):
@@ -84,6 +88,12 @@ def check_prefix(prefix: str) -> str:
 def join_key(*parts: str) -> str:
     """The parts joined by "/", empty ones (the root) left out."""
     return "/".join(filter(None, parts))
+
+
+def join_url(url: str, path: str) -> str:
+    """The URL of what lies at `path` below another one: of a signed link, before the query."""
+    start, mark, query = url.partition("?") if WEB.match(url) else (url, "", "")
+    return f"{join_key(start.rstrip('/') if mark else start, path)}{mark}{query}" if path else url
 
 
 class Fetch(NamedTuple):

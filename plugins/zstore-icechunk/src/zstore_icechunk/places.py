@@ -327,7 +327,9 @@ def said(error: BaseException, secrets: Iterable[str] = ()) -> str:
     text = re.split(r"\n[\s|│]*context:", str(error))[0]
     text = " ".join(line.strip(" |│×x╰─▶") for line in text.splitlines() if line.strip(" |│"))
     for secret in secrets:
-        text = text.replace(secret, "...")
+        # Shorter ones are found in other words, too: they are looked for where values stand.
+        near = ("", "") if len(secret) >= 8 else (r"""(?<=[=:"'])""", r"(?![A-Za-z0-9])")
+        text = re.sub(re.escape(secret).join(near), "...", text)
     return without_secrets(text)
 
 

@@ -28,7 +28,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.url import open_store
 
 NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
@@ -95,7 +95,7 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
     elif array.zarr_format == 3:
         encoding["fill_value"] = array.fill_value
         if "_FillValue" in attributes:
-            where = join_key(array.store.url, array.path)
+            where = join_url(array.store.url, array.path)
             attributes["_FillValue"] = parse_fill(attributes["_FillValue"], array.dtype, where)
     data = indexing.LazilyIndexedArray(LazyArray(array))
     return xr.Variable(dimensions, data, attributes, encoding)
@@ -144,7 +144,7 @@ def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
         raise MetadataError(
             f"array has {stated}; xarray needs a name for each of {array.ndim} (leave it out with "
             f"drop_variables={array.basename!r}, or open it with zstore.open)",
-            path=join_key(array.store.url, array.path),
+            path=join_url(array.store.url, array.path),
         )
     if array.zarr_format == 2:
         attributes = {
@@ -295,9 +295,13 @@ def _find_group(
     if path and isinstance(root.model.consolidated, Consolidated):
         member = root[path]
         if not isinstance(member, Group):
-            raise MetadataError("an array is there, expected a group", path=join_key(store.url, base, path))
+            raise MetadataError(
+                "an array is there, expected a group", path=join_url(store.url, join_key(base, path))
+            )
     else:
         member = open_group(store, join_key(base, path), "r", zarr_format) if path else root
     if consolidated and not isinstance(member.model.consolidated, Consolidated):
-        raise MetadataError("there is no consolidated metadata", path=join_key(store.url, base, path))
+        raise MetadataError(
+            "there is no consolidated metadata", path=join_url(store.url, join_key(base, path))
+        )
     return member

@@ -25,7 +25,7 @@ from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import create_group, open_group
 from zstore.pyramid.levels import rehearse
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
@@ -89,7 +89,7 @@ class Place(NamedTuple):
     @property
     def url(self) -> str:
         """The place's URL, for messages."""
-        return join_key(self.store.url, self.path)
+        return join_url(self.store.url, self.path)
 
     def below(self, path: str) -> Place:
         """The place at a path below this one."""
