@@ -437,8 +437,8 @@ def _take_back(store: Store, path: str, put: Mapping[str, bytes]) -> None:
                 store.delete(key)
 
 
-def delete_node(store: Store, path: str, zarr_format: int | None = None) -> None:
-    """Remove the node at `path`, of that format if one is given, and everything below it.
+def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool:
+    """Remove the node at `path`, of that format if one is given, and all below it; False: none is there.
 
     Some stores remove all of it at once. In others a mark says that it is being removed, and is deleted last:
     called again, this finishes an interrupted removal. Of an array that was never completed, only the chunks
@@ -451,15 +451,16 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> None
     found = read_documents(store, [path], zarr_format, consolidated=True)[0]
     rest = None
     if node_kind(found) is None and (rest := store.get(join_key(path, UNFINISHED))) is None:
-        return
+        return False
     made = None if rest is None else read_mark(rest).get("made")
     with marked(store, path, made, seen=rest) as mark:
         if made is not None:
             _delete_chunks(store, path, made)
             mark.remove()
-            return
+            return True
         forget_consolidated(store, path, None)
         _remove_marked(store, path, mark, found)
+    return True
 
 
 def _remove_marked(store: Store, path: str, mark: Mark, found: Documents | None = None) -> None:

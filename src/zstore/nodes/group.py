@@ -21,7 +21,6 @@ from zstore.engine.documents import (
     place,
 )
 from zstore.engine.making import create_node, create_nodes, delete_node
-from zstore.engine.marks import is_unfinished
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, without_secrets
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
@@ -396,11 +395,7 @@ class Group(GroupNames):
 
     def __delitem__(self, name: str) -> None:
         path = join_key(self._path, self._member_path(name))
-        if name in self:
-            delete_node(self._store, path, self.zarr_format)
-        elif is_unfinished(self._store, path):
-            delete_node(self._store, path)
-        else:
+        if not delete_node(self._store, path, self.zarr_format):
             raise self._missing(name)
 
     def __eq__(self, other: object) -> bool:
