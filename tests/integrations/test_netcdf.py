@@ -141,6 +141,46 @@ def test_plain_hdf5_and_odd_types(tmp_path):
     assert group["kind"].attrs["flag_meanings"] == "land open_sea"
 
 
+GAPS = np.dtype([("a", "i1"), ("b", ">f8")], align=True)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        GAPS,
+        np.dtype({"names": ["b", "a"], "formats": ["i2", "u1"], "offsets": [0, 4], "itemsize": 12}),
+        np.dtype([("in", GAPS), ("b", "f4")], align=True),
+        np.dtype([("a", "i1"), ("v", "f8", (2,))], align=True),
+        np.dtype([("s", "S1", (3,)), ("b", "f8")], align=True),
+    ],
+    ids=str,
+)
+def test_compound_types_with_gaps(tmp_path, dtype, zarr_format):
+    """In files of the NetCDF library all of them have gaps. Arrays in them can be said in v2 alone."""
+    path, raw = tmp_path / "in.nc", np.arange(5 * dtype.itemsize, dtype="u1") % 13 + 48
+    items = raw.view(dtype)
+    with h5netcdf.File(path, "w") as made:
+        made.dimensions = {"x": 5, "t": None}
+        made.resize_dimension("t", 7)
+        kind = made.create_cmptype(dtype, "kind")
+        made.create_variable("v", ("x",), kind, data=items).attrs["_FillValue"] = items[1:2]
+        made.create_variable("grown", ("t",), kind)
+        made["grown"]._h5ds.resize((5,))
+        made["grown"]._h5ds[...] = items
+    if zarr_format == 3 and any(dtype[name].subdtype for name in dtype.names):
+        with pytest.raises(UnsupportedError, match=r"only in v2 \(at 'v' of '.*in.nc'\)"):
+            netcdf_to_zarr(path, tmp_path / "out.zarr")
+        return
+    group = netcdf_to_zarr(path, tmp_path / "out.zarr", zarr_format=zarr_format)
+    found = group["v"][...]
+    assert found.dtype.itemsize < dtype.itemsize
+    assert str(found.tolist()) == str(items.tolist())
+    assert str(group["v"].fill_value.tolist()) == str(items[1].tolist())
+    grown = [*items.tolist(), *np.zeros(2, dtype).tolist()]
+    assert str(group["grown"][...].tolist()) == str(grown)
+
+
 def test_numbers_that_json_has_not_become_words(tmp_path):
     path = tmp_path / "in.nc"
     with h5netcdf.File(path, "w") as made:

@@ -20,7 +20,7 @@ import numpy as np
 
 from zstore.base.locks import Lock
 from zstore.engine.documents import render_node
-from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError
+from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
@@ -145,7 +145,8 @@ class NetcdfJob:
             models = {}
             for path, variable in variables.items():
                 plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
-                rehearse(zarr_format, plan)
+                with located(where, path):
+                    rehearse(zarr_format, plan)
                 models[path] = self.nodes.add_array(path, **plan).model
             pieces = tuple(_Piece.of(path, variable, models[path]) for path, variable in variables.items())
             self.attributes = {
@@ -325,8 +326,9 @@ def plan_variable(
     stored: Any = None if zarr_format == 2 else "auto"
     if fill is not None and dtype is not str:
         stored = fill
-        # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute.
-        if zarr_format == 3 and np.dtype(dtype).kind != "S":
+        # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute, and has no word for
+        # fields.
+        if zarr_format == 3 and np.dtype(dtype).kind not in "SV":
             attributes["_FillValue"] = render_fill(fill, np.dtype(dtype), where)
     elif fill is not None:
         attributes["_FillValue"] = fill.decode() if isinstance(fill, bytes) else str(fill)
@@ -505,7 +507,7 @@ class Copying(Plan[list[bool]]):
                 while "/" in name:
                     above, _, name = name.partition("/")
                     group = group.groups[above]
-                found.append((array, window, _items(group.variables[name][window or ...], array)))
+                found.append((array, window, _items(_read(group.variables[name], window), array)))
         check_version(self.version, self.source)
         empty = list[bool]()
         for array, window, items in found:
@@ -525,6 +527,19 @@ class Copying(Plan[list[bool]]):
         if rest:
             raise ValueError(f"unit {unit} gives back flags only; found {len(rest)} bytes more")
         return empty
+
+
+def _read(variable: Any, window: tuple[slice, ...]) -> Any:
+    """The items of a window, as the file has them."""
+    if not isinstance(variable.dtype, np.dtype) or variable.dtype.names is None:
+        return variable[window or ...]
+    # Of fields, h5netcdf makes text of those that are characters, and fails at fields within fields.
+    dataset = variable._h5ds
+    items = np.full(lengths(window), dataset.fillvalue, dataset.dtype)
+    # Along an unlimited dimension, others may have more items than this.
+    stored = dataset[window]
+    items[tuple(map(slice, stored.shape))] = stored
+    return items
 
 
 def _items(found: Any, array: StoredArray) -> np.ndarray[Any, Any]:
