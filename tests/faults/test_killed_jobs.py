@@ -353,7 +353,7 @@ class Site:
             with self.server.lock:
                 found = {key: value for key, value in self.server.values.items() if key.startswith("/to/")}
         # What who is killed has not removed: a file on its way, a look at which conditions a bucket keeps.
-        rest = (".zstore-tmp", ".zstore-conditions-")
+        rest = (".zstore-tmp", ".zstore-conditions")
         found = {key: value for key, value in found.items() if not any(word in key for word in rest)}
         return {key: PLACE.sub(b"", value) for key, value in found.items()}
 

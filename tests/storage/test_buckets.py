@@ -609,6 +609,28 @@ def test_a_server_without_conditions_is_found_out_before_anything_is_lost(server
     assert array[0, 0] == 1
 
 
+def test_a_trial_of_conditions_clears_away_what_a_killed_one_left(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may do so, too, in the midst of a trial, which then has a name of its own."""
+    answer, first = server.answer, iter([True])
+    server.values["/b/x/.zstore-conditions"] = b""
+
+    def without(request: Any, path: str, *others: Any) -> Any:
+        is_trial = path.endswith(".zstore-conditions") and "If-None-Match" in request.headers
+        if is_trial and next(first, False):
+            server.values.pop(path)
+        return answer(request, path, *others)
+
+    monkeypatch.setattr(server, "answer", without)
+    store = open_store("s3://b/x", storage_options=server.options())
+    store.update("n", lambda: store.put("n", bytes(store.get("n") or b"") + b"1"))
+    assert server.values == {"/b/x/n": b"1"}
+    trials = {path for method, path in server.requests if method == "PUT" and "conditions" in path}
+    assert len(trials) == 2
+    assert next(first, None) is None
+
+
 def test_weak_tags_are_no_conflict(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = server.answer
 

@@ -326,8 +326,7 @@ def plan_variable(
     stored: Any = None if zarr_format == 2 else "auto"
     if fill is not None and dtype is not str:
         stored = fill
-        # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute, and has no word for
-        # fields.
+        # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute, or fields.
         if zarr_format == 3 and np.dtype(dtype).kind not in "SV":
             attributes["_FillValue"] = render_fill(fill, np.dtype(dtype), where)
     elif fill is not None:

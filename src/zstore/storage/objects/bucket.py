@@ -416,15 +416,21 @@ class Bucket:
             raise self._unconditional(key, "it overwrote in spite of a condition")
 
     async def _probe(self) -> bool:
-        """Whether the server keeps the conditions of writes, tried with a temporary value."""
-        probe = f"{PROBE}-{os.urandom(8).hex()}"
+        """Whether the server keeps the conditions of writes, tried with a temporary value.
+
+        It has one name for all, so that what a killed process leaves goes with the next trial. Where that
+        fails, another process may have removed the value meanwhile: a name of one's own tells.
+        """
+        return await self._keeps_at(PROBE) or await self._keeps_at(f"{PROBE}-{os.urandom(8).hex()}")
+
+    async def _keeps_at(self, probe: str) -> bool:
         path = self.path(probe)
 
         async def holds(mode: Any) -> bool:
             try:
                 await self._again(partial(self._do, "put", path, b"", mode=mode, use_multipart=False))
             except Exception as error:
-                if is_changed(error) or is_unsupported(error):
+                if is_changed(error) or is_unsupported(error) or isinstance(error, FileNotFoundError):
                     return is_changed(error)
                 raise self.failed("write", None, error) from error
             return False
