@@ -9,6 +9,7 @@ import random
 import re
 import threading
 from collections.abc import Iterator
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ import zstore
 from zstore.errors import ChangedError, ChecksumError, CodecError
 from zstore.integrations.zarr_python import ZstoreStore
 from zstore.integrations.zarr_python.arrays import ArrayBinding
-from zstore.integrations.zarr_python.selection import KeyParser
 from zstore.storage import base
 from zstore.storage.memory import MemoryStore as Memory
 
@@ -474,16 +474,25 @@ def test_pipelines_compare_and_pickle():
     assert "BytesCodec" in repr(pipeline)
 
 
-def test_keys_are_read_as_they_are_written():
-    assert KeyParser("default", "/", 2).prefix("a/c/c/1/2") == "a/c/"
-    assert KeyParser("default", "/", 2).parse("a/", ["a/c/1/2", "a/c/10/0"]) == [(1, 2), (10, 0)]
-    assert KeyParser("default", ".", 2).prefix("c.1.2") == ""
-    assert KeyParser("v2", ".", 3).parse("x/", ["x/0.1.2"]) == [(0, 1, 2)]
-    assert KeyParser("v2", "/", 1).prefix("x/y/7") == "x/y/"
-    assert KeyParser("default", "/", 0).parse("x/", ["x/c"]) == [()]
-    assert KeyParser("v2", ".", 0).parse("", ["0"]) == [()]
-    for keys in (["b/c/1/2"], ["a/c/1"], ["a/c/1/2/3"], ["a/c/x/2"], ["a/zarr.json"]):
-        assert KeyParser("default", "/", 2).parse("a/", keys) is None
+@pytest.mark.parametrize("group", ["", "a/", "a/c/"])
+@pytest.mark.parametrize(
+    ("ndim", "encoding"),
+    [(2, ("default", "/")), (2, ("default", ".")), (3, ("v2", ".")), (1, ("v2", "/")), (0, ("default", "/"))],
+)
+def test_keys_are_read_as_they_are_written(ndim, encoding, group):
+    name, separator = encoding
+    array = zarr.create_array(
+        {}, shape=(8,) * ndim, chunks=(1,) * ndim, dtype="i1",
+        chunk_key_encoding={"name": name, "separator": separator},
+    )  # fmt: skip
+    binding = ArrayBinding(array.metadata)
+    for count in (1, 20):
+        cells = [*islice(product(range(3, 8), repeat=ndim), count)]
+        keys = [group + array.metadata.encode_chunk_key(cell) for cell in cells]
+        assert binding.prefix(keys[0]) == group
+        assert binding._cells(group, keys) == cells
+        for odd in ("b/c/1/2", group + "zarr.json", keys[0] + separator + "1"):
+            assert binding._cells(group, [*keys, odd]) is None
 
 
 def test_results_say_which_chunks_are_missing(tmp_path):

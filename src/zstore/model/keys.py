@@ -41,11 +41,12 @@ class ChunkKeys:
             return None
         if ndim == 0:
             return () if key == self.key(()) else None
-        # Keys that `key` would not make ("01", "+1", "²") are not chunks.
-        if len(parts) != ndim or not all(part.isascii() and part.isdigit() for part in parts):
+        try:
+            cell = tuple(map(int, parts))
+        except ValueError:
             return None
-        cell = tuple(int(part) for part in parts)
-        return cell if self.key(cell) == key else None
+        # Keys that `key` would not make ("01", "+1", "²") are not chunks.
+        return cell if len(cell) == ndim and [*map(str, cell)] == parts and min(cell) >= 0 else None
 
     def number(self, key: str, grid: Sequence[int]) -> int | None:
         """The place of the chunk under a key, counted in order C; None if it is no chunk of the grid.

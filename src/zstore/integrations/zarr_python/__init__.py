@@ -216,7 +216,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         """The place of the array that a batch belongs to, which nearly always is that of the last batch."""
         assert self._binding is not None
         getter, place = batch[0][0], self._place
-        prefix = self._binding.keys.prefix(getter.path)
+        prefix = self._binding.prefix(getter.path)
         if (
             place is None
             or place.source is not getter.store

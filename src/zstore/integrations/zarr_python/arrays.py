@@ -17,7 +17,7 @@ from zstore.codecs.chain import make_codec
 from zstore.engine.layout import bind_layout
 from zstore.engine.regular import RegularChunks
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
-from zstore.integrations.zarr_python.selection import Batch, KeyParser, Recovered, recover
+from zstore.integrations.zarr_python.selection import Batch, Recovered, recover
 from zstore.integrations.zarr_python.stores import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
@@ -33,6 +33,8 @@ KNOWN = ("zarr.codecs.", "numcodecs.")
 KEPT = 8
 # How many models are cached; arrays that differ only in attributes share one.
 KEPT_MODELS = 128
+# Keys up to this count are parsed one by one, which is faster than all at once.
+FEW = 16
 # The most missing keys that are remembered.
 NOTED = 100_000
 
@@ -143,11 +145,27 @@ class ArrayBinding:
             fill = np.asarray(fill, model.dtype).byteswap()[()]
         return replace(model, codecs=tuple(map(_swapped, model.codecs)), fill_value=fill)
 
-    @once
-    def keys(self) -> KeyParser:
-        """The parser of the array's chunk keys."""
+    def prefix(self, key: str) -> str:
+        """The array's path, with the "/" at its end, from the key of one of its chunks."""
         assert self.model is not None
-        return KeyParser(self.model.keys.name, self.model.keys.separator, self.model.ndim)
+        keys = self.model.keys
+        count = max(1, self.model.ndim + bool(keys.prefix)) if keys.separator == "/" else 1
+        parts = key.rsplit("/", count)
+        return "" if len(parts) == count else parts[0] + "/"
+
+    def _cells(self, prefix: str, paths: Sequence[str]) -> list[tuple[int, ...]] | None:
+        """The grid coordinates of each chunk; None where a key is not one below `prefix`."""
+        assert self.model is not None
+        keys, ndim = self.model.keys, self.model.ndim
+        if len(paths) > FEW and (found := keys.cells(paths, ndim, prefix.rstrip("/"))) is not None:
+            return [*map(tuple, found.tolist())]
+        skip, cells = len(prefix), []
+        for path in paths:
+            cell = keys.cell(path[skip:], ndim) if path.startswith(prefix) else None
+            if cell is None:
+                return None
+            cells.append(cell)
+        return cells
 
     def recover(self, batch: Batch, prefix: str, drop_axes: tuple[int, ...]) -> Recovered | None:
         """The selection of a batch; None where it is not recovered."""
@@ -159,7 +177,7 @@ class ArrayBinding:
         for getter, other, *_ in batch:
             if getter.store is not source or (other is not spec and other.shape != chunk_shape):
                 return None
-        cells = self.keys.parse(prefix, [item[0].path for item in batch])
+        cells = self._cells(prefix, [item[0].path for item in batch])
         return None if cells is None else recover(batch, cells, chunk_shape, drop_axes)
 
     def fit(self, dtype: np.dtype[Any]) -> Fit | None:

@@ -22,38 +22,6 @@ Axis = tuple[int, int, int] | Index  # (start, count, step), or positions
 Batch = Sequence[tuple[Any, Any, Any, Any, bool]]
 
 
-class KeyParser:
-    """Parses the keys of one array's chunks: in "default" or "v2" encoding, with a separator."""
-
-    def __init__(self, encoding: str, separator: str, ndim: int) -> None:
-        self._head = "c" if encoding == "default" else ""
-        self._separator = separator
-        self._ndim = ndim
-        # The number of names in a chunk's key below the array.
-        self._names = max(1, (ndim + bool(self._head)) if separator == "/" else 1)
-
-    def prefix(self, key: str) -> str:
-        """The array's path, with the "/" at its end, from the key of one of its chunks."""
-        parts = key.rsplit("/", self._names)
-        return "" if len(parts) == self._names else parts[0] + "/"
-
-    def parse(self, prefix: str, keys: Sequence[str]) -> list[tuple[int, ...]] | None:
-        """The grid coordinates of each chunk; None where a key is not one below `prefix`."""
-        start = prefix + self._head + (self._separator if self._head and self._ndim else "")
-        skip, separator = len(start), self._separator
-        if not self._ndim:
-            return (
-                [()] * len(keys) if all(key == start + ("" if self._head else "0") for key in keys) else None
-            )
-        try:
-            cells = [tuple(map(int, key[skip:].split(separator))) for key in keys]
-        except ValueError:
-            return None
-        if all(len(cell) == self._ndim for cell in cells) and all(key.startswith(start) for key in keys):
-            return cells
-        return None
-
-
 @dataclass(frozen=True)
 class Recovered:
     """A selection: an axis per dimension with its dimension in the result (-1: none), or points.
