@@ -238,7 +238,7 @@ def _unrun(options: dict[str, Any]) -> Any:
 
 def _estimated(target: str, job: Any) -> Said:
     """What a job of files takes, and which versions of them it reads."""
-    found, versions = job.estimate(), job.versions()
+    found, versions = job.estimate(), job.versions
     files = [file for version in versions.values() for file in version]
     size = sum(size for _, size, _ in files)
     text = f"{len(files)} files of {format_size(size)}\n{_planned(target, found, 'written')}"

@@ -19,31 +19,26 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore.base.locks import Lock
-from zstore.engine.documents import render_node
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.extensions.extras import optional
 from zstore.integrations.attributes import render_attributes, render_fill
 from zstore.integrations.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
 from zstore.integrations.rasters.targets import (
+    FileJob,
     Version,
-    begin_in,
     check_version,
     find_version,
-    open_place,
     pack_flags,
     unpack_flags,
 )
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit
-from zstore.jobs.record import Job, name_job, read_record, resumable
+from zstore.jobs.record import Job, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import lengths, volume
-from zstore.pyramid.dataset import place_of
-from zstore.pyramid.levels import rehearse
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store
 from zstore.storage.url import with_storage_options
 from zstore.upkeep.chunks import StoredArray
 
@@ -114,7 +109,7 @@ def netcdf_to_zarr(
     return planned.carry_out(overwrite=overwrite, resume=resume, executor=executor, progress=progress)
 
 
-class NetcdfJob:
+class NetcdfJob(FileJob):
     """A file whose variables and groups are to be those of a group; nothing is written before `carry_out`.
 
     Raises
@@ -131,10 +126,8 @@ class NetcdfJob:
         compressors: Any,
     ) -> None:
         where = os.fspath(source)
-        self.zarr_format = zarr_format
-        self.store, self.base, self.held = store, base, _ = open_place(target, zarr_format)
-        self.nodes = NewNodes(store, base, zarr_format)
         version = find_version([where])
+        super().__init__(target, zarr_format, {where: version})
         with open_netcdf(source) as file:
             groups = dict(walk_groups(file, ""))
             variables = {
@@ -142,22 +135,15 @@ class NetcdfJob:
                 for path, group in groups.items()
                 for name, variable in group.variables.items()
             }
-            models = {}
+            pieces = []
             for path, variable in variables.items():
                 plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
                 with located(where, path):
-                    rehearse(zarr_format, plan)
-                models[path] = self.nodes.add_array(path, **plan).model
-            pieces = tuple(_Piece.of(path, variable, models[path]) for path, variable in variables.items())
+                    pieces.append(_Piece.of(path, variable, self.add_array(path, path, plan)))
             self.attributes = {
                 path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()
             }
-        arrays = {path: StoredArray(store, join_key(base, path), model) for path, model in models.items()}
-        self.copying = Copying(where, version, pieces, arrays)
-
-    def versions(self) -> dict[str, Version]:
-        """The file, as it is."""
-        return {self.copying.source: self.copying.version}
+        self.copying = Copying(where, version, tuple(pieces), self.arrays)
 
     def estimate(self) -> Estimate:
         """What it takes."""
@@ -169,7 +155,7 @@ class NetcdfJob:
         """Copy the items and write the documents; the group that it all is in then."""
         held, nodes, copying = self.held, self.nodes, self.copying
         job = self._begin(overwrite=overwrite, resume=resume)
-        tick = counter(sum(prod(array.model.shape) for array in copying.arrays.values()), progress)
+        tick = counter(sum(prod(array.model.shape) for array in self.arrays.values()), progress)
         with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:
             runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
         for path, stated in self.attributes.items():
@@ -186,31 +172,16 @@ class NetcdfJob:
 
     def _begin(self, *, overwrite: bool, resume: bool) -> Job:
         """Say at the target that the job begins, or goes on, and remove what is in the way."""
-        held, copying = self.held, self.copying
-        taken = [path for path in copying.arrays if held is not None and path in held]
-        is_left = resume and read_record(self.store, self.base) is not None
-        if taken and held is not None and not overwrite and not is_left:
-            raise StoreError(f"array {taken[0]!r} is there already; expected overwrite", path=place_of(held))
+        taken = self.taken(self.arrays, resume=resume)
+        if taken and not overwrite:
+            message = f"array {taken[0]!r} is there already; expected overwrite"
+            raise StoreError(message, path=self.where)
         for path in filter(None, self.attributes):
-            if held is not None and path in held:
-                held.require_group(path)
-        models = {path: array.model for path, array in copying.arrays.items()}
-        said = {
-            "source": copying.source,
-            "arrays": name_job([[path, render_node(model)] for path, model in models.items()]),
-        }
-        return begin_in(
-            self.store,
-            self.base,
-            held,
-            self.zarr_format,
-            "netcdf_to_zarr",
-            said,
-            versions=self.versions(),
-            overwrite=overwrite,
-            resume=resume,
-            paths=list(models),
-        )
+            if self.held is not None and path in self.held:
+                self.held.require_group(path)
+        said = {"source": self.copying.source, "arrays": self.name_arrays()}
+        paths = list(self.arrays)
+        return self.begin("netcdf_to_zarr", said, overwrite=overwrite, resume=resume, paths=paths)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The targets of conversions from files: a new group, or one that is there."""
+"""Conversions from files: the group that they write to, new or there already, and the files' versions."""
 
 from __future__ import annotations
 
@@ -9,81 +9,112 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zstore.engine.documents import place, render_node
 from zstore.engine.making import delete_node
 from zstore.errors import ChangedError, MetadataError
-from zstore.jobs.record import Job, begin, begin_new, name_job
+from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.target import check_outside
-from zstore.model.array import ZarrFormat
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.pyramid.dataset import PlaceLike, place_of
-from zstore.storage.base import Store, join_key
+from zstore.pyramid.dataset import PlaceLike
+from zstore.pyramid.levels import rehearse
+from zstore.storage.base import join_key
 from zstore.storage.url import open_store
+from zstore.upkeep.chunks import StoredArray
 
 # The files of a source: path, bytes, and when it was written last, in nanoseconds.
 Version: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
-def open_place(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Store, str, Group | None]:
-    """(store, path in it, the group if one was given).
+class FileJob:
+    """What is in files, to be arrays of a group: of a new one, or of one that is there (`held`).
 
-    Raises
-        MetadataError: that group has another format.
-    """
-    if not isinstance(target, Group):
-        return open_store(target), "", None
-    if target.zarr_format != zarr_format:
-        raise MetadataError(
-            f"zarr_format is {zarr_format}; expected the target group's {target.zarr_format}",
-            path=place_of(target),
-        )
-    return target.store, target.path, target
-
-
-def begin_in(
-    store: Store,
-    base: str,
-    held: Group | None,
-    zarr_format: ZarrFormat,
-    work: str,
-    said: Any,
-    *,
-    versions: Mapping[str, Version],
-    overwrite: bool,
-    resume: bool,
-    paths: Iterable[str] = (),
-) -> Job:
-    """Record that a job begins, in the given group, or in place of what is there (with `overwrite`).
+    Nothing is written before `begin`.
 
     versions  of the files that are read, by what each source is called
-    paths     of the nodes in the given group that are made anew, with `overwrite`
+    arrays    by name, once they are added
 
     Raises
-        StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
-            replaced holds one of the files that are read.
-        MetadataError, ChangedError: `resume`, and what was interrupted there is something else, or a file was
-            written since.
+        MetadataError: the group that is there has another format.
     """
-    if held is not None:
-        replace = overwrite and not resume
-        is_ready = not (overwrite and paths)
-        job = begin(
-            store, base, work, said, name=name_job(said), resume=resume, replace=replace, is_ready=is_ready
-        )
-        if not job.is_ready:
-            job.clear(lambda: _delete_all(store, base, paths))
-    else:
-        if overwrite:
-            check_outside(versions, store, base, work)
-        job = begin_new(
-            store, base, zarr_format, work, said, overwrite=overwrite, resume=resume, may_hold_others=True
-        )
-    job.check_versions({path: str(version) for path, version in versions.items()}, str)
-    return job
 
+    def __init__(
+        self, target: Group | PlaceLike, zarr_format: ZarrFormat, versions: Mapping[str, Version]
+    ) -> None:
+        self.held = target if isinstance(target, Group) else None
+        if isinstance(target, Group):
+            self.store, self.base, known = target.store, target.path, target.zarr_format
+        else:
+            self.store, self.base, known = open_store(target), "", zarr_format
+        self.where, self.zarr_format = place(self.store, self.base), zarr_format
+        if known != zarr_format:
+            message = f"zarr_format is {zarr_format}; expected the target group's {known}"
+            raise MetadataError(message, path=self.where)
+        self.versions = versions
+        self.nodes = NewNodes(self.store, self.base, zarr_format)
+        self.arrays: dict[str, StoredArray] = {}
 
-def _delete_all(store: Store, base: str, paths: Iterable[str]) -> None:
-    for path in paths:
-        delete_node(store, join_key(base, path))
+    def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
+        """Add an array at a path, by the arguments of `create_array`; gives its model."""
+        rehearse(self.zarr_format, plan)
+        model = self.nodes.add_array(path, **plan).model
+        self.arrays[name] = StoredArray(self.store, join_key(self.base, path), model)
+        return model
+
+    def name_arrays(self) -> str:
+        """A name for the arrays, which is the same for the same documents."""
+        return name_job([[name, render_node(array.model)] for name, array in self.arrays.items()])
+
+    def taken(self, names: Iterable[str], *, resume: bool) -> list[str]:
+        """Which of these names the given group has already, unless that is what is to be gone on with."""
+        found = [name for name in names if self.held is not None and name in self.held]
+        return [] if found and resume and read_record(self.store, self.base) is not None else found
+
+    def begin(self, work: str, said: Any, *, overwrite: bool, resume: bool, paths: Sequence[str] = ()) -> Job:
+        """Record that the job begins, in the given group, or in place of what is there (with `overwrite`).
+
+        paths  of the nodes in the given group that are made anew, with `overwrite`
+
+        Raises
+            StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
+                replaced holds one of the files that are read.
+            MetadataError, ChangedError: `resume`, and what was interrupted there is something else, or a file
+                was written since.
+        """
+        store, base = self.store, self.base
+        if self.held is not None:
+            job = begin(
+                store,
+                base,
+                work,
+                said,
+                name=name_job(said),
+                resume=resume,
+                replace=overwrite and not resume,
+                is_ready=not (overwrite and paths),
+            )
+            if not job.is_ready:
+                job.clear(lambda: self._delete(paths))
+        else:
+            if overwrite:
+                check_outside(self.versions, store, base, work)
+            job = begin_new(
+                store,
+                base,
+                self.zarr_format,
+                work,
+                said,
+                overwrite=overwrite,
+                resume=resume,
+                may_hold_others=True,
+            )
+        job.check_versions({path: str(version) for path, version in self.versions.items()}, str)
+        return job
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            delete_node(self.store, join_key(self.base, path))
 
 
 def find_version(files: Iterable[str]) -> Version:

@@ -21,30 +21,21 @@ from zstore.conventions.gdal import is_fill_nodata
 from zstore.conventions.model import GeoModel
 from zstore.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.conventions.write import render_geo
-from zstore.engine.documents import render_node
 from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.integrations.rasters.geotiff import import_rasterio
-from zstore.integrations.rasters.targets import (
-    Version,
-    begin_in,
-    check_version,
-    open_place,
-    pack_flags,
-    unpack_flags,
-)
+from zstore.integrations.rasters.targets import FileJob, Version, check_version, pack_flags, unpack_flags
 from zstore.jobs.parts import as_part
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit
-from zstore.jobs.record import Job, name_job, read_record
+from zstore.jobs.record import Job, name_job
 from zstore.jobs.runner import Executor, counter, units_at_once
 from zstore.model.array import ZarrFormat
-from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.pyramid.boxes import Box, Items, inside, lengths, meet, volume, windows
 from zstore.pyramid.build import build_pyramid
-from zstore.pyramid.dataset import PlaceLike, join_attributes, place_of
-from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
+from zstore.pyramid.dataset import PlaceLike, join_attributes
+from zstore.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.storage.base import join_key
 from zstore.upkeep.chunks import StoredArray
 
@@ -153,7 +144,7 @@ class WriteOptions:
         return cls(**{field.name: arguments[field.name] for field in fields(cls)})
 
 
-class RasterJob:
+class RasterJob(FileJob):
     """Rasters that are to be the arrays of one group at `target`; nothing is written before `carry_out`.
 
     Raises
@@ -175,24 +166,15 @@ class RasterJob:
         plans = {name: self._plan(name) for name in found.geo.variables}
         for name, packed in by_codecs.items():
             plans[name] |= {"filters": packed.filters, "fill_value": packed.fill_value}
-        for plan in plans.values():
-            rehearse(zarr_format, plan)
         resamplers.resolve(options.method)
-        self.store, self.base, self.held = store, base, _ = open_place(target, zarr_format)
+        super().__init__(target, zarr_format, {part.path: part.version for part in found.rasters})
         # A pyramid has the rasters as its finest level.
         self.level = "" if options.levels == 0 else "0"
-        self.nodes = NewNodes(store, base, zarr_format)
-        models = {
-            name: self.nodes.add_array(join_key(self.level, name), **plan).model
-            for name, plan in plans.items()
-        }
+        for name, plan in plans.items():
+            self.add_array(name, join_key(self.level, name), plan)
         bands = {name for part in found.rasters for band, name in part.bands if band}
         bare = frozenset(name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format))
-        arrays = {
-            name: StoredArray(store, join_key(base, self.level, name), model)
-            for name, model in models.items()
-        }
-        self.writing = Writing(_groups(found.rasters), arrays, by_codecs, bare)
+        self.writing = Writing(_groups(found.rasters), self.arrays, by_codecs, bare)
 
     def _plan(self, name: str) -> dict[str, Any]:
         """The arguments of `create_array` for one of the arrays."""
@@ -208,10 +190,6 @@ class RasterJob:
             "dimension_names": variable.dimensions or self.found.geo.dimensions,
         }
 
-    def versions(self) -> dict[str, Version]:
-        """The files of each raster, as they are."""
-        return {part.path: part.version for part in self.found.rasters}
-
     def estimate(self) -> Estimate:
         """What it takes, but for the levels of a pyramid."""
         return self.writing.estimate(1 if self.options.executor else units_at_once())
@@ -226,7 +204,7 @@ class RasterJob:
 
         def take(unit: Unit, written: Written) -> None:
             for name in written.filled:
-                filled[name] = self.writing.arrays[name].model.fill_value
+                filled[name] = self.arrays[name].model.fill_value
             tick(self.writing.count(unit))
 
         draft_auxiliaries(None if below else held, self.nodes, self.documents, "", below)
@@ -250,33 +228,20 @@ class RasterJob:
 
     def _begin(self) -> Job:
         """Say at the target that the job begins, or goes on."""
-        options, held, rasters = self.options, self.held, self.found.rasters
-        models = {name: array.model for name, array in self.writing.arrays.items()}
+        options, rasters = self.options, self.found.rasters
         said = {
             "sources": [part.path for part in rasters],
-            "arrays": name_job([[name, render_node(model)] for name, model in models.items()]),
+            "arrays": self.name_arrays(),
             "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in rasters]),
             "levels": options.levels,
             "method": options.method,
             "profile": options.profile,
         }
-        names = [self.level] if self.level else list(models)
-        taken = [name for name in names if held is not None and name in held]
-        is_left = options.resume and read_record(self.store, self.base) is not None
-        if taken and held is not None and not is_left:
+        taken = self.taken([self.level] if self.level else self.arrays, resume=options.resume)
+        if taken:
             expected = "expected a group without them"
-            raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=place_of(held))
-        return begin_in(
-            self.store,
-            self.base,
-            held,
-            options.zarr_format,
-            "raster_to_zarr",
-            said,
-            versions=self.versions(),
-            overwrite=options.overwrite,
-            resume=options.resume,
-        )
+            raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=self.where)
+        return self.begin("raster_to_zarr", said, overwrite=options.overwrite, resume=options.resume)
 
     def _add_levels(self, root: Group, half: int, total: int) -> Group:
         """Make coarser levels of the finest; of a job in parts, by whoever ends it."""
