@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.model.array import CodecModel
+from zstore.report.summary import list_codecs
 
 zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
 
@@ -124,16 +127,30 @@ def test_likeness_keeps_what_an_array_is_made_of(zarr_format, order):
     options = {"shards": (8, 8)} if zarr_format == 3 else {"dimension_names": ("y", "x")}
     made = zstore.create_array(
         "memory://likeness", shape=(9, 9), chunks=(4, 4), dtype="i2", order=order, zarr_format=zarr_format,
-        compressors="gzip:3", overwrite=True, **options,
+        filters={"id": "delta", "dtype": "<i2"}, compressors="gzip:3", overwrite=True, **options,
     )  # fmt: skip
     again = zstore.full_like(made, 7)
     assert (again.model.codecs, again.model.grid) == (made.model.codecs, made.model.grid)
     assert (again.zarr_format, again.dims, again.order) == (made.zarr_format, made.dims, order)
     assert again[8, 8] == 7
     assert [codec.name.removeprefix("numcodecs.") for codec in made.compressors] == ["gzip"]
+    assert [codec.name for codec in made.filters] == ["transpose"] * (order == "F") + ["numcodecs.delta"]
+    assert made.serializer == (None if zarr_format == 2 else CodecModel("bytes", {"endian": "little"}))
     made[0, 0] = 1
     assert (made.nchunks, made.nchunks_initialized) == (9, 4 if zarr_format == 3 else 1)
     assert "gzip" in made.info and "Chunks stored" in made.info_complete()
+
+
+def test_codecs_in_shards_may_be_bare_names(tmp_path):
+    zstore.create_array(tmp_path, data=[1, 2], shards=2, chunks=1, compressors="crc32c")
+    document = json.loads((tmp_path / "zarr.json").read_text())
+    inner = document["codecs"][0]["configuration"]["codecs"]
+    inner[1] = inner[1]["name"]
+    (tmp_path / "zarr.json").write_text(json.dumps(document))
+    array = zstore.open_array(tmp_path)
+    assert [codec.name for codec in array.compressors] == ["crc32c"]
+    assert "bytes, crc32c" in array.info
+    assert list_codecs(array) == ["sharding_indexed", "bytes", "crc32c"]
 
 
 def test_a_group_is_never_replaced_by_assigning(tmp_path):

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.base.misses import missing_name
-from zstore.codecs.base import ArrayCodec, BytesCodec
-from zstore.errors import MetadataError, UnknownExtensionError, without_secrets
-from zstore.extensions.registry import codecs as registry
+from zstore.codecs.base import ArrayCodec
+from zstore.codecs.chain import make_codec
+from zstore.errors import MetadataError, ZstoreError, without_secrets
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
 from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE
@@ -23,23 +23,41 @@ from zstore.nodes.node import Node
 
 Items = npt.NDArray[Any]
 Shape = tuple[int, ...]
+Codecs = tuple[CodecModel, ...]
 
 
-def innermost_codecs(model: ArrayModel) -> tuple[CodecModel, ...]:
+def inner_codecs(codecs: Codecs) -> Codecs:
+    """The codecs of the inner chunks, if one of these codecs makes shards; else none."""
+    for codec in codecs:
+        if codec.name == "sharding_indexed":
+            shards: Any = make_codec(codec)
+            return shards.codecs  # type: ignore[no-any-return]
+    return ()
+
+
+def innermost_codecs(model: ArrayModel) -> Codecs:
     """The codecs that encode one chunk; in shards, those of the innermost inner chunks."""
     codecs = model.codecs
-    while shards := [codec for codec in codecs if codec.name == "sharding_indexed"]:
-        inner = shards[0].configuration.get("codecs", ())
-        codecs = tuple(CodecModel(codec["name"], codec.get("configuration") or {}) for codec in inner)
+    while inner := inner_codecs(codecs):
+        codecs = inner
     return codecs
 
 
-def _is_kind(codec: CodecModel, kind: type, role: str) -> bool:
-    if codec.role:
-        return codec.role == role
+def split_codecs(codecs: Codecs) -> tuple[Codecs, CodecModel | None, Codecs]:
+    """(filters, serializer, compressors) of a chain; in Zarr v2, the filters of bytes are filters, too."""
+    place = next((n for n, codec in enumerate(codecs) if not (codec.role or _is_filter(codec))), len(codecs))
+    roles = [codec.role or ("filter" if n < place else "compressor") for n, codec in enumerate(codecs)]
+    filters, compressors = (
+        tuple(codec for n, codec in enumerate(codecs) if roles[n] == role and n != place)
+        for role in ("filter", "compressor")
+    )
+    return filters, codecs[place] if place < len(codecs) else None, compressors
+
+
+def _is_filter(codec: CodecModel) -> bool:
     try:
-        return issubclass(registry.resolve(codec.name), kind)
-    except UnknownExtensionError:
+        return isinstance(make_codec(codec), ArrayCodec)
+    except ZstoreError:
         return False
 
 
@@ -64,22 +82,19 @@ class ArrayNames(Node[ArrayModel]):
         return self._model
 
     @property
-    def filters(self) -> tuple[CodecModel, ...]:
+    def filters(self) -> Codecs:
         """The array-to-array codecs of a chunk (in shards, of an inner chunk), in encoding order."""
-        return tuple(c for c in innermost_codecs(self._model) if _is_kind(c, ArrayCodec, "filter"))
+        return split_codecs(innermost_codecs(self._model))[0]
 
     @property
     def serializer(self) -> CodecModel | None:
         """The array-to-bytes codec of a chunk; None in Zarr v1 and v2, which have no name for it."""
-        if self.zarr_format != 3:
-            return None
-        others = (*self.filters, *self.compressors)
-        return next((codec for codec in innermost_codecs(self._model) if codec not in others), None)
+        return split_codecs(innermost_codecs(self._model))[1] if self.zarr_format == 3 else None
 
     @property
-    def compressors(self) -> tuple[CodecModel, ...]:
+    def compressors(self) -> Codecs:
         """The bytes-to-bytes codecs of a chunk (in shards, of an inner chunk), in encoding order."""
-        return tuple(c for c in innermost_codecs(self._model) if _is_kind(c, BytesCodec, "compressor"))
+        return split_codecs(innermost_codecs(self._model))[2]
 
     @property
     def order(self) -> Literal["C", "F"]:

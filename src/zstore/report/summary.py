@@ -14,8 +14,10 @@ from zstore.conventions.nodes import HeldArray, HeldGroup
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
 from zstore.jobs.record import Unfinished, find_unfinished
+from zstore.model.array import CodecModel
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.nodes.zarr_names import inner_codecs
 
 MOST_BANDS = 12
 MOST_PYRAMIDS = 12
@@ -155,16 +157,13 @@ def _band(band: Band) -> str:
 
 def list_codecs(array: Array) -> list[str]:
     """The names of an array's codecs in the order of encoding, those in shards after "sharding_indexed"."""
-    names: list[str] = []
-    chain: list[Any] = [{"name": c.name, "configuration": c.configuration} for c in array.model.codecs]
-    while chain:
-        codec = chain.pop(0)
-        name = codec if isinstance(codec, str) else codec["name"]
-        configuration = {} if isinstance(codec, str) else codec.get("configuration", {})
-        names.append(name.removeprefix("numcodecs."))
-        if name == "sharding_indexed":
-            chain[:0] = configuration["codecs"]
-    return names
+    return list(_names(array.model.codecs))
+
+
+def _names(codecs: tuple[CodecModel, ...]) -> Iterator[str]:
+    for codec in codecs:
+        yield codec.name.removeprefix("numcodecs.")
+        yield from _names(inner_codecs((codec,)))
 
 
 def describe_codecs(array: Array) -> str:

@@ -16,8 +16,6 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
-from zstore.codecs.base import ArrayCodec, BytesCodec, Serializer
-from zstore.codecs.chain import make_codec
 from zstore.errors import MetadataError, NotFoundError
 from zstore.integrations.attributes import parse_fill
 from zstore.model import v2
@@ -28,6 +26,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
+from zstore.nodes.zarr_names import inner_codecs, split_codecs
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.url import open_store
 
@@ -185,24 +184,13 @@ def _describe_encoding(array: Array) -> dict[str, Any]:
 
 def _describe_chain(array: Array) -> dict[str, Any]:
     """The filters, serializer and compressors of an array, or of its inner chunks where it has shards."""
-    models: Any = array.model.codecs
-    for model in array.model.codecs:
-        if model.name == "sharding_indexed":
-            shard: Any = make_codec(model)
-            models = shard.codecs
-    parts: dict[str, Any] = {"filters": (), "serializer": None, "compressors": ()}
-    for model in models:
-        stated: dict[str, Any] = {"name": model.name}
-        if model.configuration:
-            stated["configuration"] = dict(model.configuration)
-        codec = make_codec(model)
-        if isinstance(codec, Serializer) and parts["serializer"] is None:
-            parts["serializer"] = StatedCodec(stated)
-        elif isinstance(codec, ArrayCodec) and parts["serializer"] is None:
-            parts["filters"] += (StatedCodec(stated),)
-        elif isinstance(codec, BytesCodec):
-            parts["compressors"] += (StatedCodec(stated),)
-    return parts
+    codecs = array.model.codecs
+    filters, serializer, compressors = split_codecs(inner_codecs(codecs) or codecs)
+    return {
+        "filters": tuple(StatedCodec(codec.describe()) for codec in filters),
+        "serializer": None if serializer is None else StatedCodec(serializer.describe()),
+        "compressors": tuple(StatedCodec(codec.describe()) for codec in compressors),
+    }
 
 
 def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
