@@ -15,6 +15,7 @@ from zstore.cli.options import (
     cutting_options,
     json_option,
     list_tree,
+    one_of,
     plan_option,
     run_job,
     say,
@@ -63,13 +64,11 @@ Said = tuple[dict[str, Any], str]
     help="With --stack time: a pattern of the names as S2_%Y%m%d_*, a tag, or a date for each, by commas.",
 )
 @click.option("--pyramid", is_flag=True, help="Make levels until the coarsest fits one chunk.")
-@click.option("--method", default="average", show_default=True, help="How coarser levels are made.")
+@click.option("--method", default="average", help="How coarser levels are made.")
 @click.option("--bands", **WORDS, help="Bands of the raster by number, or arrays of the Zarr by name.")
 @click.option(
     "--packing",
-    type=click.Choice(["attributes", "codecs"]),
-    default="attributes",
-    show_default=True,
+    **one_of("attributes", "codecs"),
     help="How scaled bands are packed: as CF's attributes say, or by codecs, which Zarr v3 has.",
 )
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")

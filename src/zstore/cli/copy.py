@@ -12,6 +12,7 @@ from zstore.cli.options import (
     FILE,
     check_plan,
     json_option,
+    one_of,
     plan_option,
     run_job,
     say,
@@ -23,10 +24,8 @@ from zstore.report.summary import format_size
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _bandwidth_of(value: Any) -> Any:
+def _bandwidth_of(value: str) -> float:
     """Bytes a second, as 500K, 20M or 1.5G."""
-    if not isinstance(value, str):
-        return value
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", value.upper().removesuffix("B"))
     if found is None or not float(found[1]):
         raise click.BadParameter(f"{value!r} is not so many bytes a second, like 500K, 20M or 1.5G")
@@ -39,9 +38,7 @@ def _bandwidth_of(value: Any) -> Any:
 @storage_options
 @click.option(
     "--if-exists",
-    type=click.Choice(["error", "skip", "overwrite", "changed"]),
-    default="error",
-    show_default=True,
+    **one_of("error", "skip", "overwrite", "changed"),
     help="What becomes of keys that TARGET has; changed: overwrite those that differ.",
 )
 @click.option("--include", multiple=True, metavar="PATTERN", help="Copy keys that match, like 'red/*'.")

@@ -42,11 +42,9 @@ SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _lengths_of(
-    value: Any, most: int = 2, refusal: str = "is neither a length nor two, like 256 or 256,512"
+    value: str, most: int = 2, refusal: str = "is neither a length nor two, like 256 or 256,512"
 ) -> Any:
     """One length, or up to `most` for the last dimensions, as "rows,columns"."""
-    if not isinstance(value, str):
-        return value
     parts = value.split(",")
     if len(parts) > most or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise click.BadParameter(f"{value!r} {refusal}")
@@ -54,15 +52,13 @@ def _lengths_of(
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _cut_of(value: Any) -> Any:
+def _cut_of(value: str) -> Any:
     """One length, or several for the last dimensions, as "time,rows,columns"."""
     return _lengths_of(value, sys.maxsize, "are no lengths, like 256 or 256,512 or 1,256,512")
 
 
-def _bytes_of(value: Any) -> Any:
+def _bytes_of(value: str) -> int:
     """The number of bytes of a size like 512M or 2G."""
-    if not isinstance(value, str):
-        return value
     digits = value.upper().rstrip("IB")
     number, unit = (digits[:-1], digits[-1]) if digits[-1:] in ("K", "M", "G") else (digits, "")
     if not number.isdecimal() or int(number) == 0:
@@ -70,9 +66,9 @@ def _bytes_of(value: Any) -> Any:
     return int(number) * SIZES[unit]
 
 
-def _words_of(value: Any) -> Any:
+def _words_of(value: str) -> list[str]:
     """Words separated by commas."""
-    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+    return [word.strip() for word in value.split(",")]
 
 
 LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
@@ -81,6 +77,11 @@ SIZE: dict[str, Any] = {"type": _bytes_of, "metavar": "SIZE"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
 FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path)}
 PLACE: dict[str, Any] = {"type": click.Path(path_type=Path)}
+
+
+def one_of(*words: str) -> dict[str, Any]:
+    """The arguments of an option that is one of these words, the first where nothing is said."""
+    return {"type": click.Choice(words), "default": words[0]}
 
 
 def _format_of(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

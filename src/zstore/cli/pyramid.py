@@ -16,6 +16,7 @@ from zstore.cli.options import (
     cutting_options,
     json_option,
     list_tree,
+    one_of,
     plan_option,
     run_job,
     say,
@@ -25,9 +26,9 @@ from zstore.cli.options import (
 from zstore.cli.quicklook import check_png, write_png
 
 
-def _region_of(value: Any) -> Any:
+def _region_of(value: str) -> Any:
     """A region by dimension, such as "y=0:512,time=7", or the word "grown"."""
-    if not isinstance(value, str) or value == "grown":
+    if value == "grown":
         return value
     region: dict[str, Any] = {}
     for part in value.split(","):
@@ -50,21 +51,15 @@ def _region_of(value: Any) -> Any:
 )
 @click.option("--nodata", type=float, help="The value that means nothing is there.")
 @click.option("--mask", default="auto", help="The array whose cells are 0 where nothing is there, or none.")
-@click.option(
-    "--factors", **LENGTHS, default="2", show_default=True, help="Cells of a level to one of the next."
-)
+@click.option("--factors", **LENGTHS, default="2", help="Cells of a level to one of the next.")
 @click.option(
     "--derive",
-    type=click.Choice(["auto", "base", "cascade"]),
-    default="auto",
-    show_default=True,
+    **one_of("auto", "base", "cascade"),
     help="Make each level of the finest (base), or of the one before (cascade).",
 )
 @click.option(
     "--grid",
-    type=click.Choice(["aligned", "gdal"]),
-    default="aligned",
-    show_default=True,
+    **one_of("aligned", "gdal"),
     help="Cells that cover whole cells, or GDAL's, which cover the same extent.",
 )
 @click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
@@ -79,7 +74,6 @@ def _region_of(value: Any) -> Any:
 @click.option(
     "--tms",
     default="native",
-    show_default=True,
     metavar="NAME",
     help="The tile matrix set to lay levels on, like WebMercatorQuad; native: the data's own grid.",
 )
@@ -87,9 +81,7 @@ def _region_of(value: Any) -> Any:
 @click.option("--max-zoom", metavar="ID", help="With --tms: the finest tile matrix.")
 @click.option(
     "--sampling",
-    type=click.Choice(["auto", "nearest", "bilinear", "cubic", "average"]),
-    default="auto",
-    show_default=True,
+    **one_of("auto", "nearest", "bilinear", "cubic", "average"),
     help="With --tms: how the finest level is sampled.",
 )
 @click.option("--memory", **SIZE, help="About how much to hold at once, like 512M.")
@@ -168,7 +160,7 @@ def _build(source: str, target: str | None, options: dict[str, Any], progress: A
 def _build_tiles(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
     if target is None or options["region"] is not None:
         raise click.UsageError("--tms takes a target, and no --update")
-    if options["grid"] != "aligned" or options["factors"] not in ("2", 2):
+    if options["grid"] != "aligned" or options["factors"] != 2:
         raise click.UsageError("--tms takes neither --grid nor --factors: the tile matrix set has both")
     if options["levels"] is not None:
         raise click.UsageError("--tms takes --min-zoom and --max-zoom in place of --levels")

@@ -14,9 +14,7 @@ from zstore.cli.options import FILE, WORDS, json_option, say, storage_options
 @click.argument("path")
 @storage_options
 @click.option("-o", "--output", required=True, **FILE, help="The PNG file.")
-@click.option(
-    "--size", type=click.IntRange(min=1), default=1024, show_default=True, help="Most pixels a side."
-)
+@click.option("--size", type=click.IntRange(min=1), default=1024, help="Most pixels a side.")
 @click.option("--bands", **WORDS, help="One array, or three for red, green and blue.")
 @click.option("--level", type=click.IntRange(min=0), help="Level to show; the one that fits by default.")
 @json_option

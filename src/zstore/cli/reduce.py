@@ -23,9 +23,9 @@ from zstore.reduction.methods import METHODS
 from zstore.report.summary import format_size
 
 
-def _nodata_of(value: Any) -> Any:
+def _nodata_of(value: str) -> int | float | str:
     """A number or "none"."""
-    if not isinstance(value, str) or value == "none":
+    if value == "none":
         return value
     try:
         return int(value) if value.lstrip("+-").isdecimal() else float(value)
@@ -33,7 +33,7 @@ def _nodata_of(value: Any) -> Any:
         raise click.BadParameter(f"{value!r} is neither a number nor none") from None
 
 
-def _dtype_of(value: Any) -> Any:
+def _dtype_of(value: str) -> str:
     """The name of a data type of numpy."""
     import numpy as np
 
@@ -51,7 +51,7 @@ def _dtype_of(value: Any) -> Any:
 @click.argument("source")
 @click.argument("target", required=False)
 @storage_options
-@click.option("--method", type=click.Choice(METHODS), default="mean", show_default=True, help="What is made.")
+@click.option("--method", type=click.Choice(METHODS), default="mean", help="What is made.")
 @click.option("--axis", **WORDS, help="Dimensions by number or name; all, where nothing is said.")
 @click.option(
     "--groups",
@@ -62,7 +62,7 @@ def _dtype_of(value: Any) -> Any:
 @click.option("--unpack", is_flag=True, help="Undo scale, offset and nodata as the attributes say.")
 @click.option("--keepdims", is_flag=True, help="Keep the dimensions that are reduced, of length 1.")
 @click.option("--dtype", type=_dtype_of, metavar="NAME", help="Data type of the result: float32, ...")
-@click.option("--ddof", type=int, default=0, show_default=True, help="Taken from the count, for var and std.")
+@click.option("--ddof", type=int, default=0, help="Taken from the count, for var and std.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted at TARGET.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")

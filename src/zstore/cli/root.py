@@ -122,7 +122,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool
         ctx.exit()
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option(
     "--version",
     is_flag=True,

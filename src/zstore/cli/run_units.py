@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import click
 
@@ -11,11 +10,9 @@ from zstore.cli.options import json_option, say, show_progress, storage_options
 from zstore.jobs.parts import MOST_PARTS
 
 
-def _part_of(value: Any) -> Any:
+def _part_of(value: str) -> tuple[int, int]:
     """Which part of how many, as 3/100."""
-    found = re.fullmatch(r"([1-9]\d{0,6})/([1-9]\d{0,6})", str(value))
-    if isinstance(value, tuple):
-        return value
+    found = re.fullmatch(r"([1-9]\d{0,6})/([1-9]\d{0,6})", value)
     if found is None or not int(found[1]) <= int(found[2]) <= MOST_PARTS:
         raise click.BadParameter(f"{value!r} is no part of at most {MOST_PARTS} parts, like 3/100")
     return int(found[1]), int(found[2])
