@@ -59,7 +59,7 @@ def test_an_array_shows_its_shape(pyramid) -> None:
     assert "sharding_indexed" not in sharded
 
 
-def test_attributes_and_coordinates_are_folded_and_cannot_act() -> None:
+def test_attributes_and_coordinates_are_folded_and_cannot_act(monkeypatch) -> None:
     evil = "</details><script>alert(1)</script>"
     said = {evil: {"x": [evil, '" onload="alert(2)']}, "long": "é" * 5000}
     root = zstore.create_group(MemoryStore(), attributes=said)
@@ -73,6 +73,10 @@ def test_attributes_and_coordinates_are_folded_and_cannot_act() -> None:
     html = root._repr_html_()
     assert "attributes (2)" in html and "coordinates (2)" in html and "arrays (1)" in html
     assert "3.0 … 9.0" in html and "(5002 characters)" in html and len(html) < 8000
+    assert "more" not in html
+    monkeypatch.setattr(notebook, "MOST_ROWS", 1)
+    monkeypatch.setattr(notebook, "MOST_ATTRIBUTES", 1)
+    assert root._repr_html_().count("and 1 more") == 2
 
 
 def test_what_makes_no_picture_is_shown_in_words() -> None:

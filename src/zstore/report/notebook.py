@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -71,13 +72,12 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
             path: array for path, array in report.arrays.items() if array.ndim == 1 and array.basename in dims
         }
         data = {path: array for path, array in report.arrays.items() if path not in coordinates}
-        parts.append(
-            _folded("arrays", _arrays(data), ("array", "shape", "type", "chunks", "shards"), is_open=True)
-        )
-        parts.append(
-            _folded("coordinates", _coordinates(coordinates), ("name", "length", "type", "first … last"))
-        )
-    parts.append(_folded("attributes", _attributes(node.attrs)))
+        shown, header = _first_rows(data, MOST_ROWS, _array), ("array", "shape", "type", "chunks", "shards")
+        parts.append(_folded("arrays", shown, header, is_open=True))
+        shown = _first_rows(coordinates, MOST_ROWS, _coordinate)
+        parts.append(_folded("coordinates", shown, ("name", "length", "type", "first … last")))
+    attributes = _first_rows(node.attrs, MOST_ATTRIBUTES, lambda value: (_short(value),))
+    parts.append(_folded("attributes", attributes))
     errors = sum(finding.severity == "error" for finding in report.findings)
     if errors:
         parts.append(
@@ -136,26 +136,22 @@ def _levels(geo: GeoModel) -> list[tuple[str, str, str]]:
     return [(level.path, format_lengths(level.shape), format_cell(level)) for level in geo.levels]
 
 
-def _arrays(arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (
-            path,
-            format_lengths(a.shape) or "()",
-            str(a.dtype),
-            format_lengths(a.chunks),
-            format_lengths(a.shards or ()),
-        )
-        for path, a in list(arrays.items())[:MOST_ROWS]
-    ]
-    more = len(arrays) - len(rows)
-    return [*rows, (f"and {more} more", "", "", "", "")] if more else rows
+def _first_rows(
+    items: Mapping[str, Any], most: int, row: Callable[[Any], tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """The rows of the first items behind their names, and how many more there are."""
+    rows = [(name, *row(item)) for name, item in islice(items.items(), most)]
+    more = len(items) - len(rows)
+    return [*rows, (f"and {more} more", *[""] * (len(rows[0]) - 1))] if more else rows
 
 
-def _coordinates(arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
-    return [
-        (path, str(array.size), str(array.dtype), _ends(array))
-        for path, array in list(arrays.items())[:MOST_ROWS]
-    ]
+def _array(array: Array) -> tuple[str, ...]:
+    lengths = map(format_lengths, (array.chunks, array.shards or ()))
+    return format_lengths(array.shape) or "()", str(array.dtype), *lengths
+
+
+def _coordinate(array: Array) -> tuple[str, ...]:
+    return str(array.size), str(array.dtype), _ends(array)
 
 
 def _ends(array: Array) -> str:
@@ -165,14 +161,6 @@ def _ends(array: Array) -> str:
         return " … ".join(dict.fromkeys(str(array[n]) for n in (0, -1)))
     except ZstoreError:
         return "cannot be read"
-
-
-def _attributes(attributes: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (name, _short(value)) for name, value in list(attributes.items())[:MOST_ATTRIBUTES]
-    ]
-    more = len(attributes) - len(rows)
-    return [*rows, (f"and {more} more", "")] if more else rows
 
 
 def _folded(
