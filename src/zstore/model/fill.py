@@ -90,12 +90,15 @@ class IntegerFill:
     """Integers: a JSON integer in range; 1.0 is read as 1, as other readers do."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
-        limits = np.iinfo(dtype)
+        limits = self._limits(dtype)
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if type(number) is int and limits.min <= number <= limits.max:
             scalar: np.generic = dtype.type(number)
             return scalar
         raise refuse(value, dtype, f"an integer from {limits.min} to {limits.max}")
+
+    def _limits(self, dtype: np.dtype[Any]) -> Any:
+        return np.iinfo(dtype)
 
     def render(self, value: np.generic, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         return int(value)
@@ -109,6 +112,9 @@ class FloatFill:
             return self._parse_text(value, dtype, zarr_format)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise refuse(value, dtype, "a number")
+        return self._parse_number(value, dtype)
+
+    def _parse_number(self, value: int | float, dtype: np.dtype[Any]) -> np.generic:
         scalar: np.generic
         if not value:
             scalar = dtype.type(value)

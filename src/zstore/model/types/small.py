@@ -19,8 +19,7 @@ from zstore.errors import UnsupportedError
 from zstore.extensions.builtin import SMALL_NUMBERS
 from zstore.extensions.extras import optional
 from zstore.model.dtype import DataType, refuse_configuration
-from zstore.model.fill import HEX, SPECIAL, ComplexFill, IntegerFill, refuse
-from zstore.model.order import Order
+from zstore.model.fill import HEX, SPECIAL, ComplexFill, FloatFill, IntegerFill, refuse
 
 # ml_dtypes' names of complex types, the types of their parts, and other names of core types.
 COMPLEX = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
@@ -40,16 +39,12 @@ def _ml_dtypes(name: str) -> Any:
     return ml_dtypes
 
 
-class SmallFloatFill:
+class SmallFloatFill(FloatFill):
     """Small floats: a number, "NaN" and infinities if the type has them, or the bits as a hex string."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
-        if isinstance(value, str):
-            return self._parse_text(value, dtype)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise refuse(value, dtype, "a number")
+    def _parse_number(self, value: int | float, dtype: np.dtype[Any]) -> Any:
         if value != value or value in (np.inf, -np.inf):
-            return self._parse_text("NaN" if value != value else f"{'-' * (value < 0)}Infinity", dtype)
+            return self._parse_text("NaN" if value != value else f"{'-' * (value < 0)}Infinity", dtype, 3)
         limits = _ml_dtypes(dtype.name).finfo(dtype)
         low, high = float(limits.min), float(limits.max)
         if not low <= value <= high:
@@ -57,7 +52,7 @@ class SmallFloatFill:
         # As a float, because ml_dtypes takes no integer of more than 64 bits.
         return dtype.type(float(value))
 
-    def _parse_text(self, text: str, dtype: np.dtype[Any]) -> Any:
+    def _parse_text(self, text: str, dtype: np.dtype[Any], zarr_format: int) -> Any:
         digit_count = 2 * dtype.itemsize
         if HEX.fullmatch(text) and len(text) == 2 + digit_count:
             return _from_bits(int(text, 16) & ((1 << _ml_dtypes(dtype.name).finfo(dtype).bits) - 1), dtype)
@@ -70,25 +65,16 @@ class SmallFloatFill:
                 return scalar
         raise refuse(text, dtype, f'a value of the type, or "0x" and {digit_count} hex digits')
 
-    def render(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
+    def _render_nan(self, value: Any, dtype: np.dtype[Any], zarr_format: int) -> str:
         bits = int(np.asarray(value, dtype).reshape(1).view(f"u{dtype.itemsize}")[0])
-        number = float(value)
-        if number != number:
-            return "NaN" if bits == NAN_BITS.get(dtype.name) else f"0x{bits:0{2 * dtype.itemsize}x}"
-        if number in (np.inf, -np.inf):
-            return "Infinity" if number > 0 else "-Infinity"
-        return number
+        return "NaN" if bits == NAN_BITS.get(dtype.name) else f"0x{bits:0{2 * dtype.itemsize}x}"
 
 
 class SmallIntegerFill(IntegerFill):
     """Small integers: a JSON integer in range."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
-        limits = _ml_dtypes(dtype.name).iinfo(dtype)
-        number = int(value) if isinstance(value, float) and value.is_integer() else value
-        if type(number) is int and limits.min <= number <= limits.max:
-            return dtype.type(number)
-        raise refuse(value, dtype, f"an integer from {limits.min} to {limits.max}")
+    def _limits(self, dtype: np.dtype[Any]) -> Any:
+        return _ml_dtypes(dtype.name).iinfo(dtype)
 
 
 def _from_bits(bits: int, dtype: np.dtype[Any]) -> Any:
