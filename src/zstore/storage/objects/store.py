@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from zstore.errors import StoreError
 from zstore.storage.base import (
@@ -40,6 +40,8 @@ from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.pages import Pages
 from zstore.storage.objects.places import SCHEME, find_place, place_of
 from zstore.storage.objects.together import Together
+
+T = TypeVar("T")
 
 # Stands for the version of a value that was not read yet under the lock.
 UNREAD: Any = object()
@@ -212,6 +214,10 @@ class ObjectStore(Store):
         options = {name: value for name, value in self._bucket.options.items() if name != "retry_config"}
         self._spare = FsspecStore.from_url(self._url.removeprefix(SCHEME), storage_options=options)
 
+    def _wait(self, request: Coroutine[Any, Any, T]) -> T:
+        """The result of a single request."""
+        return wait_for(request, is_single=not self._bucket.needs_loop)
+
     def size(self, key: str) -> int | None:
         """How many bytes the object has; None when there is no such key."""
         check_key(key)
@@ -219,7 +225,7 @@ class ObjectStore(Store):
             # Whether an answer is about a directory, only a GET tells.
             [part] = self.get_parts([(key, AtMost(1))])
             return part and part.total_size
-        found, version = wait_for(self._bucket.head(key), is_single=not self._bucket.needs_loop)
+        found, version = self._wait(self._bucket.head(key))
         self._note_read(key, None if found is None else version)
         return found
 
@@ -234,7 +240,7 @@ class ObjectStore(Store):
         mode = self._condition(key)
         if mode != "overwrite":
             self._bucket.check_conditions(key)
-        self._note(key, wait_for(self._bucket.put(key, value, mode), is_single=not self._bucket.needs_loop))
+        self._note(key, self._wait(self._bucket.put(key, value, mode)))
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write an object that is not there yet, and give its version.
@@ -246,7 +252,7 @@ class ObjectStore(Store):
             return super().put_new(key, value)
         check_key(key)
         self.check_writable(key)
-        version = wait_for(self._bucket.put_new(key, value), is_single=not self._bucket.needs_loop)
+        version = self._wait(self._bucket.put_new(key, value))
         self._note(key, version)
         return version.strong
 
@@ -260,10 +266,10 @@ class ObjectStore(Store):
         self.check_writable(key)
         mode = self._condition(key)
         if mode != "overwrite":
-            found, version = wait_for(self._bucket.head(key), is_single=not self._bucket.needs_loop)
+            found, version = self._wait(self._bucket.head(key))
             if (None if found is None else version.mode) != (None if mode == "create" else mode):
                 raise changed(self._url, key)
-        wait_for(self._bucket.delete(key), is_single=not self._bucket.needs_loop)
+        self._wait(self._bucket.delete(key))
         self._note(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -292,7 +298,7 @@ class ObjectStore(Store):
         check_key(key)
         if self._is_http:
             return super().entry(key)
-        size, version = wait_for(self._bucket.head(key), is_single=not self._bucket.needs_loop)
+        size, version = self._wait(self._bucket.head(key))
         return None if size is None else Entry(key, size, version.strong)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
@@ -324,8 +330,7 @@ class ObjectStore(Store):
             return False
         self.check_writable(check_key(key))
         path = source._bucket.path(check_key(source_key))
-        copying = self._bucket.copy(key, path)
-        return wait_for(copying, is_single=not self._bucket.needs_loop)
+        return self._wait(self._bucket.copy(key, path))
 
     def _as_entries(self, prefix: str, pages: Iterable[Listing]) -> Iterator[Entry]:
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
