@@ -20,7 +20,7 @@ import lzma
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -40,12 +40,7 @@ _FROM_CHUNK = {
 }
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
+_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 
 @cache

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -26,14 +26,6 @@ FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5
 ITEM_TYPES = tuple(np.dtype(name) for name in ("int32", "int64", "float32", "float64"))
 # The fewest bits of a block of floats: one, and an exponent. With fewer, zfp writes out of bounds.
 LEAST_BITS = {np.dtype(np.float32): 9, np.dtype(np.float64): 12}
-
-
-class Header(NamedTuple):
-    """The header of a zfp stream; `rate_bits` is the number of bits per block if that is fixed, else 0."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    rate_bits: int
 
 
 def _parse_number(value: Any) -> float:
@@ -76,25 +68,22 @@ class NumcodecsZfpy(SerializerOrBytesCodec):
         )
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
-        header = _parse_header(bytes(data[:20]), self.name)
-        spec = self._spec
-        size = prod(header.shape) * header.dtype.itemsize
-        if spec is not None and (header.dtype != spec.dtype or prod(header.shape) != prod(spec.shape)):
-            raise self.fail(
-                f"holds {header.dtype} of shape {header.shape}, expected {spec.dtype} of shape {spec.shape}"
-            )
+        shape, dtype, rate_bits = _parse_header(bytes(data[:20]), self.name)
+        spec, size = self._spec, prod(shape) * dtype.itemsize
+        if spec is not None and (dtype != spec.dtype or prod(shape) != prod(spec.shape)):
+            raise self.fail(f"holds {dtype} of shape {shape}, expected {spec.dtype} of shape {spec.shape}")
         if size_limit is not None and size > size_limit:
             raise self.fail(f"decodes to {size} bytes, at most {size_limit} allowed")
         decompress = zfpy().decompress_numpy
-        items = decode_stream(decompress, data, header.shape, header.dtype, header.rate_bits, codec=self.name)
+        items = decode_stream(decompress, data, shape, dtype, rate_bits, codec=self.name)
         if size_limit is not None:
             return items.reshape(-1).view(np.uint8).data
         assert spec is not None, "bound before use"
         return items.reshape(spec.shape)
 
 
-def _parse_header(data: bytes, codec: str) -> Header:
-    """Read the header of a stream, its first 96 or 148 bits."""
+def _parse_header(data: bytes, codec: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """(shape, dtype, bits of a block if that is fixed, else 0) by a stream's first 96 or 148 bits."""
     if len(data) < 12 or data[:3] != b"zfp":
         raise failure(codec, f"{len(data)} bytes that do not begin with zfp's header")
     bits = int.from_bytes(data, "little") >> 32
@@ -108,7 +97,7 @@ def _parse_header(data: bytes, codec: str) -> Header:
         rate_bits = least if least == most else 0
         if least > most or (least > 1 and not rate_bits):
             raise failure(codec, f"blocks of {least} to {most} bits")
-    return Header(shape[::-1], ITEM_TYPES[type_number], rate_bits)
+    return shape[::-1], ITEM_TYPES[type_number], rate_bits
 
 
 def encode_stream(

@@ -111,8 +111,6 @@ def why_no_tiles(geo: GeoModel) -> str | None:
             return f"the columns of level {level.path!r} run towards smaller x"
         if abs(affine.a - abs(affine.e)) > 1e-9 * affine.a:
             return f"the cells of level {level.path!r} are not square ({affine.a!r} by {abs(affine.e)!r})"
-    if len({level.path for level in geo.levels}) != len(geo.levels):
-        return "two levels have one path"
     return None
 
 

@@ -55,21 +55,27 @@ def write_plan(plan: Plan, store: Store, backup: Path) -> None:
     before = {key: store.get(key) for key in keys}
     for key, value in before.items():
         planned = plan.store.base.get(key)
-        if (None if value is None else bytes(value)) != (None if planned is None else bytes(planned)):
-            raise StoreError("changed since the plan was made; expected nobody else to write", key=key)
+        _check_same(key, value, planned)
     _make_backup(backup, plan, store, before)
     job = begin(store, plan.path, "fix", {}, name=name_job({}), replace=plan.is_left)
     for key in keys:
         value, planned = plan.changes[key], before[key]
         with store.lock(key):
-            found = store.get(key)
-            if (None if found is None else bytes(found)) != (None if planned is None else bytes(planned)):
-                raise StoreError("changed since the plan was made; expected nobody else to write", key=key)
-            if value is None:
-                store.delete(key)
-            else:
-                store.put(key, value)
+            _check_same(key, store.get(key), planned)
+            _put(store, key, value)
     job.end()
+
+
+def _check_same(key: str, found: Any, planned: Any) -> None:
+    if (None if found is None else bytes(found)) != (None if planned is None else bytes(planned)):
+        raise StoreError("changed since the plan was made; expected nobody else to write", key=key)
+
+
+def _put(store: Store, key: str, value: Any) -> None:
+    if value is None:
+        store.delete(key)
+    else:
+        store.put(key, value)
 
 
 def _order(key: str) -> tuple[bool, int, str]:
@@ -162,10 +168,6 @@ def restore_backup(store: Store, backup: Path) -> int:
         raise NotFoundError("backup lacks what was stored", path=str(backup), key=missing[0])
     values |= dict.fromkeys(said["absent"])
     for key in sorted(values, key=_order):
-        value = values[key]
-        if value is None:
-            store.delete(key)
-        else:
-            store.put(key, value)
+        _put(store, key, values[key])
     forget(store, str(said.get("path", "")), "fix")
     return len(values)
