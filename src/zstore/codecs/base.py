@@ -16,7 +16,10 @@ import numpy as np
 from zstore.codecs.options import Option, parse_options, render_options
 from zstore.errors import CodecError, MetadataError
 
-__all__ = ["ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
+__all__ = ["UNBOUND", "ArrayCodec", "BytesCodec", "ChunkSpec", "Codec", "Serializer"]
+
+# What stands in a codec that is not bound for all that `bind` fills in, and only bound codecs use.
+UNBOUND: Any = None
 
 
 class ChunkSpec(NamedTuple):
@@ -129,7 +132,7 @@ class BytesCodec(Codec):
 class ConfiguredCodec(Codec):
     """A codec that is made, and made again when it is bound, from its configuration as documents have it."""
 
-    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec = UNBOUND) -> None:
         self._configuration = dict(configuration)
         self._spec = spec
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
 from zstore.codecs.options import Option, choice
 from zstore.model.order import Order, order_of, split_swaps, unit_size
 
@@ -32,7 +32,7 @@ class Bytes(Serializer):
     options: ClassVar[tuple[Option, ...]] = (choice("endian", ("little", "big"), None, may_be_null=True),)
 
     endian: Order = "little"
-    spec: ChunkSpec | None = None
+    spec: ChunkSpec = UNBOUND
     swaps: tuple[tuple[int, int, int], ...] = ()
 
     def bind(self, spec: ChunkSpec) -> Self:
@@ -53,14 +53,12 @@ class Bytes(Serializer):
         if not self.swaps:
             return 0
         _, unit, count = self.swaps[0]
-        assert self.spec is not None, "bound before use"
         return unit if unit in (2, 4, 8) and unit * count == self.spec.dtype.itemsize else None
 
     def swap_capsule(self) -> Any:
         """A capsule of the native codec that reverses parts of items; None if there are too many parts."""
         from zstore._ext.codecs import native
 
-        assert self.spec is not None, "bound before use"
         if len(self.swaps) > native.PART_LIMIT:
             return None
         return native.swap_parts(self.spec.dtype.itemsize, self.swaps)
@@ -73,7 +71,6 @@ class Bytes(Serializer):
         return memoryview(_swap(flat, chunk.dtype.itemsize, self.swaps) if self.swaps else flat)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None, "bound before use"
         expected = self.encoded_size(self.spec)
         if len(data) != expected:
             raise self.fail(f"chunk has {len(data)} bytes, expected {expected}")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.codecs.base import UNBOUND, ArrayCodec, ChunkSpec
 from zstore.codecs.casting import ROUNDINGS, cast, is_integer, is_number
 from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError, ZstoreError
@@ -67,7 +67,7 @@ class CastValue(ArrayCodec):
     rounding: str | None = None
     out_of_range: str | None = None
     scalar_map: Mapping[str, Any] | None = None
-    source: np.dtype[Any] | None = None
+    source: np.dtype[Any] = UNBOUND
     encode_map: Pairs = ()
     decode_map: Pairs = ()
 
@@ -113,7 +113,6 @@ class CastValue(ArrayCodec):
         return self._convert(chunk, self.data_type.numpy, self.encode_map)
 
     def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        assert self.source is not None, "bound before use"
         return self._convert(chunk, self.source, self.decode_map)
 
     def _convert(

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
 from zstore.codecs.numcodecs import NumcodecsFilter
 from zstore.codecs.objects import check_objects
 from zstore.codecs.options import Option, item_type, refuse_option
@@ -62,7 +62,7 @@ class CategorizeObjects(Serializer):
     dtype: ClassVar[str] = "|O"
 
     def __init__(
-        self, labels: tuple[str, ...], dtype: str, astype: np.dtype[Any], spec: ChunkSpec | None = None
+        self, labels: tuple[str, ...], dtype: str, astype: np.dtype[Any], spec: ChunkSpec = UNBOUND
     ) -> None:
         if astype.kind not in "iu" or np.iinfo(astype).max < len(labels):
             raise refuse_option(self.name, "astype", astype.str, f"integers that count to {len(labels)}")
@@ -95,7 +95,6 @@ class CategorizeObjects(Serializer):
         return codes.tobytes()
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None, "bound before use"
         expected = self.encoded_size(self.spec)
         if len(data) != expected:
             raise self.fail(f"chunk has {len(data)} bytes, expected {expected}")

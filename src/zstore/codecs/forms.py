@@ -212,7 +212,6 @@ def _stated(models: Iterable[CodecModel], chain: Chain) -> tuple[CodecModel, ...
     for given, codec in zip(models, bound, strict=True):
         stated = codec.to_configuration()
         if isinstance(codec, ShardingIndexed):
-            assert codec.inner is not None and codec.index is not None, "bound"
             stated["codecs"] = [one.describe() for one in _stated(codec.codecs, codec.inner)]
             stated["index_codecs"] = [one.describe() for one in _stated(codec.index_codecs, codec.index)]
         if given.name.startswith(PREFIX):

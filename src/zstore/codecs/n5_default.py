@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
 from zstore.codecs.bytes import Bytes
 from zstore.codecs.chain import Chain
 from zstore.codecs.options import Option, codec_list
@@ -41,8 +41,8 @@ class N5Default(Serializer):
     options: ClassVar[tuple[Option, ...]] = (codec_list("codecs"),)
 
     codecs: tuple[CodecModel, ...]
-    spec: ChunkSpec | None = None
-    chain: Chain | None = None
+    spec: ChunkSpec = UNBOUND
+    chain: Chain = UNBOUND
 
     def bind(self, spec: ChunkSpec) -> Self:
         ndim = len(spec.shape)
@@ -69,12 +69,10 @@ class N5Default(Serializer):
         return type(self)(self.codecs, spec, chain)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
-        assert self.chain is not None, "bound before use"
         head = HEAD.pack(0, chunk.ndim) + struct.pack(f">{chunk.ndim}I", *chunk.shape)
         return b"".join([head, self.chain.encode(chunk)])
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None and self.chain is not None, "bound before use"
         ndim = len(self.spec.shape)
         start = HEAD.size + 4 * ndim
         if len(data) < start:

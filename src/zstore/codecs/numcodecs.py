@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, ConfiguredCodec, failure
+from zstore.codecs.base import UNBOUND, ArrayCodec, BytesCodec, ChunkSpec, Codec, ConfiguredCodec, failure
 from zstore.codecs.options import refuse_unknown
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
 from zstore.model.translate import TYPED_FILTERS
@@ -126,7 +126,7 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
 
     codec_id: ClassVar[str]
 
-    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec = UNBOUND) -> None:
         super().__init__(configuration, spec)
         missing = _FROM_CHUNK.get(self.codec_id)
         if missing is not None and self._configuration.get(missing) is None and spec is not None:
@@ -313,7 +313,6 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
                 decoded = codec.decode(source.reshape(-1).view(np.uint8))
             if not is_array:
                 return self._limited(_as_bytes(decoded), size_limit)
-            assert self._spec is not None, "bound before use"
             self._check_items(self._spec.dtype, self._dtypes[0])
             return decoded.reshape(-1).view(self._spec.dtype).reshape(self._spec.shape)
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, ConfiguredCodec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, ConfiguredCodec, Serializer
 from zstore.codecs.options import Option, anything, flag, parse_options
 from zstore.errors import MetadataError
 from zstore.extensions.extras import optional
@@ -39,7 +39,7 @@ def check_objects(name: str, spec: ChunkSpec) -> None:
 class _Document(ConfiguredCodec, Serializer):
     """The serializer of chunks as documents, in either format; the defaults of options are numcodecs'."""
 
-    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec = UNBOUND) -> None:
         super().__init__(parse_options(self.name, self.options, configuration), spec)
 
     def bind(self, spec: ChunkSpec) -> Self:
@@ -62,7 +62,6 @@ class _Document(ConfiguredCodec, Serializer):
         return "the chunk"
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self._spec is not None, "bound before use"
         try:
             document = self._load(data)
         except (TypeError, ValueError, RecursionError) as error:
@@ -110,7 +109,7 @@ class Json(_Document):
         anything("strict", True),
     )
 
-    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec = UNBOUND) -> None:
         super().__init__(configuration, spec)
         if self._configuration["separators"] is None:
             compact = self._configuration["indent"] is None

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
 from zstore.codecs.options import Option, integer, refuse_option
 from zstore.model.order import unit_size
 
@@ -49,7 +49,7 @@ class Packbits(Serializer):
     padding_encoding: str | None = None
     first_bit: int | None = None
     last_bit: int | None = None
-    spec: ChunkSpec | None = None
+    spec: ChunkSpec = UNBOUND
 
     def __post_init__(self) -> None:
         if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
@@ -82,7 +82,6 @@ class Packbits(Serializer):
         return self._sizes(spec)[0] + (self.padding_encoding is not None)
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
-        assert self.spec is not None, "bound before use"
         first, count = self._bits(chunk.dtype)
         part_size = unit_size(chunk.dtype)
         items = np.ascontiguousarray(chunk).reshape(-1)
@@ -98,7 +97,6 @@ class Packbits(Serializer):
         return padding + packed if self.padding_encoding == "first_byte" else packed + padding
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None, "bound before use"
         expected = self.encoded_size(self.spec)
         if len(data) != expected:
             raise self.fail(f"chunk has {len(data)} bytes, expected {expected}")
@@ -112,7 +110,6 @@ class Packbits(Serializer):
         return self._unpack(np.frombuffer(data[start : start + size], np.uint8))
 
     def _unpack(self, packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        assert self.spec is not None, "bound before use"
         dtype = self.spec.dtype
         first, count = self._bits(dtype)
         part_size = unit_size(dtype)

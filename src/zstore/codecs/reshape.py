@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ArrayCodec, ChunkSpec
+from zstore.codecs.base import UNBOUND, ArrayCodec, ChunkSpec
 from zstore.codecs.options import Option
 
 Shape = tuple[int | tuple[int, ...], ...]
@@ -56,8 +56,8 @@ class Reshape(ArrayCodec):
     )
 
     shape: Shape
-    decoded: tuple[int, ...] | None = None
-    encoded: tuple[int, ...] | None = None
+    decoded: tuple[int, ...] = UNBOUND
+    encoded: tuple[int, ...] = UNBOUND
 
     def bind(self, spec: ChunkSpec) -> Self:
         return type(self)(self.shape, spec.shape, self._encoded_shape(spec.shape))
@@ -91,9 +91,7 @@ class Reshape(ArrayCodec):
         return spec._replace(shape=self._encoded_shape(spec.shape))
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        assert self.encoded is not None, "bound before use"
         return chunk.reshape(self.encoded)
 
     def decode(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        assert self.decoded is not None, "bound before use"
         return chunk.reshape(self.decoded)

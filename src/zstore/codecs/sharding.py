@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.base.once import once
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
 from zstore.codecs.chain import Chain
 from zstore.codecs.options import Option, choice, codec_list
 from zstore.model.array import CodecModel
@@ -65,9 +65,9 @@ class ShardingIndexed(Serializer):
     codecs: tuple[CodecModel, ...]
     index_codecs: tuple[CodecModel, ...]
     index_location: str = "end"
-    spec: ChunkSpec | None = None
-    inner: Chain | None = None
-    index: Chain | None = None
+    spec: ChunkSpec = UNBOUND
+    inner: Chain = UNBOUND
+    index: Chain = UNBOUND
 
     def bind(self, spec: ChunkSpec) -> Self:
         if len(spec.shape) != len(self.chunk_shape) or any(
@@ -85,13 +85,11 @@ class ShardingIndexed(Serializer):
     @once
     def counts(self) -> tuple[int, ...]:
         """The number of inner chunks along each dimension."""
-        assert self.spec is not None, "bound before use"
         return tuple(o // i for o, i in zip(self.spec.shape, self.chunk_shape, strict=True))
 
     @once
     def index_size(self) -> int:
         """The number of bytes of the encoded index."""
-        assert self.index is not None, "bound before use"
         size = self.index.encoded_size()
         assert size is not None
         return size
@@ -102,7 +100,6 @@ class ShardingIndexed(Serializer):
         Raises
             CodecError: damaged, or an entry lies outside the shard or overlaps the index.
         """
-        assert self.index is not None, "bound before use"
         entries = np.ascontiguousarray(self.index.decode(data)).reshape(-1, 2)
         low = self.index_size if self.index_location == "start" else 0
         high = shard_size - (self.index_size - low)
@@ -124,7 +121,6 @@ class ShardingIndexed(Serializer):
             yield tuple(slice(i * n, (i + 1) * n) for i, n in zip(cell, self.chunk_shape, strict=True))
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None and self.inner is not None, "bound before use"
         if len(data) < self.index_size:
             raise self.fail(f"shard has {len(data)} bytes, its index alone takes {self.index_size}")
         at_start = self.index_location == "start"
@@ -142,7 +138,6 @@ class ShardingIndexed(Serializer):
         return shard
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
-        assert self.spec is not None and self.inner is not None and self.index is not None, "bound before use"
         entries = np.full((int(np.prod(self.counts, dtype=np.int64)), 2), EMPTY, np.uint64)
         offset = self.index_size if self.index_location == "start" else 0
         pieces = []

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import vlen
-from zstore.codecs.base import ChunkSpec, Serializer, failure
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer, failure
 from zstore.errors import CodecError
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
@@ -63,7 +63,7 @@ class Vlen(Serializer):
     is_text: ClassVar[bool]
     expected: ClassVar[str]
 
-    def __init__(self, spec: ChunkSpec | None = None) -> None:
+    def __init__(self, spec: ChunkSpec = UNBOUND) -> None:
         self.spec = spec
         fill = None if spec is None else spec.fill_value
         self.fill: bytes = fill.encode() if isinstance(fill, str) else bytes(fill or b"")
@@ -83,12 +83,10 @@ class Vlen(Serializer):
         Raises
             CodecError: as `decode`.
         """
-        assert self.spec is not None, "bound before use"
         return scan_items(self.name, data, self.spec.shape, is_text=self.is_text, fill=self.fill)
 
     def items(self, handles: Handles, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The items that handles stand for, in `out` if it is given; both must be contiguous."""
-        assert self.spec is not None, "bound before use"
         made = np.empty(handles.shape, self.spec.dtype) if out is None else out
         if made.dtype.kind == "T":
             vlen.take_strings(handles, made, fill=self.fill)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import vlen
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
 from zstore.codecs.options import Option, item_type, refuse_option
 from zstore.codecs.vlen import scan_items
 from zstore.errors import CodecError
@@ -28,7 +28,7 @@ class VlenArray(Serializer):
     name: ClassVar[str] = "numcodecs.vlen-array"
     options: ClassVar[tuple[Option, ...]] = (item_type("dtype"),)
 
-    def __init__(self, dtype: np.dtype[Any], spec: ChunkSpec | None = None) -> None:
+    def __init__(self, dtype: np.dtype[Any], spec: ChunkSpec = UNBOUND) -> None:
         if dtype.hasobject or dtype.kind == "T" or not dtype.itemsize:
             raise refuse_option(self.name, "dtype", dtype.str, "one of items of a fixed size")
         self.dtype = dtype
@@ -40,7 +40,6 @@ class VlenArray(Serializer):
         return type(self)(self.dtype, spec)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
-        assert self.spec is not None, "bound before use"
         scanned = scan_items(self.name, data, self.spec.shape, is_text=False, fill=b"").reshape(-1)
         raw = np.frombuffer(data, np.uint8)
         native = self.dtype.newbyteorder("=")

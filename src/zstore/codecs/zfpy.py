@@ -59,7 +59,6 @@ class NumcodecsZfpy(SerializerOrBytesCodec):
         return super().bind(spec)
 
     def _encode_items(self, items: np.ndarray[Any, Any]) -> bytes:
-        assert self._spec is not None, "bound before use"
         mode = self._configuration.get("mode", FIXED_ACCURACY)
         option = {FIXED_RATE: "rate", FIXED_PRECISION: "precision", FIXED_ACCURACY: "tolerance"}.get(mode)
         options = {} if option is None else {option: self._configuration.get(option, -1)}
@@ -78,7 +77,6 @@ class NumcodecsZfpy(SerializerOrBytesCodec):
         items = decode_stream(decompress, data, shape, dtype, rate_bits, codec=self.name)
         if size_limit is not None:
             return items.reshape(-1).view(np.uint8).data
-        assert spec is not None, "bound before use"
         return items.reshape(spec.shape)
 
 

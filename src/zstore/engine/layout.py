@@ -61,7 +61,6 @@ def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout
         if len(shards) == 4 or _index_options(inner.serializer) is None:
             break
         shards.append(inner.serializer)
-        assert inner.serializer.inner is not None
         inner = inner.serializer.inner
     native = _native_steps(inner)
     steps, names = native or ([], ())
@@ -78,7 +77,6 @@ def bind_handles(model: ArrayModel, chain: Chain) -> Layout:
 
 def _index_options(shard: ShardingIndexed) -> tuple[bool, bool] | None:
     """(has a checksum, is big-endian) of a shard index that the kernels can read; None for any other."""
-    assert shard.index is not None
     serializer, codecs = shard.index.serializer, shard.index.bytes_codecs
     if not isinstance(serializer, Bytes) or shard.index.array_codecs or len(codecs) > 1:
         return None

@@ -71,7 +71,6 @@ class SpanTable(Table):
         self._kept = list(kept)
 
     def _for_shape(self, shape: tuple[int, ...]) -> Vlen:
-        assert self._codec.spec is not None
         return self._codec.bind(self._codec.spec._replace(shape=shape))
 
     def take_in(self, items: Items) -> Handles:
