@@ -75,7 +75,7 @@ def parse_bytes(value: Any, dtype: np.dtype[Any] | str) -> bytes:
 class BoolFill:
     """Booleans: true and false; 0 and 1 are read as these, as other readers do."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         if isinstance(value, bool):
             return np.bool_(value)
         if isinstance(value, int | float) and value in (0, 1):
@@ -89,12 +89,11 @@ class BoolFill:
 class IntegerFill:
     """Integers: a JSON integer in range; 1.0 is read as 1, as other readers do."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         limits = self._limits(dtype)
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if type(number) is int and limits.min <= number <= limits.max:
-            scalar: np.generic = dtype.type(number)
-            return scalar
+            return dtype.type(number)
         raise refuse(value, dtype, f"an integer from {limits.min} to {limits.max}")
 
     def _limits(self, dtype: np.dtype[Any]) -> Any:
@@ -107,18 +106,16 @@ class IntegerFill:
 class FloatFill:
     """Floats: a number, "NaN", "Infinity", "-Infinity", or (v3) the bits as a hex string."""
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         if isinstance(value, str):
             return self._parse_text(value, dtype, zarr_format)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise refuse(value, dtype, "a number")
         return self._parse_number(value, dtype)
 
-    def _parse_number(self, value: int | float, dtype: np.dtype[Any]) -> np.generic:
-        scalar: np.generic
+    def _parse_number(self, value: int | float, dtype: np.dtype[Any]) -> Any:
         if not value:
-            scalar = dtype.type(value)
-            return scalar
+            return dtype.type(value)
         try:
             with np.errstate(over="ignore"):
                 scalar = dtype.type(value)
@@ -128,17 +125,13 @@ class FloatFill:
             raise refuse(value, dtype, f"a number in range, at most {np.finfo(dtype).max}")
         return scalar
 
-    def _parse_text(self, text: str, dtype: np.dtype[Any], zarr_format: int) -> np.generic:
-        scalar: np.generic
+    def _parse_text(self, text: str, dtype: np.dtype[Any], zarr_format: int) -> Any:
         if text in SPECIAL:
-            scalar = dtype.type(SPECIAL[text])
-            return scalar
+            return dtype.type(SPECIAL[text])
         digit_count = 2 * dtype.itemsize
         if zarr_format == 3 and HEX.fullmatch(text) and len(text) == 2 + digit_count:
-            scalar = np.frombuffer(int(text, 16).to_bytes(dtype.itemsize, "little"), dtype.newbyteorder("<"))[
-                0
-            ]
-            return scalar
+            raw = int(text, 16).to_bytes(dtype.itemsize, "little")
+            return np.frombuffer(raw, dtype.newbyteorder("<"))[0]
         expected = 'a number, "NaN", "Infinity" or "-Infinity"'
         if zarr_format == 3:
             expected += f' or "0x" and {digit_count} hex digits'
@@ -171,17 +164,14 @@ class ComplexFill:
         self._part: FillRule = FloatFill() if part is None else part
         self._part_dtype = dtype
 
-    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> np.generic:
-        scalar: np.generic
+    def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> Any:
         if zarr_format == 2 and isinstance(value, str):
-            scalar = self._parse_base64(value, dtype, order)
-            return scalar
+            return self._parse_base64(value, dtype, order)
         if not isinstance(value, list) or len(value) != 2:
             raise refuse(value, dtype, "a list of two numbers, [real, imaginary]")
         part = self._part_dtype or np.dtype(f"f{dtype.itemsize // 2}")
         raw = b"".join(self._part.parse(item, part, zarr_format, order).tobytes() for item in value)
-        scalar = np.frombuffer(raw, dtype)[0]
-        return scalar
+        return np.frombuffer(raw, dtype)[0]
 
     def _parse_base64(self, text: str, dtype: np.dtype[Any], order: Order) -> Any:
         try:
