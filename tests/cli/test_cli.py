@@ -371,7 +371,7 @@ def test_files_are_made_in_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(zstore.open(target)["band_1"][...].reshape(-1), np.arange(70 * 90))
     for option in ("--dry-run", "--resume"):
         said = run("convert", target, tmp_path / "b.tif", option, code=2).output
-        assert f"{option} goes with a Zarr that is made" in said
+        assert f"{option} does not go with a GeoTIFF made of a Zarr" in said
     stacked = run("convert", raster, raster, tmp_path / "s", "--stack", "bands", "--dry-run", "--json").output
     assert json.loads(stacked)["write_size"] == 2 * found["write_size"]
 

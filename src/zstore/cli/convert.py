@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,19 @@ from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
-# Options that say how rasters are written, which a Zarr made of a Zarr has no use for.
-RASTER_OPTIONS = ("pyramid", "method", "bands", "level", "cog", "levels", "profile", "packing")
+# Options that say what rasters mean, and how they are written, which a Zarr made of a Zarr has no use for.
+MEANT_OPTIONS = ("levels", "profile", "packing")
+RASTER_OPTIONS = (*MEANT_OPTIONS, "pyramid", "method", "bands", "level", "cog")
 # Options of a Zarr made of a Zarr.
 ZARR_OPTIONS = ("check", "memory", "scratch")
 # Options of whatever makes a Zarr, which say how it goes about it.
 JOB_OPTIONS = ("dry_run", "plan", "resume")
 
+NETCDF = "a NetCDF or HDF5 file, which is converted as it is (`zstore pyramid` makes levels of the Zarr)"
+
 # What a conversion says: for programs, and for people.
 Said = tuple[dict[str, Any], str]
+Make = Callable[[Any, str, dict[str, Any]], Said]
 
 
 @click.command()
@@ -96,47 +101,47 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **opti
 
 
 def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -> Said:
-    from zstore.integrations.rasters import is_netcdf
     from zstore.upkeep.convert import convert_metadata
 
-    metadata_only, remove_old = options.pop("metadata_only"), options.pop("remove_old")
-    zarr_only = {name: options.pop(name) for name in ZARR_OPTIONS}
-    going = {name: options.pop(name) for name in (*JOB_OPTIONS, "as_json")}
-    stack, times = options.pop("stack"), options.pop("times")
     source, *more = paths
-    if metadata_only:
-        _check_options(given, {"metadata_only", "remove_old", "zarr_format"}, "--metadata-only")
+    if options["metadata_only"]:
+        _refuse(given - {"metadata_only", "remove_old", "zarr_format"}, "--metadata-only")
         if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
-        made = convert_metadata(source, zarr_format=options["zarr_format"] or 3, remove_old=remove_old)
+        zarr_format: Any = options["zarr_format"] or 3
+        made = convert_metadata(source, zarr_format=zarr_format, remove_old=options["remove_old"])
         return _made(source, made)
     if not more:
         raise click.UsageError("Missing argument 'TARGET'.")
-    if remove_old:
+    if options["remove_old"]:
         raise click.UsageError("--remove-old goes with --metadata-only")
-    target = more[-1]
-    if stack is not None or len(paths) > 2:
-        _check_options(given & {*ZARR_OPTIONS, "level", "cog"}, set(), "several rasters")
-        _check_lengths(options)
-        return _to_stack(paths[:-1], target, stack, times, going, **options)
-    if times is not None:
+    target, is_stack = more[-1], options["stack"] is not None or len(more) > 1
+    if options["times"] is not None and not is_stack:
         raise click.UsageError("--times goes with --stack time")
-    if not target.lower().endswith(RASTER_SUFFIXES) and not is_netcdf(source) and _is_zarr(source):
-        expected = set(options) - set(RASTER_OPTIONS) | {*ZARR_OPTIONS, *JOB_OPTIONS}
-        _check_options(given, expected, "a Zarr made of a Zarr")
-        return _to_other_zarr(source, target, {**zarr_only, **going}, **options)
-    for name in ZARR_OPTIONS:
-        if name in given:
-            raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr made of a Zarr")
-    _check_lengths(options)
-    if options["zarr_format"] == 1:
-        raise click.UsageError("--format 1 goes with a Zarr made of a Zarr")
+    make, what, refused = _kind(source, target, is_stack=is_stack)
+    _refuse(given.intersection(refused), what)
+    if make is not _to_other_zarr:
+        if options["zarr_format"] == 1:
+            raise click.UsageError(f"--format 1 does not go with {what}")
+        for name in ("chunks", "shards"):
+            if isinstance(options[name], tuple) and len(options[name]) > 2:
+                raise click.BadParameter("expected one length or two, Y,X", param_hint=f"--{name}")
+    return make(paths[:-1] if is_stack else source, target, options)
+
+
+def _kind(source: str, target: str, *, is_stack: bool) -> tuple[Make, str, Iterable[str]]:
+    """(what makes it, what it is called, the options that do not go with it) of a conversion."""
+    from zstore.integrations.rasters import is_netcdf
+
+    if is_stack:
+        return _to_stack, "several rasters", (*ZARR_OPTIONS, "level", "cog")
     if target.lower().endswith(RASTER_SUFFIXES):
-        for name in JOB_OPTIONS:
-            if name in given:
-                raise click.UsageError(f"--{name.replace('_', '-')} goes with a Zarr that is made")
-        return _to_raster(source, target, **options)
-    return (_from_netcdf if is_netcdf(source) else _to_zarr)(source, target, going, **options)
+        return _to_raster, "a GeoTIFF made of a Zarr", (*ZARR_OPTIONS, *JOB_OPTIONS)
+    if is_netcdf(source):
+        return _from_netcdf, NETCDF, (*ZARR_OPTIONS, *MEANT_OPTIONS, "pyramid", "bands")
+    if _is_zarr(source):
+        return _to_other_zarr, "a Zarr made of a Zarr", RASTER_OPTIONS
+    return _to_zarr, "a Zarr made of a raster", ZARR_OPTIONS
 
 
 def _made(path: str, node: Any) -> Said:
@@ -145,7 +150,7 @@ def _made(path: str, node: Any) -> Said:
     return {"path": path, "nodes": list_tree(node)}, text
 
 
-def _to_raster(source: str, target: str, **options: Any) -> Said:
+def _to_raster(source: str, target: str, options: dict[str, Any]) -> Said:
     from zstore.integrations.rasters import zarr_to_raster
 
     with show_progress("writing") as progress:
@@ -163,48 +168,36 @@ def _to_raster(source: str, target: str, **options: Any) -> Said:
     return {"path": target, "size": size}, f"{path}: {format_size(size)}"
 
 
-def _from_netcdf(source: str, target: str, going: dict[str, Any], **options: Any) -> Said:
+def _from_netcdf(source: str, target: str, options: dict[str, Any]) -> Said:
     from zstore.integrations.rasters import netcdf_to_zarr
     from zstore.integrations.rasters.netcdf import NetcdfJob
 
-    has_codecs = options["packing"] == "codecs"
-    if options["pyramid"] or options["levels"] or options["bands"] or options["profile"] or has_codecs:
-        raise click.UsageError(
-            "a NetCDF or HDF5 file is converted as it is: --pyramid, --levels, --bands, --profile and "
-            "--packing are for rasters (`zstore pyramid` makes levels of the Zarr)"
-        )
     cut = {
         "zarr_format": options["zarr_format"] or 3,
         "chunks": options["chunks"] or "auto",
         "shards": options["shards"],
         "compressors": codec_of(options["codec"]),
     }
-    if going.pop("dry_run"):
+    if options["dry_run"]:
         return _estimated(target, NetcdfJob(source, target, **cut))
-    return _write(netcdf_to_zarr, source, target, **cut, overwrite=options["overwrite"], **going)
+    return _write(netcdf_to_zarr, source, target, options, **cut, overwrite=options["overwrite"])
 
 
-def _to_zarr(source: str, target: str, going: dict[str, Any], **options: Any) -> Said:
+def _to_zarr(source: str, target: str, options: dict[str, Any]) -> Said:
     from zstore.integrations.rasters import raster_to_zarr
     from zstore.integrations.rasters.raster import plan_raster
 
     bands, given = _raster_options(options)
-    if going.pop("dry_run"):
+    if options["dry_run"]:
         return _estimated(target, plan_raster(source, target, bands, _unrun(given)))
-    return _write(raster_to_zarr, source, target, bands=bands, **given, **going)
+    return _write(raster_to_zarr, source, target, options, bands=bands, **given)
 
 
-def _to_stack(
-    sources: tuple[str, ...],
-    target: str,
-    stack: Any,
-    times: str | None,
-    going: dict[str, Any],
-    **options: Any,
-) -> Said:
+def _to_stack(sources: Any, target: str, options: dict[str, Any]) -> Said:
     from zstore.integrations.rasters import is_netcdf, rasters_to_zarr
     from zstore.integrations.rasters.stack import plan_stack
 
+    stack, times = options["stack"], options["times"]
     if stack is None:
         raise click.UsageError(
             f"there are {len(sources)} sources; expected one, or --stack time, bands or mosaic for rasters"
@@ -216,16 +209,19 @@ def _to_stack(
             raise click.UsageError(f"--stack is for rasters; {source!r} is none")
     words: Any = times.split(",") if times is not None and "," in times and "%" not in times else times
     bands, given = _raster_options(options)
-    if going.pop("dry_run"):
+    if options["dry_run"]:
         return _estimated(target, plan_stack(sources, target, stack, words, bands, _unrun(given)))
     said = {"stack": stack, "times": words, "bands": bands}
-    return _write(rasters_to_zarr, list(sources), target, **said, **given, **going)
+    return _write(rasters_to_zarr, list(sources), target, options, **said, **given)
 
 
-def _write(function: Any, source: Any, target: str, **options: Any) -> Said:
-    with show_progress("converting") as progress:
-        group = run_job(function, source, target, progress=progress, **options)
-    return _made(target, group)
+def _write(
+    function: Any, source: Any, target: str, options: dict[str, Any], unit: str = "cells", **given: Any
+) -> Said:
+    with show_progress("converting", unit) as progress:
+        going = {name: options[name] for name in ("resume", "plan", "as_json")}
+        made = run_job(function, source, target, progress=progress, **going, **given)
+    return _made(target, made)
 
 
 def _unrun(options: dict[str, Any]) -> Any:
@@ -279,19 +275,13 @@ def _is_zarr(source: str) -> bool:
     return source.lower().endswith(".zip") or ("://" in source and not place.exists())
 
 
-def _check_options(given: set[str], expected: set[str], what: str) -> None:
-    for name in sorted(given - expected):
+def _refuse(names: set[str], what: str) -> None:
+    for name in sorted(names):
         option = {"zarr_format": "format"}.get(name, name.replace("_", "-"))
         raise click.UsageError(f"--{option} does not go with {what}")
 
 
-def _check_lengths(options: dict[str, Any]) -> None:
-    for name in ("chunks", "shards"):
-        if isinstance(options[name], tuple) and len(options[name]) > 2:
-            raise click.BadParameter("expected one length or two, Y,X", param_hint=f"--{name}")
-
-
-def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **options: Any) -> Said:
+def _to_other_zarr(source: str, target: str, options: dict[str, Any]) -> Said:
     from zstore.upkeep.convert import convert as convert_zarr
     from zstore.upkeep.convert import estimate_conversion
 
@@ -302,16 +292,14 @@ def _to_other_zarr(source: str, target: str, zarr_only: dict[str, Any], **option
     }
     if options["codec"] is not None:
         cut["compressors"] = codec_of(options["codec"])
-    cut |= {name: zarr_only.pop(name) for name in ("memory", "scratch")}
+    cut |= {name: options[name] for name in ("memory", "scratch")}
     cut["zarr_format"] = options["zarr_format"] or 3
-    if zarr_only.pop("dry_run"):
+    if options["dry_run"]:
         found = estimate_conversion(source, target, **cut)
         said = {"path": target, "arrays": {name: one.as_json() for name, one in found.items()}}
         return said, "\n".join(_planned(name or source, one) for name, one in found.items())
-    with show_progress("converting", unit="chunks") as progress:
-        cut |= {"overwrite": options["overwrite"], "progress": progress}
-        made = run_job(convert_zarr, source, target, **zarr_only, **cut)
-    return _made(target, made)
+    cut |= {name: options[name] for name in ("check", "overwrite")}
+    return _write(convert_zarr, source, target, options, "chunks", **cut)
 
 
 def _planned(name: str, found: Any, what: str = "read and written") -> str:
