@@ -18,7 +18,7 @@ import pytest
 import zstore
 from zstore.errors import ChangedError, ChecksumError, MetadataError, NotFoundError, StoreError
 from zstore.jobs.record import JOB, find_unfinished
-from zstore.storage.base import Store
+from zstore.storage.base import Entry, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -26,6 +26,8 @@ from zstore.upkeep import copy as copy_module
 from zstore.upkeep import manifest as manifests
 from zstore.upkeep import spool
 from zstore.upkeep.copy import Copied
+from zstore.upkeep.copy_plan import COMPARE, COPY, KEEP, Place, Planner, Step
+from zstore.upkeep.manifest import Manifest, render_name
 
 KINDS = ["local", "zip", "memory"]
 
@@ -376,3 +378,74 @@ def test_killed_and_resumed_reads_what_was_left(tmp_path, monkeypatch):
     assert sum(read) <= 1.1 * left + len(source.get("zarr.json"))
     assert values(LocalStore(tmp_path / "t")) == values(source)
     assert done.root == zstore.manifest(source).root
+
+
+ODD = ["a", "zarr.json", ".zarray", "meta", "zarr.json2", "metadata", "n\nl", "b\\r\r", "é", "\udc80", "\1"]
+
+
+class Listing(MemoryStore):
+    """Lists (size, version) by key."""
+
+    def __init__(self, listed: dict[str, Any]) -> None:
+        super().__init__()
+        self.listed = listed
+
+    def entries(self, prefix: str = "") -> Any:
+        keys = (key for key in self.listed if not prefix or key.startswith(f"{prefix}/"))
+        return (Entry(key, *self.listed[key]) for key in keys)
+
+
+@pytest.mark.parametrize("if_exists", copy_module.CHOICES)
+@pytest.mark.parametrize("base", ["", "b/é"])
+def test_plans_in_bulk_say_what_each_key_alone_would(if_exists, base, monkeypatch):
+    monkeypatch.setattr(spool, "RUN_SIZE", 700)
+    monkeypatch.setattr(spool, "BLOCK_SIZE", 120)
+    monkeypatch.setattr(manifests, "PAGE_COUNT", 7)
+    chance = random.Random(if_exists + base)
+    for share in [0, 0, 0.1, 0.5, 0.5, 0.9]:
+        names = ("/".join(chance.choices(ODD, k=chance.randint(1, 3))) for _ in range(chance.choice([3, 90])))
+        mine = {name: (chance.choice([0, 7, 10**12]), chance.choice(["v", "é", None])) for name in names}
+        stays = {name: chance.random() < 0.5 for name in mine}
+        theirs = {
+            name: (size if stays[name] else size + 1, None)
+            for name, (size, _) in mine.items()
+            if chance.random() < share
+        }
+        others = {f"other{number}": (1, None) for number in range(3)} if share else {}
+        is_known = if_exists == "changed" and share > 0
+        sums = [
+            b"\0".join((render_name(name), b"%064d" % size, b"%d" % size, (version or "").encode()))
+            for name, (size, version) in mine.items()
+            if chance.random() < 0.5
+        ]
+        known = {line.split(b"\0")[0]: line.split(b"\0")[1] for line in sums if not line.endswith(b"\0")}
+        expected, counts, needed, left = [], Copied(len(mine)), 0, 0
+        for name, (size, version) in mine.items():
+            there, written = theirs.get(name), render_name(name)
+            digest = known.get(written, b"") if is_known else b""
+            action = COPY
+            if there and if_exists == "skip":
+                action = KEEP
+            elif there and if_exists == "changed" and there[0] == size:
+                action = KEEP if digest else COMPARE
+            counts.key_count -= action != COPY
+            counts.kept_count += action == KEEP
+            counts.compared_count += action == COMPARE
+            counts.size += size if action == COPY else 0
+            needed += size - (there[0] if there else 0) if action == COPY else 0
+            left += size if action != KEEP else 0
+            own = b"%d" % size, (version or "").encode()
+            size_there = b"%d" % there[0] if there else b""
+            expected.append(Step(written, *own, action, size_there, digest if action == KEEP else b""))
+        source = Listing({f"{base}/{name}".lstrip("/"): of for name, of in mine.items()})
+        places = Place(source, base), Place(Listing(theirs | others), "")
+        options = {"delete": True, "is_resumed": if_exists == "error"}
+        planner = Planner(*places, lambda key: True, chance.choice([[], None]), if_exists, **options)
+        plan = planner.plan(Manifest(spool.Spool(sums)) if is_known else None)
+        is_document = {render_name(name): name.rpartition("/")[2] in copy_module.DOCUMENTS for name in mine}
+        wanted = sorted(step for step in expected if not is_document[step.name])
+        assert [Step(*line.split(b"\0")) for line in plan.steps] == wanted
+        assert sorted(plan.documents) == sorted(step for step in expected if is_document[step.name])
+        assert [*plan.deletions] == [render_name(name) for name in sorted(others)]
+        counts.deleted_count = len(others)
+        assert (plan.counts, plan.needed_size, plan.total_size) == (counts, needed, left)

@@ -18,14 +18,12 @@ from zstore.model import v1, v2, v3
 from zstore.storage.base import Entry, Store, join_key
 from zstore.storage.locking import SHAPE_LOCK
 from zstore.upkeep.manifest import Manifest, list_keys, parse_entry, parse_name, render_name
-from zstore.upkeep.spool import Spool, align, match
+from zstore.upkeep.spool import Spool, align, name_of
 
 # Values of v1's names may be anything; where they come last, nothing is lost.
 DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
 # Within a directory, what makes a node comes last.
 MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
-# The same as `render_name` gives them.
-DOCUMENT_NAMES = frozenset(name.encode() for name in DOCUMENTS)
 
 COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
 
@@ -140,19 +138,13 @@ class Planner:
         # Everything is copied to where nothing is, but for what is found otherwise.
         plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
         there, _ = list_keys(*self.there, self._is_in_the_way, self.doubtful)
-        documents = sorted(map(render_name, self._documents))
-        blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
-        for mine, others in align(blocks, there.blocks()):
-            if known is None and not others and not _has_between(documents, mine):
-                plan.steps.extend(mine)
-                continue
-            for ours, theirs in match([mine], [others]):
-                if ours is None:
-                    self._plan_other(plan, parse_entry(theirs or b""))
-                else:
-                    self._plan_key(
-                        plan, ours.split(b"\0"), None if theirs is None else theirs.split(b"\0")[1]
-                    )
+        if len(there):
+            blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
+            for mine, others in align(blocks, there.blocks()):
+                self._plan_block(plan, mine, others, is_stamped=known is not None)
+        else:
+            for text in self.listed.texts():
+                self._plan_new(plan, text)
         plan.documents.sort(key=lambda step: rank(step.entry.key))
         return plan
 
@@ -182,6 +174,11 @@ class Planner:
         return not _is_job(key) and self.accept(key)
 
     @once
+    def _document_names(self) -> Sequence[bytes]:
+        """The documents that are copied, in order."""
+        return sorted(map(render_name, self._documents))
+
+    @once
     def _arrays(self) -> set[str]:
         """The paths of the arrays that are copied."""
         made = (key for key in self._documents if key.rpartition("/")[2] in MAKING)
@@ -202,38 +199,70 @@ class Planner:
                 key=self.there.key(entry.key),
             )
 
-    def _plan_key(self, plan: CopyPlan, line: Sequence[bytes], size: bytes | None) -> None:
-        """What becomes of a key of the source; `size` is that of the target's value of the same key."""
-        name, own, version, *known = line
-        digest = b"".join(known)
-        action = COPY
-        if size is not None and not self.is_resumed and self.if_exists == "error":
+    def _plan_new(self, plan: CopyPlan, text: bytes) -> None:
+        """What becomes of keys that only the source has, by their lines, each with its end."""
+        at = 0
+        for name in self._documents_between(name_of(text), text[text.rfind(b"\n", 0, -1) + 1 :]):
+            begin = 0 if text.startswith(name + b"\0") else text.index(b"\n%s\0" % name) + 1
+            end = text.index(b"\n", begin)
+            plan.steps.add_text(text[at:begin])
+            plan.documents.append(Step(*text[begin:end].split(b"\0")))
+            at = end + 1
+        plan.steps.add_text(text[at:])
+
+    def _plan_block(
+        self, plan: CopyPlan, mine: Sequence[bytes], others: Sequence[bytes], *, is_stamped: bool
+    ) -> None:
+        """What becomes of a stretch of names, by the lines of the source and those of the target."""
+        ours, theirs = ({line.partition(b"\0")[0]: line for line in lines} for lines in (mine, others))
+        documents = {*self._documents_between(name_of(mine[0]), mine[-1])} if mine else set[bytes]()
+        steps, sizes = list[bytes](), dict[bytes, list[int]]({COPY: [], COMPARE: [], KEEP: []})
+        for name, line in ours.items():
+            # A manifest's hash is of use where the key is there, too.
+            step = b"\0".join(line.split(b"\0")[:3]) if is_stamped else line
+            if name in theirs:
+                _, own, version, *digest = line.split(b"\0")
+                size = theirs[name].split(b"\0", 2)[1]
+                action = self._act(name, is_same_size=size == own, is_known=bool(digest))
+                sizes[action].append(int(size if action == COPY else own))
+                step = b"\0".join((name, own, version, action, size, *(digest if action == KEEP else ())))
+            if name in documents:
+                document = Step(*step.split(b"\0"))
+                self._check_kept(document)
+                plan.documents.append(document)
+            else:
+                steps.append(step)
+        plan.steps.add_text(b"".join([step + b"\n" for step in steps]))
+        for name in sorted(theirs.keys() - ours.keys()):
+            self._plan_other(plan, parse_entry(theirs[name]))
+        replaced, compared, kept = (sum(sizes[action]) for action in (COPY, COMPARE, KEEP))
+        plan.needed_size -= replaced + compared + kept
+        plan.total_size -= kept
+        counts = plan.counts
+        counts.size -= compared + kept
+        counts.key_count -= len(sizes[COMPARE]) + len(sizes[KEEP])
+        counts.compared_count += len(sizes[COMPARE])
+        counts.kept_count += len(sizes[KEEP])
+
+    def _act(self, name: bytes, *, is_same_size: bool, is_known: bool) -> bytes:
+        """What is done with a key that both have; `is_known`: a manifest has its hash."""
+        if self.if_exists == "skip":
+            return KEEP
+        if self.if_exists == "changed" and is_same_size:
+            return KEEP if is_known else COMPARE
+        if self.if_exists == "error" and not self.is_resumed:
             raise StoreError(
                 "the key is there already; expected nothing, or if_exists='skip', 'overwrite' or 'changed'",
                 path=self.there.store.url,
                 key=self.there.key(parse_name(name)),
             )
-        if size is not None and self.if_exists == "skip":
-            action = KEEP
-        elif size == own and self.if_exists == "changed":
-            action = KEEP if digest else COMPARE
-        step = name, own, version, action, size or b"", digest if action == KEEP else b""
-        counts = plan.counts
-        if action == COPY:
-            plan.needed_size -= int(size or 0)
-        else:
-            counts.kept_count += action == KEEP
-            counts.compared_count += action == COMPARE
-            counts.key_count -= 1
-            counts.size -= int(own)
-            plan.needed_size -= int(own)
-            plan.total_size -= int(own) if action == KEEP else 0
-        if name.rpartition(b"/")[2] in DOCUMENT_NAMES:
-            document = Step(*step)
-            self._check_kept(document)
-            plan.documents.append(document)
-        else:
-            plan.steps.add(b"\0".join(step))
+        return COPY
+
+    def _documents_between(self, first: bytes, last: bytes) -> Sequence[bytes]:
+        """The documents among the keys from a name to a line."""
+        # A name stands before its line, and behind the lines of all names before it.
+        names = self._document_names
+        return names[bisect_left(names, first) : bisect_left(names, last)]
 
     def _check_kept(self, step: Step) -> None:
         """Refuse to put chunks under another array's document."""
@@ -253,23 +282,16 @@ def _is_job(key: str) -> bool:
     return JOB in key and JOB in key.split("/")
 
 
-def _has_between(names: Sequence[bytes], lines: Sequence[bytes]) -> bool:
-    """Whether one of the names, which are in order, may be that of one of the lines, which are, too."""
-    # A name stands before its line, and behind the lines of all names before it.
-    return bisect_left(names, lines[0].partition(b"\0")[0]) < bisect_left(names, lines[-1])
-
-
 def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:
     """The lines of the source, with the hash that a manifest has of the very same version, where it has."""
-    for pair in align(listed.blocks(), known.blocks()):
-        lines = []
-        for line, said in match(*([each] for each in pair)):
-            if line is not None:
-                _, digest, *stamp = (said or b"\0\0\0").split(b"\0")
-                is_same = stamp[1] != b"" and line.split(b"\0")[1:] == stamp
-                lines.append(line + b"\0" + digest if is_same else line)
-        if lines:
-            yield lines
+    for mine, said in align(listed.blocks(), known.blocks()):
+        stamped = dict[bytes, bytes]()
+        for line in said:
+            name, digest, size, version = line.split(b"\0")
+            if version:
+                stamped[b"\0".join((name, size, version))] = digest
+        if mine:
+            yield [b"%s\0%s" % (line, stamped[line]) if line in stamped else line for line in mine]
 
 
 def rank(key: str) -> tuple[int, str, bool, str]:

@@ -29,7 +29,7 @@ from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key, join_key
 from zstore.storage.local import LocalStore
-from zstore.upkeep.chunks import PAGE_COUNT, Progress, open_place, run
+from zstore.upkeep.chunks import Progress, open_place, run
 from zstore.upkeep.spool import Spool, align, match
 from zstore.upkeep.windows import Piece, Seen
 
@@ -39,6 +39,8 @@ __all__ = ["Manifest", "manifest"]
 PART_SIZE = 16 << 20
 # A key of a zip file has 64 KiB at most, and twice that where all of it is escaped.
 LINE_SIZE = 1 << 18
+# Entries that are dealt with at a time: fewer than Python looks through for garbage again and again.
+PAGE_COUNT = 512
 # A hash, two spaces, a key of one letter, and the end.
 SHORTEST_LINE = 64 + 2 + 1 + 1
 
@@ -245,12 +247,15 @@ def list_keys(
     """
     skip, made, size = len(base) + 1 if base else 0, Spool(), 0
     entries = store.entries(base)
+    if doubtful is not None:
+        # Where one is part of another, it is found as often.
+        doubtful = [word for word in doubtful if sum(other in word for other in {*doubtful}) == 1]
     while page := [*islice(entries, PAGE_COUNT)]:
         text = "\n".join([entry.key for entry in page])
         if doubtful is None or any(word in text for word in doubtful):
             page = [entry for entry in page if accept(entry.key[skip:])]
         made.extend(_render_page(page, skip))
-        size += sum(entry.size for entry in page)
+        size += sum([entry[1] for entry in page])
     return made, size
 
 

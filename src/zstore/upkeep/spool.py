@@ -50,8 +50,15 @@ class Spool:
         if self._waiting_size > RUN_SIZE:
             self._keep()
 
+    def add_text(self, text: bytes) -> None:
+        """Keep more lines, which are in order and differ, as one text in which each has its end."""
+        if self._waiting:
+            self._keep()
+        if text:
+            self._file.add(text)
+
     def _keep(self) -> None:
-        self._file.add(_unique(sorted(self._waiting)))
+        self._file.add(_as_text(sorted(self._waiting)))
         self._waiting, self._waiting_size = [], 0
 
     def __len__(self) -> int:
@@ -86,8 +93,8 @@ class Spool:
                 self._keep()
             if len(self._file.runs) > 1:
                 self._file, runs = _Sorted(), self._file
-                for lines in _merge([*runs.blocks()]):
-                    self._file.add(lines)
+                for text in _merge([*runs.blocks()]):
+                    self._file.add(text)
             return self._file
 
 
@@ -104,17 +111,19 @@ class _Sorted:
         self._last = b""
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=RUN_SIZE)  # noqa: SIM115 - closed with this
 
-    def add(self, lines: Lines) -> None:
-        begin = self.runs.pop()[0] if self.runs and self._last < lines[0] else self.size
+    def add(self, text: bytes) -> None:
+        """Keep lines that are in order and differ, each with its end."""
+        first = text[: text.index(b"\n")]
+        begin = self.runs.pop()[0] if self.runs and self._last < first else self.size
         try:
             self._file.seek(self.size)
-            self.size += self._file.write(b"\n".join(lines) + b"\n")
+            self.size += self._file.write(text)
             self._file.flush()
         except OSError as error:
             raise StoreError(f"cannot sort what there is: {error.strerror}", path=gettempdir()) from error
         self.runs.append((begin, self.size))
-        self.count += len(lines)
-        self._last = lines[-1]
+        self.count += text.count(b"\n")
+        self._last = text[text.rfind(b"\n", 0, -1) + 1 : -1]
 
     def read(self, start: int, size: int) -> bytes:
         """Whole lines from an offset on, of about that size; one at least."""
@@ -144,12 +153,13 @@ def split_lines(text: bytes) -> Lines:
     return text[:-1].split(b"\n")
 
 
-def _unique(lines: Lines) -> Lines:
-    """Sorted lines, each once."""
-    return [*dict.fromkeys(lines)] if any(map(eq, lines, islice(lines, 1, None))) else lines
+def _as_text(lines: Lines) -> bytes:
+    """Sorted lines, each once and with its end."""
+    is_unique = not any(map(eq, lines, islice(lines, 1, None)))
+    return b"\n".join(lines if is_unique else dict.fromkeys(lines)) + b"\n"
 
 
-def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[Lines]:
+def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[bytes]:
     """The lines of sorted runs in one order, many at a time: those before which no run has any more."""
     heads = [next(run) for run in runs]
     while any(heads):
@@ -159,7 +169,7 @@ def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[Lines]:
             if count:
                 found += head[:count]
                 heads[at] = head[count:] or next(runs[at], [])
-        yield _unique(sorted(found))
+        yield _as_text(sorted(found))
 
 
 def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Lines, Lines]]:
@@ -172,8 +182,8 @@ def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Line
     while mine or its:
         count, other = len(mine), len(its)
         if mine and its:
-            end = min(_name(mine[-1]), _name(its[-1]))
-            count, other = (bisect_right(lines, end, key=_name) for lines in (mine, its))
+            end = min(name_of(mine[-1]), name_of(its[-1]))
+            count, other = (bisect_right(lines, end, key=name_of) for lines in (mine, its))
         yield mine[:count], its[:other]
         mine, its = mine[count:] or next(some, []), its[other:] or next(others, [])
 
@@ -181,10 +191,11 @@ def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Line
 def match(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Lines of two spools side by side where their names are the same, else beside None."""
     for pair in align(ours, theirs):
-        mine, its = ({_name(line): line for line in lines} for lines in pair)
+        mine, its = ({name_of(line): line for line in lines} for lines in pair)
         for name in sorted({**mine, **its}):
             yield mine.get(name), its.get(name)
 
 
-def _name(line: bytes) -> bytes:
+def name_of(line: bytes) -> bytes:
+    """What stands before the first NUL of a line."""
     return line.partition(b"\0")[0]
