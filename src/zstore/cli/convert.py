@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from zstore.base.sizes import format_size
 from zstore.cli.options import (
     SIZE,
     WORDS,
@@ -23,7 +24,6 @@ from zstore.cli.options import (
     show_progress,
     storage_options,
 )
-from zstore.report.summary import format_size
 from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from zstore.base.sizes import format_size
 from zstore.cli.options import (
     FILE,
     check_plan,
@@ -19,7 +20,6 @@ from zstore.cli.options import (
     show_progress,
     storage_options,
 )
-from zstore.report.summary import format_size
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from zstore.base.sizes import format_size
 from zstore.cli.options import json_option, say, show_table, show_unfinished, storage_options
 from zstore.errors import NotFoundError, StoreError
 from zstore.jobs.record import find_unfinished
@@ -21,7 +22,6 @@ from zstore.report.summary import (
     describe_codecs,
     format_cell,
     format_lengths,
-    format_size,
     list_codecs,
     list_facts,
     make_report,

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
     check_plan,
@@ -20,7 +21,6 @@ from zstore.cli.options import (
     storage_options,
 )
 from zstore.reduction.methods import METHODS
-from zstore.report.summary import format_size
 
 
 def _nodata_of(value: str) -> int | float | str:

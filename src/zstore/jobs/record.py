@@ -38,6 +38,7 @@ from zstore.engine.marks import is_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import current_part
+from zstore.jobs.room import naming_full_disks
 from zstore.jobs.runner import Executor, Runner
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
@@ -161,6 +162,7 @@ def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
 def resumable(function: Callable[P, R]) -> Callable[P, R]:
     """The function, with its name and arguments noted in the records of the work that it begins."""
     signature = inspect.signature(function)
+    function = naming_full_disks(function, goes_on="resume" in signature.parameters)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

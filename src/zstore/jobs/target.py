@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable
 from itertools import product
-from math import inf
 from pathlib import Path
 from urllib.parse import unquote
 from uuid import uuid4
@@ -62,14 +60,6 @@ def file_of(store: Store) -> Path | None:
     """The file that a store is in (a zip file, a database), by its URL; None where that names no file."""
     above = store.url.rpartition("::")[2].partition("://")[2]
     return Path("/", unquote(above).lstrip("/")) if above.startswith("/") else None
-
-
-def free_size(directory: Path | None) -> float:
-    """Bytes that are free on the disk of a directory, which need not be there yet; of none, all."""
-    if directory is None:
-        return inf
-    above = next(above for above in (directory, *directory.absolute().parents) if above.exists())
-    return shutil.disk_usage(above).free
 
 
 def _lies(store: Store, base: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from zstore.jobs.plan import Progress
 from zstore.jobs.record import Record as JobRecord
 from zstore.jobs.record import begin, check_begun
 from zstore.jobs.record import read_record as recorded
+from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import Executor, Runner, counter
 from zstore.model.array import ZarrFormat
 from zstore.model.group import GroupModel
@@ -29,6 +30,7 @@ from zstore.pyramid.levels import PyramidPlan
 from zstore.pyramid.passes import run_step
 from zstore.pyramid.record import MEMBER, Record, join_member, mark_levels, name_build, read_record
 from zstore.storage.base import join_key
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
 # A level's or an array's name that is no path.
@@ -94,6 +96,7 @@ def build(
     if taken and not overwrite:
         expected = "expected none, or overwrite"
         raise StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
+    _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
     job = begin(
         group.store,
@@ -166,6 +169,24 @@ def update(
     group = _finish(group, {**record, "build": name}, attributes, is_new=False)
     job.end()
     return group
+
+
+def _check_fits(pyramid: PyramidPlan, group: Group, options: RunOptions) -> None:
+    """Refuse a disk that is too full for the levels, as far as the first step of each layer tells.
+
+    Raises
+        StoreError: it is.
+    """
+
+    def expect() -> float:
+        store, budget = MemoryStore(), Budget.of(options.memory)
+        held = Group(store, "", GroupModel(group.zarr_format))
+        arrays = pyramid.draft(held, NewNodes(store, "", group.zarr_format), "")
+        store.delete_prefix("")
+        steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
+        return sum(expect_size(step.plan, store, step.is_blank) for first in steps for step in first)
+
+    check_room(group.store, group.path, pyramid.size, expect, "levels")
 
 
 def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,13 @@ class PyramidPlan:
                 arrays.append(rehearse(self.encoding.zarr_format, options))
         for layer in self.layers:
             self.steps(layer, planned, budget, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the cells of all levels that are made."""
+        levels = [level for level in self.geo.levels if level.path in self.made]
+        pairs = ((level, layer) for level in levels for layer in self.layers)
+        return sum(prod(self._shape(level, one)) * one.recipe.source.dtype.itemsize for level, one in pairs)
 
     def steps(
         self, layer: Layer, arrays: Mapping[str, Sequence[Array]], budget: Budget, box: Box | None

@@ -11,6 +11,7 @@ from itertools import islice
 from math import prod
 from typing import Any
 
+from zstore.base.sizes import format_size
 from zstore.conventions.model import GeoModel
 from zstore.conventions.order import ReadingWarning
 from zstore.errors import ZstoreError
@@ -18,7 +19,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import innermost_codecs
 from zstore.pyramid.quicklook import encode_png, quicklook
-from zstore.report.summary import Report, format_cell, format_lengths, format_size, list_facts, make_report
+from zstore.report.summary import Report, format_cell, format_lengths, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 
 PICTURE_SIZE = 160

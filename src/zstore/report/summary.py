@@ -21,7 +21,6 @@ from zstore.nodes.zarr_names import inner_codecs
 
 MOST_BANDS = 12
 MOST_PYRAMIDS = 12
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True)
@@ -179,11 +178,3 @@ def format_lengths(shape: Iterable[int]) -> str:
 def format_cell(level: Level) -> str:
     """The width and height of a level's cells as text: "10 × 10"; "" where nothing states them."""
     return "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell))
-
-
-def format_size(size: int) -> str:
-    """A number of bytes as text: "1.5 MiB"."""
-    number, unit = float(size), 0
-    while number >= 1024 and unit < len(UNITS) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{number:.0f} {UNITS[unit]}" if unit == 0 else f"{number:.1f} {UNITS[unit]}"

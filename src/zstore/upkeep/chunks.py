@@ -87,6 +87,10 @@ class StoredArray:
         self._chunks = self._open()
         self._chains: dict[tuple[int, ...], Chain] = {}
 
+    def elsewhere(self, store: Store) -> StoredArray:
+        """The same array, to be stored in another store."""
+        return StoredArray(store, self.path, self.model, allow_pickle=self._allow_pickle)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(StoredArray, allow_pickle=self._allow_pickle), (self.store, self.path, self.model)
 

@@ -35,8 +35,9 @@ from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
+from zstore.jobs.room import check_room, expect_size, free_size
 from zstore.jobs.runner import Executor, counter
-from zstore.jobs.target import check_apart, free_size
+from zstore.jobs.target import check_apart
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
@@ -45,6 +46,7 @@ from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 from zstore.upkeep.cells import Stored
 from zstore.upkeep.chunks import Progress, StoredArray, keeps_bytes, open_place
@@ -57,6 +59,9 @@ if TYPE_CHECKING:
     from zstore.nodes.group import Group
 
 __all__ = ["convert", "convert_metadata", "estimate_conversion"]
+
+# A chunk that is made of more chunks of the source than this is not made to learn what it takes.
+SAMPLED_COUNT = 64
 
 Model = ArrayModel | GroupModel
 Work = Copying | Rechunking
@@ -335,22 +340,31 @@ def _list_rooms(
 
 
 def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> None:
-    """Refuse a disk that is too full for what is stored as it is; what codecs leave of others is not known.
+    """Refuse a disk that is too full for chunks, and for scratch arrays that lie there, too.
 
     Raises
-        StoreError: it does not.
+        StoreError: it is.
     """
-    directory, needed = there.store.local_path(there.base), 0
-    for one in work:
-        needed += one.raw_size
+    works, scratch = [*work], 0
+    for one in works:
         if _has_scratch(one) and rooms[one.passes.room].is_target:
-            needed += one.passes.scratch_size
-    if directory is None or needed <= free_size(directory):
-        return
-    # What an interrupted conversion has stored is not made again, and what is replaced goes first.
-    room = free_size(directory) + sum(entry.size for entry in there.store.entries(there.base))
-    if needed > room:
-        raise StoreError(f"chunks of {needed} bytes do not fit into {room} that are free", path=place(*there))
+            scratch += one.passes.scratch_size
+
+    def expect() -> float:
+        return scratch + sum(one.raw_size or _expect_encoded(one) for one in works)
+
+    check_room(*there, scratch + sum(one.whole_size for one in works), expect, "chunks")
+
+
+def _expect_encoded(one: Work) -> float:
+    """Bytes that the encoded chunks of an array take at least."""
+    if isinstance(one, Copying):
+        return 0
+    box = one.target.box((0,) * one.target.model.ndim)
+    if one.source.count(box) > SAMPLED_COUNT:
+        return 0
+    store = MemoryStore()
+    return expect_size(one.chunk_by_chunk(one.target.elsewhere(store)), store)
 
 
 @resumable

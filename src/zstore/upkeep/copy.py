@@ -27,8 +27,9 @@ from zstore.engine.pool import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, StoreError
 from zstore.jobs.plan import Plan, Progress, Unit
 from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record, resumable
+from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
-from zstore.jobs.target import check_apart, file_of, free_size
+from zstore.jobs.target import check_apart, file_of
 from zstore.model import v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node

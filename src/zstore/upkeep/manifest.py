@@ -24,7 +24,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
-from zstore.jobs.target import free_size
+from zstore.jobs.room import free_size
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key, join_key

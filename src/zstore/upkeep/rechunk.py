@@ -61,6 +61,11 @@ class Copying(NamedTuple):
         """Bytes that are stored as they are."""
         return self.stored.size
 
+    @property
+    def whole_size(self) -> int:
+        """Bytes that are written, before they are encoded."""
+        return self.raw_size
+
     def plan(self, left: Cells) -> CopyPlan:
         """The chunks in units of about as many bytes, of which some are left."""
         size = self.stored.size // max(1, self.chunk_count) or self.source.chunk_size
@@ -113,7 +118,18 @@ class Rechunking(NamedTuple):
     def raw_size(self) -> int:
         """Bytes that are stored as they are in the target; what codecs leave of others is not known."""
         codecs = self.target.codecs
-        return 0 if codecs is None or _compressing(codecs) else len(self.touched) * self.target.chunk_size
+        return 0 if codecs is None or _compressing(codecs) else self.whole_size
+
+    @property
+    def whole_size(self) -> int:
+        """Bytes that are written, before they are encoded."""
+        return len(self.touched) * self.target.chunk_size
+
+    def chunk_by_chunk(self, target: StoredArray) -> Recoding:
+        """A plan with a unit for each chunk, which are stored as those of another array."""
+        model = target.model
+        counts = (1,) * model.ndim
+        return Recoding(self.source, target, self.touched, self.touched, counts, prod(model.grid.chunk_shape))
 
     def estimate(self) -> Estimate:
         """What it takes."""

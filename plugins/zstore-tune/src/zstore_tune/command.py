@@ -49,7 +49,7 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, 
     zstore tune era5.zarr --access series,windows
     zstore tune heights.npy --lossy --seconds 20
     """
-    from zstore.report.summary import format_size
+    from zstore.base.sizes import format_size
     from zstore_tune.measure import tune as measure
 
     with show_progress("measuring", "choices") as progress:

@@ -154,6 +154,7 @@ class NetcdfJob(FileJob):
     ) -> Group:
         """Copy the items and write the documents; the group that it all is in then."""
         held, nodes, copying = self.held, self.nodes, self.copying
+        self.check_fits(copying)
         job = self._begin(overwrite=overwrite, resume=resume)
         tick = counter(sum(prod(array.model.shape) for array in self.arrays.values()), progress)
         with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +15,7 @@ from zstore.engine.documents import place, render_node
 from zstore.engine.making import delete_node
 from zstore.errors import ChangedError, MetadataError
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
+from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.target import check_outside
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
@@ -20,6 +23,7 @@ from zstore.nodes.group import Group
 from zstore.pyramid.dataset import PlaceLike
 from zstore.pyramid.levels import rehearse
 from zstore.storage.base import join_key
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 from zstore.upkeep.chunks import StoredArray
 
@@ -115,6 +119,21 @@ class FileJob:
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             delete_node(self.store, join_key(self.base, path))
+
+    def check_fits(self, plan: Any) -> None:
+        """Refuse a disk that is too full for the arrays, which `plan` writes as they are.
+
+        Raises
+            StoreError: it is.
+        """
+
+        def expect() -> float:
+            held = MemoryStore()
+            arrays = {name: array.elsewhere(held) for name, array in self.arrays.items()}
+            return expect_size(replace(plan, arrays=arrays), held)
+
+        size = sum(prod(array.model.shape) * array.item_size for array in self.arrays.values())
+        check_room(self.store, self.base, size, expect, "chunks")
 
 
 def find_version(files: Iterable[str]) -> Version:

@@ -197,6 +197,7 @@ class RasterJob(FileJob):
     def carry_out(self) -> Group:
         """Write the cells, the documents, and the levels of a pyramid; the group that it all is in then."""
         options, held, below = self.options, self.held, self.level
+        self.check_fits(self.writing)
         job = self._begin()
         share = 1 if options.levels == 0 else 2
         total = share * sum(prod(part.shape) * len(part.bands) for part in self.found.rasters)

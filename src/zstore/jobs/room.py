@@ -1,0 +1,109 @@
+"""Room on the disk of a job's target: what will not fit is refused before the first byte."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable
+from functools import wraps
+from itertools import pairwise
+from math import inf, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, ParamSpec, TypeVar
+
+from zstore.base.sizes import format_size
+from zstore.engine.documents import place
+from zstore.errors import StoreError
+from zstore.jobs.parts import current_part
+from zstore.jobs.plan import Plan
+from zstore.storage.base import Store
+from zstore.storage.memory import MemoryStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# So many units are made to learn what all will store. They are taken for what they say less three times its
+# standard error, and for no more than half of it: where units differ much, they refuse nothing.
+SAMPLE_COUNT = 8
+CERTAIN_SHARE = 0.5
+FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+
+
+def free_size(directory: Path | None) -> float:
+    """Bytes that are free on the disk of a directory, which need not be there yet; of none, all."""
+    if directory is None:
+        return inf
+    above = next(above for above in (directory, *directory.absolute().parents) if above.exists())
+    return shutil.disk_usage(above).free
+
+
+def check_room(store: Store, base: str, size: float, expect: Callable[[], float], what: str) -> None:
+    """Refuse a directory whose disk has too little room for what a job will store there.
+
+    size    decoded bytes; where so many are free, nothing is measured
+    expect  gives bytes that will be stored at least
+    what    is stored, in words
+
+    Raises
+        StoreError: there is no room.
+    """
+    directory, part = store.local_path(base), current_part()
+    if directory is None or (part is not None and part.is_begun) or size <= free_size(directory):
+        return
+    # What an interrupted job has stored is not made again, and what is replaced goes first.
+    room = free_size(directory) + sum(entry.size for entry in store.entries(base))
+    if size <= room:
+        return
+    expected = expect()
+    if expected > room:
+        free, least = format_size(room), format_size(expected)
+        if free == least:
+            free, least = f"{room:.0f} bytes", f"{expected:.0f} bytes"
+        raise StoreError(
+            f"the disk of {os.fspath(directory)!r} has {free} free; expected {least} at least for {what}",
+            path=place(store, base),
+        )
+
+
+def expect_size(plan: Plan[Any], store: MemoryStore, is_blank: Callable[[Any], bool] | None = None) -> float:
+    """Bytes that a plan's units will store at least, by some of them, spread over all.
+
+    store     where this plan stores what it makes
+    is_blank  whether a unit is not made, as it would store nothing
+    """
+    count, sizes = sum(1 for _ in plan.units()), list[int]()
+    most, chance = min(count, SAMPLE_COUNT), random.Random(0)
+    ends = [count * number // most for number in range(most + 1)] if most else [0]
+    chosen = {chance.randrange(*span) for span in pairwise(ends)}
+    for number, unit in enumerate(plan.units()):
+        if number in chosen:
+            if is_blank is None or not is_blank(unit):
+                plan.make(unit)
+            sizes.append(sum(entry.size for entry in store.entries()))
+            store.delete_prefix("")
+    if most == count:
+        return sum(sizes)
+    return count * max(0, min(CERTAIN_SHARE * mean(sizes), mean(sizes) - 3 * stdev(sizes) / sqrt(most)))
+
+
+def naming_full_disks(function: Callable[P, R], *, goes_on: bool) -> Callable[P, R]:
+    """The function of a long job, whose errors of a full disk say what to do.
+
+    goes_on  whether it takes `resume`
+    """
+    again = "make room there, then resume=True goes on" if goes_on else "make room there, then do it again"
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except StoreError as error:
+            # Errors of other processes have lost their number.
+            if any(reason in error.message for reason in FULL) and again not in error.message:
+                error.message = f"{error.message}; {again}"
+            raise
+
+    return call
