@@ -11,6 +11,7 @@ import pytest
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
 pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli import root  # noqa: E402
+from zstore.cli.options import SIZE  # noqa: E402
 from zstore.errors import StoreError  # noqa: E402
 from zstore.extensions import builtin, registry  # noqa: E402
 from zstore.extensions.extras import OFFERED_BY  # noqa: E402
@@ -109,3 +110,18 @@ def test_our_own_words_load_no_plugin(tmp_path: Path) -> None:
 
 def test_the_registry_is_what_the_command_line_asks() -> None:
     assert root.commands is registry.commands
+
+
+@pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        ("512M", 512 << 20),
+        ("1.5G", 3 << 29),
+        ("1.5GiB", 3 << 29),
+        ("2gb", 2 << 30),
+        ("0.5 k", 512),
+        ("77B", 77),
+    ],
+)
+def test_sizes_are_said_in_decimals_too(said: str, size: int) -> None:
+    assert SIZE["type"](said) == size

@@ -102,7 +102,7 @@ TYPED = {
     "convert x.tif c.zarr --chunks 1,2,3": "expected one length or two, Y,X",
     "pyramid a.zarr p2.zarr --method avarage": "did you mean 'average'?",
     "pyramid a.zarr p2.zarr --tms WebMercatorQud": "did you mean 'WebMercatorQuad'?",
-    "pyramid a.zarr p2.zarr --memory lots": "'lots' is no size, like 512M or 2G",
+    "pyramid a.zarr p2.zarr --memory lots": "'lots' is no size, like 512M, 1.5G or 2GiB",
     "reduce a.zarr/b --dtype flaot32": "'flaot32' is no data type; did you mean 'float32'?",
     "reduce a.zarr/b --axis z": "expected one of the dimensions ('y', 'x')",
     "reduce a.zarr/b --method meen": "'meen' is not one of",

@@ -6,11 +6,13 @@ import json
 import os
 import pickle
 import random
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -389,10 +391,11 @@ def test_what_a_part_takes_of_a_disk_leaves_the_plan_as_it_is(
     zstore.create_array(tmp_path / "s", data=maps, chunks=(1, 32, 40))
     plan, scratch, total = tmp_path / "plan.json", tmp_path / "w", round(2.2 * maps.nbytes)
 
-    def free(directory: Path | None) -> float:
-        return total - sum(map(len, (files_of(tmp_path / "t") | files_of(scratch)).values()))
+    def usage(path: Path) -> SimpleNamespace:
+        taken = sum(map(len, (files_of(tmp_path / "t") | files_of(scratch)).values()))
+        return SimpleNamespace(free=total - taken)
 
-    monkeypatch.setattr(converting, "free_size", free)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     options = {"chunks": (48, 4, 5), "memory": 40_000, "compressors": None}
     for more in ({}, {"scratch": scratch}):
         zstore.plan_units(plan, zstore.convert, tmp_path / "s", tmp_path / "t", **options, **more)

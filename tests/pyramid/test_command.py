@@ -45,8 +45,9 @@ def test_update_resume_and_preview(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory", "much"], "'much' is no size, like 512M or 2G"),
+        (["--memory", "much"], "'much' is no size, like 512M, 1.5G or 2GiB"),
         (["--memory", "0"], "'0' is no size"),
+        (["--memory", "1.5"], "'1.5' is no size"),
         (["--update", "y"], "'y' is no part of a region"),
         (["--update", "y=1:2:3"], "'y=1:2:3' is no part of a region"),
     ],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -469,9 +471,9 @@ def test_a_target_in_use_and_a_full_disk_are_refused_before_the_first_byte(tmp_p
     made = zstore.convert(tmp_path / "from", tmp_path / "to", progress=meanwhile)
     np.testing.assert_array_equal(made[...], VALUES)
     assert "a conversion is unfinished" in refused[0] and "other arguments was interrupted" in refused[1]
-    monkeypatch.setattr("zstore.upkeep.convert.free_size", lambda directory: 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
     for options in ({}, {"chunks": (7, 9), "compressors": None}):
-        with pytest.raises(StoreError, match=r"do not fit into 100 that are free"):
+        with pytest.raises(StoreError, match=r"has 100 B free; expected .* at least for chunks"):
             zstore.convert(tmp_path / "from", tmp_path / "full", **options)
     assert not (tmp_path / "full").exists()
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -334,7 +336,7 @@ def test_what_is_stored_already_needs_no_room(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         zstore.convert(tmp_path / "a", tmp_path / "b", progress=stop, **options)
-    monkeypatch.setattr(converting, "free_size", lambda directory: 100_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
     made = zstore.convert(tmp_path / "a", tmp_path / "b", resume=True, **options)
     np.testing.assert_array_equal(made[...], array[...])
 
@@ -344,8 +346,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monke
     for memory in (1000, 0, True, "1G"):
         with pytest.raises(MetadataError, match=r"memory is .*; expected"):
             zstore.convert(tmp_path / "a", tmp_path / "b", memory=memory, **SERIES)
-    monkeypatch.setattr(converting, "free_size", lambda directory: 100_000)
-    with pytest.raises(StoreError, match="122880 bytes do not fit into 100000"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
+    with pytest.raises(StoreError, match=r"disk of '.*/b' has 97.7 KiB free; expected 120.0 KiB at least"):
         zstore.convert(tmp_path / "a", tmp_path / "b", compressors=None, **SERIES)
     assert not (tmp_path / "b").exists()
     zstore.convert(tmp_path / "a", tmp_path / "b", **SERIES)

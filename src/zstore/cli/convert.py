@@ -269,10 +269,10 @@ def _is_zarr(source: str) -> bool:
         return any((place / mark).exists() for mark in ZARR_MARKS) or any(place.glob("*/meta"))
     if source.lower().endswith(RASTER_SUFFIXES):
         return False
-    if source.lower().endswith(REFERENCES) and place.is_file():
-        with place.open("rb") as file:
-            return b'"stac_version"' not in file.read(4096)  # a list of rasters, which GDAL opens
-    return source.lower().endswith(".zip") or ("://" in source and not place.exists())
+    if place.is_file():
+        # A list of rasters in JSON goes by GDAL's word for it, as STACIT:items.json.
+        return source.lower().endswith((".zip", *REFERENCES))
+    return source.lower().endswith(".zip") or "://" in source
 
 
 def _refuse(names: set[str], what: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +40,9 @@ R = TypeVar("R")
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
 CODECS = ("zstd", "gzip", "blosc", "lz4", "zlib")
-SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+# A decimal number has a unit: there is no part of a byte.
+WORDED_SIZE = re.compile(r"([0-9]+)(?:B?|(\.[0-9]+)? ?([KMGT])(?:I?B)?)", re.IGNORECASE)
 
 
 def _lengths_of(
@@ -58,12 +62,13 @@ def _cut_of(value: str) -> Any:
 
 
 def _bytes_of(value: str) -> int:
-    """The number of bytes of a size like 512M or 2G."""
-    digits = value.upper().rstrip("IB")
-    number, unit = (digits[:-1], digits[-1]) if digits[-1:] in ("K", "M", "G") else (digits, "")
-    if not number.isdecimal() or int(number) == 0:
-        raise click.BadParameter(f"{value!r} is no size, like 512M or 2G")
-    return int(number) * SIZES[unit]
+    """The number of bytes of a size like 512M, 1.5G or 2GiB."""
+    found = WORDED_SIZE.fullmatch(value.strip())
+    whole, part, unit = ("0", None, None) if found is None else found.groups()
+    size = int(Decimal(whole + (part or "")) * SIZES[(unit or "").upper()])
+    if size == 0:
+        raise click.BadParameter(f"{value!r} is no size, like 512M, 1.5G or 2GiB")
+    return size
 
 
 def _words_of(value: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, product, repeat
+from itertools import accumulate, chain, pairwise, product, repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -192,8 +192,11 @@ class Course:
         Together, the units of a patch have all of its boxes in order, including those without items of its
         groups.
         """
-        for number in range(self.patch_count):
-            yield from ((number, first, last) for first, last in self._stretches(self.patch(number)))
+        return chain.from_iterable(map(self.units_of, range(self.patch_count)))
+
+    def units_of(self, number: int) -> Iterator[Unit]:
+        """The units of a patch."""
+        return ((number, first, last) for first, last in self._stretches(self.patch(number)))
 
     def _stretches(self, patch: Patch) -> Iterator[tuple[int, int]]:
         most, cells = max(UNIT_SIZE, 8 * self.patch_size), prod(patch.kept_shape)

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import isfinite, prod
 from operator import index
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.plan import Plan as JobPlan
 from zstore.jobs.record import begin_new, name_job, resumable
+from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
 from zstore.jobs.target import check_apart, describe_source, is_stored
 from zstore.model.grid import RegularGrid
@@ -28,6 +30,7 @@ from zstore.nodes.open import StoreLike, open_array
 from zstore.reduction import plan as plans
 from zstore.reduction.methods import Cells, Items, Method, make_method
 from zstore.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store, with_storage_options
 
 # Bytes in memory besides the result: at most on this machine, and of cells that workers elsewhere sent back.
@@ -35,6 +38,8 @@ MEMORY_SIZE = 64 << 20
 SENT_SIZE = 256 << 20
 # Boxes that are read at once from a store with latency.
 REQUEST_COUNT = 8
+# A patch of more units is not made to learn what it takes.
+SAMPLED_COUNT = 8
 _memory = threading.local()
 
 
@@ -291,17 +296,24 @@ def _store(
         attributes["groups"] = [_word(label) for label in labels.tolist()]
     zarr_format = 3 if array.zarr_format == 3 else 2
     description = {**planned.describe(), "missing": str(work.missing)}
+    cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
+    options = {
+        "shape": planned.shape,
+        "dtype": planned.dtype,
+        "attributes": attributes,
+        "dimension_names": planned.dims if zarr_format == 3 else None,
+        **cut,
+    }
+
+    def expect() -> float:
+        held = MemoryStore()
+        copy = NewNodes(held, "", zarr_format).add_array("", **options)  # type: ignore[arg-type]
+        return expect_size(_Patches(work, copy), held) if _Patches.is_small(planned.course) else 0
+
+    check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
     job = begin_new(store, "", zarr_format, "reduce", description, overwrite=overwrite, resume=resume)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
-    cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
-    made = new.add_array(
-        "",
-        shape=planned.shape,
-        dtype=planned.dtype,
-        attributes=attributes,
-        dimension_names=planned.dims if zarr_format == 3 else None,
-        **cut,
-    )
+    made = new.add_array("", **options)
     with job.runner(executor, _most(planned, executor)) as runner:
         _run(runner, work, made, progress)
     new.publish()
@@ -405,6 +417,30 @@ class _Folding(JobPlan[Cells]):
 
 def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(lengths[d + 1 :]) for d in range(len(lengths)))
+
+
+@dataclass(frozen=True)
+class _Patches(JobPlan[None]):
+    """The patches of a result, each of them a unit: what is made to learn what all take."""
+
+    work: _Folding
+    out: Array
+
+    @staticmethod
+    def is_small(course: Course) -> bool:
+        """Whether little has to be read for a patch."""
+        return (
+            course.patch_count > 0
+            and sum(1 for _ in islice(course.units_of(0), SAMPLED_COUNT + 1)) <= SAMPLED_COUNT
+        )
+
+    def units(self) -> Iterator[tuple[int]]:
+        return ((number,) for number in range(self.work.planned.course.patch_count))
+
+    def make(self, unit: tuple[int, ...]) -> None:
+        result = _Result(self.work, self.out, lambda _: None)
+        for part in self.work.planned.course.units_of(*unit):
+            result.take(part, self.work.make(part))
 
 
 @dataclass
