@@ -174,9 +174,9 @@ def test_known_units_are_not_made_and_few_wait_at_a_time() -> None:
     most, waiting = 0, set[tuple[int, ...]]()
 
     class Counting(ThreadPoolExecutor):
-        def submit(self, function: Any, plan: Any, unit: Any, run: Any) -> Any:
+        def submit(self, function: Any, plan: Any, unit: Any) -> Any:
             waiting.add(unit)
-            return super().submit(function, plan, unit, run)
+            return super().submit(function, plan, unit)
 
     def take(unit: tuple[int, ...], parts: list[np.ndarray]) -> None:
         nonlocal most

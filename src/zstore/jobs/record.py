@@ -40,6 +40,7 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.parts import current_part
 from zstore.jobs.room import naming_full_disks
 from zstore.jobs.runner import Executor, Runner
+from zstore.jobs.workers import check_executor
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
@@ -168,9 +169,11 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if _asked.get() is not None:
             return function(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs).arguments
+        check_executor(bound.get("executor"))
         given = {
             name: _plain(_hidden(value) if name.endswith("_options") else value)
-            for name, value in signature.bind(*args, **kwargs).arguments.items()
+            for name, value in bound.items()
         }
         with _asked_as({"call": function.__name__, "arguments": given}):
             return function(*args, **kwargs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, Self, TypeVar
@@ -16,6 +16,7 @@ from zstore.engine.pool import thread_count
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import Part, UnitsLeft
 from zstore.jobs.plan import Fold, Plan, Progress, Unit, take_nothing
+from zstore.jobs.workers import Sent, explain, stop
 
 # Units submitted ahead to the caller's executor: enough for some hundred workers.
 UNITS_AHEAD = 512
@@ -243,6 +244,7 @@ class Runner:
         """Make numbered units, some at a time; `settle` is called here as each is done, or in order."""
         # A unique name, as some executors take calls with equal arguments for the same call.
         run, waiting, done = uuid4().hex, dict[int, tuple[Unit, Any]](), SimpleQueue[int]()
+        sent = Sent(run, plan)
         ahead = self._ahead if most is None else min(most, self._ahead)
 
         def finish() -> None:
@@ -256,27 +258,21 @@ class Runner:
             for number, unit in units:
                 if len(waiting) >= ahead:
                     finish()
-                future = self._pool.submit(_make, plan, unit, run)
+                future = self._pool.submit(_make, sent, unit)
                 waiting[number] = unit, future
                 if not is_in_order:
                     future.add_done_callback(lambda _, number=number: done.put(number))
             while waiting:
                 finish()
-        except BaseException:
-            self._stop([future for _, future in waiting.values()])
-            raise
-
-    def _stop(self, futures: Sequence[Any]) -> None:
-        """Cancel waiting units and wait for running ones, so that none writes after the error is raised."""
-        for future in futures:
-            future.cancel()
-        # The first error is being raised already; units that do not reach the journal are made again.
-        for future in futures:
-            with suppress(CancelledError):
-                future.exception()
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.write()
+        except BaseException as error:
+            if self._journal is not None:
+                with suppress(OSError):
+                    self._journal.write()
+            stop([future for _, future in waiting.values()], run)
+            reason = explain(error, is_kept=self._journal is not None)
+            if reason is None:
+                raise
+            raise reason from error
 
 
 def _raise_left(numbers: Iterable[int]) -> None:
@@ -285,5 +281,5 @@ def _raise_left(numbers: Iterable[int]) -> None:
         raise UnitsLeft([left])
 
 
-def _make(plan: Plan[R], unit: Unit, run: str) -> R:
-    return plan.make(unit)
+def _make(sent: Sent[R], unit: Unit) -> R:
+    return sent.make(unit)
