@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,6 +103,15 @@ def test_rendered_models_parse_to_themselves(model):
     assert v3.render_array(parse(stored["zarr.json"])) == documents
 
 
+def transposed(order: Any) -> dict[str, Any]:
+    return {"name": "transpose", "configuration": {"order": order}}
+
+
+def sharded(codec: Any) -> dict[str, Any]:
+    inner = {"chunk_shape": [1, 1], "codecs": [codec, "bytes"], "index_codecs": ["bytes"]}
+    return {"name": "sharding_indexed", "configuration": inner}
+
+
 @pytest.mark.parametrize(
     ("members", "where", "expected"),
     [
@@ -117,6 +127,21 @@ def test_rendered_models_parse_to_themselves(model):
         ({"data_type": {"name": "int8"}, "fill_value": 1.0}, "fill_value", np.int8(1)),
         ({"dimension_names": ABSENT}, "dimension_names", None),
         ({"attributes": ABSENT}, "attributes", {}),
+        (
+            {"codecs": [transposed("F"), "bytes"]},
+            "codecs",
+            (CodecModel(**transposed([1, 0])), CodecModel("bytes")),
+        ),
+        (
+            {"codecs": [transposed("C"), "bytes"]},
+            "codecs",
+            (CodecModel(**transposed([0, 1])), CodecModel("bytes")),
+        ),
+        (
+            {"codecs": [sharded(transposed("F"))]},
+            "codecs",
+            (CodecModel(**sharded(transposed([1, 0]))),),
+        ),
         ({"storage_transformers": []}, "extra", {}),
         (
             {"later": {"must_understand": False, "a": 1}},

@@ -230,3 +230,25 @@ def test_any_array_is_read_by_whoever_can(data: st.DataObject, seed: int) -> Non
             read, lacks = PEERS[peer]
             if lacking(place, lacks) is None:
                 assert_same(np.asarray(read(place)).astype(items.dtype), items)
+
+
+@pytest.mark.parametrize("where", ["chunks", "shards"])
+@pytest.mark.parametrize("word", ["C", "F"])
+def test_transposes_that_name_their_order_are_read(tmp_path, word, where):
+    """As v3 first allowed it, and GDAL wrote it; an array that is changed gets the permutation."""
+    items = np.arange(24, dtype="<u2").reshape(2, 3, 4)
+    axes = [0, 1, 2] if word == "C" else [2, 1, 0]
+    order = {"name": "transpose", "configuration": {"order": axes}}
+    shape = {"chunks": (2, 3, 2)} if where == "chunks" else {"chunks": (2, 3, 2), "shards": (2, 3, 4)}
+    zstore.create_array(tmp_path, data=items, filters=[order], **shape)
+    document = tmp_path / "zarr.json"
+    explicit = document.read_text()
+    named = json.dumps(json.loads(explicit)).replace(json.dumps(axes), f'"{word}"')
+    assert f'"{word}"' in named
+    document.write_text(named)
+    np.testing.assert_array_equal(read_by_tensorstore(tmp_path), items)
+    array = zstore.open_array(tmp_path)
+    np.testing.assert_array_equal(array[...], items)
+    array.attrs["a"] = 1
+    del array.attrs["a"]
+    assert json.loads(document.read_text()) == json.loads(explicit)

@@ -90,7 +90,7 @@ def _parse_parts(members: Mapping[str, Any]) -> Parts:
     grid = _parse_grid(_require(members, "chunk_grid"), shape)
     check_chunk_size(grid.chunk_shape, data_type.numpy.itemsize)
     keys = _parse_keys(_require(members, "chunk_key_encoding"))
-    codecs = _parse_codecs(_require(members, "codecs"))
+    codecs = _parse_codecs(_require(members, "codecs"), len(shape))
     fill_value = data_type.parse_fill(_require(members, "fill_value"), 3, _find_order(codecs))
     names = _parse_dimension_names(members.get("dimension_names"), shape)
     return Parts(shape, data_type, grid, keys, codecs, fill_value, names)
@@ -203,10 +203,36 @@ def _parse_keys(value: Any) -> ChunkKeys:
     return ChunkKeys(name, separator)
 
 
-def _parse_codecs(value: Any) -> tuple[CodecModel, ...]:
+def _parse_codecs(value: Any, ndim: int) -> tuple[CodecModel, ...]:
     if not isinstance(value, list) or not value:
         raise MetadataError(f"codecs is {value!r}; expected a list of at least one codec")
-    return tuple(CodecModel(*_parse_extension(item, "codec")) for item in value)
+    return tuple(CodecModel(*_parse_extension(item, "codec")) for item in _with_orders(value, ndim))
+
+
+def _with_orders(codecs: list[Any], ndim: int) -> list[Any]:
+    """The entries of codecs, in shards too, with the permutation where "transpose" says "C" or "F" for it.
+
+    Spec
+        zarr-extensions, codec "transpose", "Change log": the two words are no longer allowed (since November
+        2023; GDAL wrote "F" until 2025).
+    """
+    made = []
+    for item in codecs:
+        options = item.get("configuration") if isinstance(item, dict) else None
+        if (
+            isinstance(options, dict)
+            and item.get("name") == "transpose"
+            and options.get("order") in ("C", "F")
+        ):
+            axes = range(ndim)
+            order = [*(axes if options["order"] == "C" else reversed(axes))]
+            made.append({**item, "configuration": {**options, "order": order}})
+        elif isinstance(options, dict) and isinstance(options.get("codecs"), list):
+            inner = _with_orders(options["codecs"], ndim)
+            made.append({**item, "configuration": {**options, "codecs": inner}})
+        else:
+            made.append(item)
+    return made
 
 
 def _find_order(codecs: Iterable[CodecModel]) -> Order:
