@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 import sys
@@ -31,6 +30,7 @@ from zstore.conventions.profiles import PROFILES
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import codecs as registry
 from zstore.jobs.record import Unfinished
+from zstore.model.document import plain
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.url import use_storage_options
@@ -196,20 +196,7 @@ def run_job(
 
 def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
     """Print the outcome of a command: the document as JSON, or the text."""
-    click.echo(json.dumps(_plain(document), indent=2, allow_nan=False) if as_json else text)
-
-
-def _plain(value: Any) -> Any:
-    """The value as JSON can represent it; NaN and infinities in the words of Zarr's fill values."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    click.echo(json.dumps(plain(document), indent=2, allow_nan=False) if as_json else text)
 
 
 def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, Any]]:

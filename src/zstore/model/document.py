@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -24,6 +24,8 @@ from zstore.errors import MetadataError
 # Attributes leave room for the documents that contain them.
 MOST_NESTED = 256
 MOST_NESTED_ATTRIBUTES = 240
+# In what is only shown; more than numpy has dimensions.
+MOST_SHOWN = 100
 
 # Bytes that a list or object, and an item of one, take in memory. Parsed documents may take up to
 # MEMORY_FACTOR times the limit `document_size`.
@@ -245,3 +247,19 @@ def _plain(value: Any, where: str, path: str) -> Any:
         f"lists and mappings",
         path=path,
     )
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The value as JSON can represent it; NaN and infinities in the words of Zarr's fill values."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if depth > MOST_SHOWN:
+        return "..."
+    if isinstance(value, Mapping):
+        return {str(name): plain(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items: Iterable[Any] = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        return [plain(item, depth + 1) for item in items]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

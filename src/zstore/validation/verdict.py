@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from zstore.conventions.base import Finding, Severity
+from zstore.model.document import plain
 from zstore.validation.rule import CLASS_URI, SEVERITIES, all_rules
 
 State = Literal["pass", "fail", "not applicable", "not checked"]
@@ -98,7 +98,7 @@ def _lines(verdict: Verdict, most: int | None) -> Iterator[str]:
 def _expected(finding: Finding) -> str:
     if finding.expected is None or "expected" in finding.message:
         return ""
-    text = finding.expected if isinstance(finding.expected, str) else json.dumps(_plain(finding.expected))
+    text = finding.expected if isinstance(finding.expected, str) else json.dumps(plain(finding.expected))
     return f"; expected {clean(text)}" if len(text) <= LONGEST else ""
 
 
@@ -130,8 +130,8 @@ def render_json(verdict: Verdict) -> str:
                 "class": rules[finding.rule].requirements_class if finding.rule in rules else None,
                 "path": finding.path,
                 "message": finding.message,
-                "expected": _plain(finding.expected),
-                "found": _plain(finding.found),
+                "expected": plain(finding.expected),
+                "found": plain(finding.found),
                 "fix": rules[finding.rule].fix if finding.rule in rules else None,
             }
             for finding in verdict.findings
@@ -139,19 +139,6 @@ def render_json(verdict: Verdict) -> str:
     }
     # Escapes carry whatever characters a store's names have.
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    if depth > 20:
-        return "..."
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item, depth + 1) for name, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items: Iterable[Any] = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return [_plain(item, depth + 1) for item in items]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def render_junit(verdict: Verdict, *, strict: bool = False) -> str:
