@@ -163,7 +163,7 @@ def test_an_interrupted_export_shows_nothing_and_goes_on(
 ) -> None:
     whole = export(store, tmp_path / "whole.pmtiles", query=WORDS)
     drawn: list[int] = []
-    draw = pictures.Maker.picture
+    draw = pictures.PictureMaker.make
 
     async def break_down(self: Any, *args: Any) -> Any:
         drawn.append(1)
@@ -171,7 +171,7 @@ def test_an_interrupted_export_shows_nothing_and_goes_on(
             raise OSError("the disk is full")
         return await draw(self, *args)
 
-    monkeypatch.setattr(pictures.Maker, "picture", break_down)
+    monkeypatch.setattr(pictures.PictureMaker, "make", break_down)
     for name in ("m.pmtiles", "folder"):
         drawn.clear()
         with pytest.raises(OSError, match="disk is full"):
@@ -182,10 +182,10 @@ def test_an_interrupted_export_shows_nothing_and_goes_on(
         with pytest.raises(MetadataError, match="other arguments"):
             export(store, tmp_path / name, query="bands=1&rescale=0,10", resume=True)
         drawn.clear()
-        monkeypatch.setattr(pictures.Maker, "picture", lambda *args: (drawn.append(1), draw(*args))[1])
+        monkeypatch.setattr(pictures.PictureMaker, "make", lambda *args: (drawn.append(1), draw(*args))[1])
         assert export(store, tmp_path / name, query=WORDS, resume=True) == whole
         assert 0 < len(drawn) < whole
-        monkeypatch.setattr(pictures.Maker, "picture", break_down)
+        monkeypatch.setattr(pictures.PictureMaker, "make", break_down)
     assert (tmp_path / "m.pmtiles").read_bytes() == (tmp_path / "whole.pmtiles").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"m.pmtiles", "folder", "whole.pmtiles"}
 

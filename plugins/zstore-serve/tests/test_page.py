@@ -28,7 +28,7 @@ import uvicorn  # noqa: E402
 from PIL import Image  # noqa: E402
 from zstore_serve import router  # noqa: E402
 from zstore_serve.service import VENDOR  # noqa: E402
-from zstore_serve.vendored import vendor  # noqa: E402
+from zstore_serve.vendored import read_vendored  # noqa: E402
 
 import zstore  # noqa: E402
 from zstore.conventions.crs import Crs  # noqa: E402
@@ -200,7 +200,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(place: Path) -> Iterator[str]:
     """A server with a scene of each kind."""
-    if any(vendor(name) is None for name in VENDOR):
+    if any(read_vendored(name) is None for name in VENDOR):
         pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
     columns = np.indices((180, 360))[1]
     georeferenced(

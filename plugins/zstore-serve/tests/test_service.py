@@ -864,7 +864,7 @@ def test_the_command_listens_on_this_machine_for_this_machine(utm: Path) -> None
 def test_without_openlayers_the_page_says_what_is_missing(utm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from zstore_serve import service
 
-    monkeypatch.setattr(service, "vendor", lambda name: None)
+    monkeypatch.setattr(service, "read_vendored", lambda name: None)
     answer = ask(router(utm), "/")
     assert answer.status == 503 and "install npm" in answer.document["detail"]
 

@@ -1,6 +1,6 @@
-"""Stores on a map: the words `zstore view`, `serve` and `export`, and `router` for other applications.
+"""Stores on a map: the commands `zstore view`, `serve` and `export`, and `router` for other applications.
 
-Imported with all other plugins, so it imports nothing heavy.
+This module is imported whenever plugins are loaded, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["Settings", "register_commands", "router"]
 
 @hookimpl
 def register_commands() -> list[Offer]:
-    """The words that this package adds to the command line."""
+    """The commands that this package adds to `zstore`."""
     return [Offer(word, f"zstore_serve.commands:{word}") for word in ("export", "serve", "view")]
 
 
-if not TYPE_CHECKING:  # type checkers are to find names that are not there
+if not TYPE_CHECKING:  # so that type checkers still report unknown names
 
     def __getattr__(name: str) -> Any:
         if name in ("Settings", "router"):

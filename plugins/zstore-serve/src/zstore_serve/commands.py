@@ -1,10 +1,11 @@
-"""`zstore serve` and `zstore view`: stores as tiles, and on a page in the browser."""
+"""The commands `zstore serve`, `zstore view` and `zstore export`."""
 
 from __future__ import annotations
 
 import threading
 import webbrowser
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -14,29 +15,31 @@ from zstore.cli.options import json_option, say, show_progress, storage_options
 
 __all__ = ["export", "serve", "view"]
 
-DEFAULT_PORT = 8080
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def _serving(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of both words."""
-    origins = "Web pages of this origin (https://example.org) may read answers."
-    places = "Address to listen at; others than this machine's are for everybody who reaches them."
+def _server_options(port: int, command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that `serve` and `view` share; `port` is the default of one of them."""
+    origins = "Let web pages of this origin (https://example.org) read answers; may be repeated."
+    places = "Address to listen at. Any but the loopback lets other machines in."
     options = [
         click.argument("stores", nargs=-1, required=True),
         click.option("--host", default="127.0.0.1", show_default=True, help=places),
-        click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 for any that is free."),
+        click.option(
+            "--port", type=click.IntRange(0, 65535), default=port, show_default=True,
+            help="Port to listen at; 0 for any that is free.",
+        ),
         click.option(
             "--max-age", type=click.IntRange(min=0), default=60, show_default=True,
-            help="Seconds for which browsers keep answers.",
+            help="Seconds for which browsers may keep answers.",
         ),
         click.option(
             "--cells", type=click.IntRange(min=1), default=1 << 24, show_default=True,
-            help="Most cells that are read for one answer.",
+            help="The most cells that are read for one answer.",
         ),
         click.option(
             "--seconds", type=click.FloatRange(min=0.1), default=30.0, show_default=True,
-            help="Most time that one answer takes.",
+            help="The most seconds that one answer may take.",
         ),
         click.option("--allow-origin", multiple=True, metavar="ORIGIN", help=origins),
     ]  # fmt: skip
@@ -46,14 +49,16 @@ def _serving(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@_serving
-@click.option("--static", type=click.Path(), metavar="FOLDER", help="Write a page and tiles there instead.")
-@click.option("--resume", is_flag=True, help="Go on with a folder of --static that was interrupted.")
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier --static wrote.")
+@partial(_server_options, 8080)
+@click.option(
+    "--static", type=click.Path(), metavar="FOLDER", help="Write a page and all tiles to this folder instead."
+)
+@click.option("--resume", is_flag=True, help="Go on with a --static that was interrupted.")
+@click.option("--overwrite", is_flag=True, help="Replace the folder that an earlier --static wrote.")
 def serve(stores: tuple[str, ...], static: str | None, resume: bool, overwrite: bool, **options: Any) -> None:
-    """Serve STORES as map tiles: XYZ, TileJSON, WMTS, OGC API – Tiles, and values at places."""
+    """Serve STORES over HTTP: map tiles (XYZ, TileJSON, WMTS, OGC API – Tiles) and values."""
     if static is None and (resume or overwrite):
-        raise click.UsageError("--resume and --overwrite are of --static")
+        raise click.UsageError("--resume and --overwrite need --static")
     if static is None:
         run(stores, **options)
         return
@@ -64,13 +69,13 @@ def serve(stores: tuple[str, ...], static: str | None, resume: bool, overwrite: 
     click.echo(f"{static}: {count} tiles, and index.html that shows them")
 
 
-def _zooms_of(value: Any) -> Any:
-    """One zoom, or the first and the last, like 0-5."""
+def _parse_zooms(value: Any) -> Any:
+    """The (first, last) zoom of a text like 4 or 0-5."""
     if not isinstance(value, str):
         return value
     parts = value.split("-")
     if len(parts) > 2 or not all(part.isascii() and part.isdecimal() and len(part) < 4 for part in parts):
-        raise click.BadParameter(f"{value!r} is neither a zoom nor two, like 4 or 0-5")
+        raise click.BadParameter(f"{value!r}; expected a zoom or a range of zooms, like 4 or 0-5")
     return int(parts[0]), int(parts[-1])
 
 
@@ -78,17 +83,26 @@ def _zooms_of(value: Any) -> Any:
 @click.argument("store")
 @click.argument("target")
 @storage_options
-@click.option("--collection", metavar="ID", help="Which grid of STORE, where it holds several.")
-@click.option("--tiles", metavar="SET", help="Tile matrix set of a folder's tiles. [default: the web's]")
-@click.option("--zooms", type=_zooms_of, metavar="A-B", help="First and last zoom. [default: all there is]")
+@click.option("--collection", metavar="ID", help="Which grid of STORE, where it has several.")
+@click.option(
+    "--tiles",
+    metavar="SET",
+    help="Tile matrix set of a folder.  [default: WebMercatorQuad; pixels without a CRS]",
+)
+@click.option(
+    "--zooms",
+    type=_parse_zooms,
+    metavar="A-B",
+    help="First and last zoom.  [default: from all in one tile to the finest cells]",
+)
 @click.option(
     "--format",
     type=click.Choice(["png", "jpg", "webp"]),
     default="png",
     show_default=True,
-    help="What each tile is.",
+    help="Format of the tiles.",
 )
-@click.option("--query", default="", help="What is shown, as a tile's address has it: bands=1&rescale=0,99.")
+@click.option("--query", default="", help="What tiles show, as in their addresses: bands=1&rescale=0,99.")
 @click.option("--resume", is_flag=True, help="Go on with an export that was interrupted.")
 @click.option("--overwrite", is_flag=True, help="Replace TARGET.")
 @json_option
@@ -107,16 +121,14 @@ def export(store: str, target: str, as_json: bool, **options: Any) -> None:
 
 
 @click.command()
-@_serving
+@partial(_server_options, 0)
 def view(stores: tuple[str, ...], **options: Any) -> None:
-    """Look at STORES on a map in the browser."""
-    if options["port"] is None:
-        options["port"] = 0
-    run(stores, opens=True, **options)
+    """Show STORES on a map in the browser."""
+    run(stores, opens_browser=True, **options)
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether an address is this machine's alone: there are more of them than one."""
+    """Whether an address is reached from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -127,14 +139,14 @@ def run(
     stores: tuple[str, ...],
     *,
     host: str,
-    port: int | None,
+    port: int,
     max_age: int,
     cells: int,
     seconds: float,
     allow_origin: tuple[str, ...],
-    opens: bool = False,
+    opens_browser: bool = False,
 ) -> None:
-    """Serve until Ctrl-C."""
+    """Serve the stores until Ctrl-C."""
     import socket
 
     import uvicorn
@@ -145,28 +157,27 @@ def run(
 
     application: Any = router(*stores, settings=Settings(cell_count=cells, time=seconds, max_age=max_age))
     if _is_loopback(host):
-        # A page of another site whose name leads to this machine is not to read what only this machine may.
+        # A web site whose name is made to lead to this machine must not read what only this machine may.
         own = f"[{host}]" if ":" in host else host.lower()
         application = TrustedHostMiddleware(application, [*LOOPBACK, "[::1]", own])
     if allow_origin:
         application = CORSMiddleware(
             application, allow_origins=list(allow_origin), allow_methods=["GET", "HEAD"]
         )
-    chosen = DEFAULT_PORT if port is None else port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, chosen))
+        listening.bind((host, port))
         listening.listen(2048)
     except (OSError, TypeError, ValueError) as error:
-        # A name that is none at all is refused before the system is asked.
+        # Python refuses a malformed host with an error that has no strerror.
         why = getattr(error, "strerror", None) or error
-        raise click.ClickException(f"cannot listen at {host}, port {chosen}: {why}") from error
+        raise click.ClickException(f"cannot listen at {host}, port {port}: {why}") from error
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}/"
     click.echo(f"{address} (Ctrl-C ends it)")
-    if opens:
+    if opens_browser:
         timer = threading.Timer(0.5, webbrowser.open, [address])
         timer.daemon = True
         timer.start()

@@ -15,8 +15,9 @@ from isal import isal_zlib
 from PIL import Image
 
 from zstore.conventions.model import Variable
+from zstore.pyramid.boxes import Items
 from zstore.pyramid.quicklook import encode_png
-from zstore_serve.frames import Frame
+from zstore_serve.frames import Frame, Mask
 from zstore_serve.problems import Problem
 
 __all__ = [
@@ -32,8 +33,6 @@ __all__ = [
     "terrain_rgb",
 ]
 
-Items = np.ndarray[Any, np.dtype[Any]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 FORMATS = {
@@ -43,22 +42,22 @@ FORMATS = {
     "npy": "application/x-npy",
     "tif": "image/tiff",
 }
-# Three and more of Pillow's milliseconds for a tile become a quarter of one; files are a few per cent longer.
+# A tile takes a quarter of a millisecond; with Pillow three and more, for a few per cent fewer bytes.
 COMPRESS = partial(isal_zlib.compress, level=1)
-# Categories that say no colour take these.
-PLAIN = "tab20"
+# The colour map of categories for which no colours are stated.
+CATEGORY_COLOURS = "tab20"
 JPEG_QUALITY = WEBP_QUALITY = 80
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Numbers of a palette's colours (rows, columns) or, without one, samples (rows, columns, 3 or 4)."""
+    """A picture: numbers of a palette's colours (rows, columns), or samples (rows, columns, 3 or 4)."""
 
     samples: Bytes
     palette: Bytes | None = None
 
     def rgba(self) -> Bytes:
-        """(rows, columns, 3 or 4)."""
+        """The samples (rows, columns, 3 or 4), of a palette's colours too."""
         if self.palette is None:
             return self.samples
         shown: Bytes = self.palette[self.samples]
@@ -67,17 +66,17 @@ class Picture:
 
 @lru_cache(256)
 def colour_map(name: str) -> Bytes:
-    """The 256 colours of a map by its name, as matplotlib and many others call it; "_r" turns it round.
+    """The 256 colours of the colour map that matplotlib and others call `name`; "_r" at its end reverses it.
 
     Shapes
         result (256, 4).
     Raises
-        Problem: there is none.
+        Problem: there is no colour map of that name.
     """
     if name in ("grey", "gray"):
         ramp = np.arange(256, dtype=np.uint8)
         return np.stack([ramp, ramp, ramp, np.full(256, 255, np.uint8)], axis=-1)
-    # Its names are hundreds, and only some pictures need one.
+    # Imported here, for only some pictures need it and it is slow to import.
     import cmap
 
     try:
@@ -87,12 +86,12 @@ def colour_map(name: str) -> Bytes:
     if found is None:
         raise Problem(400, f"no colour map {name[:64]!r}; see /colormaps")
     colours: Bytes = np.rint(found.lut(256) * 255).astype(np.uint8)
-    # A map of a few separate colours is no longer than they are many.
+    # A map of a few separate colours has no more than these.
     return colours[np.arange(256) * len(colours) // 256]
 
 
 def colour_map_names() -> list[str]:
-    """The names of the colour maps that go by one word."""
+    """The names of the colour maps, as far as they are one word."""
     import cmap
 
     return sorted(
@@ -101,13 +100,13 @@ def colour_map_names() -> list[str]:
 
 
 def category_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int, int], str]]:
-    """Of each value that is a category its colour and its name; {} where values are no categories."""
+    """The (colour, name) of each value that is a category; {} where values are no categories."""
     table = variable.attributes.get("color_table")
     names = dict(zip(variable.flag_values or (), variable.flag_meanings or (), strict=False))
     if isinstance(table, Mapping):
         found = {}
         for value, colour in table.items():
-            key = _category(value)
+            key = _parse_category(value)
             try:
                 parts = (*(int(part) for part in colour), 255)[:4]
             except (TypeError, ValueError, OverflowError):
@@ -119,20 +118,20 @@ def category_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int,
         return {}
     said = variable.attributes.get("flag_colors")
     words = said.split() if isinstance(said, str) else []
-    colours = colour_map(PLAIN)
+    colours = colour_map(CATEGORY_COLOURS)
     made = {}
     for number, (value, name) in enumerate(names.items()):
         word = words[number].lstrip("#") if number < len(words) else ""
         is_colour = len(word) == 6 and all(c in "0123456789abcdefABCDEF" for c in word)
         plain = tuple(colours[(number % 20) * 256 // 20 + 6].tolist())
-        key = _category(value)
+        key = _parse_category(value)
         if key is not None:
             made[key] = ((*bytes.fromhex(word), 255) if is_colour else plain, str(name))
     return made
 
 
-def _category(value: Any) -> int | None:
-    """The number of a category; None of what no array of integers holds."""
+def _parse_category(value: Any) -> int | None:
+    """The value of a category as an integer of at most 64 bits; None where it is none."""
     try:
         found = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -141,7 +140,7 @@ def _category(value: Any) -> int | None:
 
 
 def draw_categories(values: Items, valid: Mask, colours: Mapping[int, tuple[Any, str]]) -> Picture:
-    """Every value in its colour; one that has none is transparent."""
+    """A picture with every value in its category's colour; values of no category are transparent."""
     keys = np.array(sorted(colours), np.int64)
     places = np.clip(np.searchsorted(keys, values.astype(np.int64)), 0, len(keys) - 1)
     known = valid & (keys[places] == values)
@@ -157,10 +156,10 @@ def draw(
     limits: Sequence[tuple[float, float]],
     colours: Bytes | None = None,
 ) -> Picture:
-    """One band in the colours of a map, or three as red, green and blue, each stretched between its limits.
+    """A picture of one band in a map's colours, or of three as red, green and blue, stretched between limits.
 
-    What is not valid in all of them is transparent. Where one band has such pixels, the least of its 256
-    steps is drawn as the one above it: a palette has no room for more.
+    Pixels that are not valid in all bands are transparent. In a picture of one band they take the palette's
+    first place, so that the least of the 256 steps is drawn as the next one.
     """
     valid = bands[0][1] if len(bands) == 1 else np.logical_and.reduce([mask for _, mask in bands])
     stretched = [stretch(values, *pair) for (values, _), pair in zip(bands, limits, strict=True)]
@@ -180,7 +179,7 @@ def draw(
 
 
 def stretch(values: Items, low: float, high: float) -> Bytes:
-    """Values between two limits as 0 to 255, as `quicklook` does it; all are 128 where the limits are one."""
+    """Values stretched so that two limits become 0 and 255, as `quicklook` has it; 128 for equal limits."""
     if low == high:
         return np.full(values.shape, 128, np.uint8)
     if values.dtype.kind in "iu" and values.dtype.itemsize <= 2:
@@ -192,7 +191,7 @@ def stretch(values: Items, low: float, high: float) -> Bytes:
 
 @lru_cache(64)
 def _steps(dtype: str, low: float, high: float) -> Bytes:
-    """What `stretch` makes of each value of a type of one or two bytes."""
+    """What `stretch` makes of every value of an integer type of one or two bytes."""
     kind = np.dtype(dtype).newbyteorder("=")
     every = np.arange(1 << (8 * kind.itemsize)).astype(f"u{kind.itemsize}").view(kind)
     return stretch(every.astype(np.float64), low, high)
@@ -201,7 +200,7 @@ def _steps(dtype: str, low: float, high: float) -> Bytes:
 def hillshade(
     values: Items, valid: Mask, cell: tuple[float, float], azimuth: float, altitude: float
 ) -> Items:
-    """How bright each cell of heights is, 1 to 255, but for the rim; by Horn's slopes, as gdaldem does.
+    """How bright each cell of a grid of heights is, 1 to 255, by Horn's slopes, as gdaldem has it.
 
     Shapes
         values (rows + 2, columns + 2); result (rows, columns).
@@ -220,7 +219,7 @@ def hillshade(
 
 
 def terrain_rgb(values: Items, valid: Mask) -> Picture:
-    """Heights in metres as Mapbox's terrain-RGB: -10000 + (r·65536 + g·256 + b) · 0.1."""
+    """A picture of heights in metres as Mapbox's terrain-RGB: -10000 + (r·65536 + g·256 + b) · 0.1."""
     with np.errstate(invalid="ignore"):
         steps = np.rint((np.where(valid, values, 0).astype(np.float64) + 10000) * 10)
     numbers = np.clip(np.nan_to_num(steps), 0, (1 << 24) - 1).astype(np.uint32)
@@ -229,7 +228,7 @@ def terrain_rgb(values: Items, valid: Mask) -> Picture:
 
 
 def encode(picture: Picture, format: str) -> bytes:
-    """The bytes of a file of the picture; JPEG has no transparency and shows white there."""
+    """A picture as the bytes of a file; JPEG has no transparency and shows white there."""
     if format == "png":
         if picture.palette is not None:
             return encode_png(picture.samples[..., None], palette=picture.palette, compress=COMPRESS)
@@ -246,7 +245,7 @@ def encode(picture: Picture, format: str) -> bytes:
 
 
 def encode_npy(bands: Sequence[tuple[Items, Mask]]) -> bytes:
-    """The bytes of a .npy file: the bands, and last which pixels are valid in all of them, 255 or 0.
+    """The bytes of a .npy file: the bands, and last a band that is 255 where all are valid, 0 elsewhere.
 
     Shapes
         the array in it (bands + 1, rows, columns), of the bands' common type.
@@ -261,16 +260,16 @@ def encode_npy(bands: Sequence[tuple[Items, Mask]]) -> bytes:
 
 
 def encode_tiff(bands: Mapping[str, tuple[Items, Mask]], frame: Frame) -> bytes:
-    """The bytes of a GeoTIFF: the bands by their names, and as its mask which pixels are valid in all.
+    """The bytes of a GeoTIFF: the bands with their names, and a mask of the pixels that are valid in all.
 
     Raises
-        Problem: rasterio, which writes it, is not installed here.
+        Problem: rasterio, which writes it, is not installed.
     """
     try:
         import rasterio
         from rasterio.errors import NotGeoreferencedWarning
     except ImportError:
-        raise Problem(501, "GeoTIFF is written by rasterio, which is not installed where this runs") from None
+        raise Problem(501, "GeoTIFF is written by rasterio, which is not installed on the server") from None
     values = [pair[0] for pair in bands.values()]
     kind = np.result_type(*(array.dtype for array in values))
     if kind.kind == "b":

@@ -1,6 +1,6 @@
-"""Tiles of scenes as files, made by the job runner: a folder, a PMTiles archive, an MBTiles database, a site.
+"""Tiles as files, made by the job runner: a folder, a PMTiles archive, an MBTiles database, or a web site.
 
-Tiles are made beside the target and put in its place when all are there: nobody sees a part of them.
+Tiles are made in a folder beside the target, which takes the target's place when all of them are there.
 
 Spec: PMTiles 3 (written by the package pmtiles); MBTiles 1.3; TileJSON 3.0.0.
 """
@@ -27,26 +27,42 @@ from zstore.jobs.record import begin, name_job
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import describe_source
 from zstore.storage.local import LocalStore
-from zstore_serve.pictures import Maker, Settings, settle
+from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
-from zstore_serve.queries import LAYER_WORDS, STYLE_WORDS, Asked, Layer, Style, parse_layer, parse_style
+from zstore_serve.queries import (
+    LAYER_PARAMETERS,
+    STYLE_PARAMETERS,
+    Layer,
+    Parameters,
+    Style,
+    parse_layer,
+    parse_style,
+)
 from zstore_serve.scenes import SITE_FILES, Scene, open_scenes
-from zstore_serve.tilings import WEB, describe_tiles, matrices_of, own_set, tile_frame, tile_ranges, zooms
-from zstore_serve.vendored import vendor
+from zstore_serve.tilings import (
+    WEB,
+    default_set,
+    render_tilejson,
+    tile_frame,
+    tile_matrices,
+    tile_ranges,
+    zoom_range,
+)
+from zstore_serve.vendored import read_vendored
 
 __all__ = ["export", "export_site"]
 
 WORK = "export"
 TILES = "tiles"
 FORMATS = ("png", "jpg", "webp")
-# The first says of a folder that an export made it; the others are a site's, beside its tiles.
+# The first file tells that an export made a folder; the others are the page of a site.
 SIGN, INDEX, *VENDOR = SITE_FILES
 PAGE = "static.html"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The stores that one call exports; each process opens them once for that call."""
+    """The stores that one call exports; each process opens them once for each call."""
 
     places: tuple[Any, ...] = field(compare=False)
     options: Mapping[str, Any] | None = field(compare=False)
@@ -54,16 +70,17 @@ class Sources:
 
     @property
     def scenes(self) -> Mapping[str, Scene]:
-        """What they show, by id."""
+        """The scenes of the stores, by id."""
         return _opened(self)
 
 
 @dataclass(frozen=True)
-class Part:
-    """The tiles of one scene.
+class SceneTiles:
+    """Which tiles of one scene are made.
 
-    prefix  before z/x/y in the target
-    query   what they show, in the words of a tile's address; limits are settled in it
+    prefix  what stands before z/x/y in the target
+    least, most  the first and the last zoom
+    query   what tiles show, as in a tile's address; the limits of values are always in it
     """
 
     scene: str
@@ -75,32 +92,32 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """The plan: tiles by (part, z, x, y), each a file below `work`; a unit gives its size, an empty one 0."""
+class TilePlan:
+    """The plan of an export, with a unit (part, z, x, y) for each tile; results are sizes in bytes."""
 
     sources: Sources
     work: str
-    parts: tuple[Part, ...]
+    parts: tuple[SceneTiles, ...]
     format: str
 
     def units(self) -> Iterator[Unit]:
-        """All tiles that may show something, the coarsest first."""
+        """All tiles that their scene may touch, the coarsest first."""
         for number, part in enumerate(self.parts):
             scene = self._scene(part)
             for z in range(part.least, part.most + 1):
-                rows, columns = tile_ranges(scene, part.tms, matrices_of(scene, part.tms)[str(z)])
+                rows, columns = tile_ranges(scene, part.tms, tile_matrices(scene, part.tms)[str(z)])
                 yield from ((number, z, x, y) for x in columns for y in rows)
 
     def make(self, unit: Unit) -> int:
-        """Make a tile, and put it down unless nothing of the scene lies there."""
+        """Make and store a tile, unless no cell of the scene lies in it; gives its size in bytes, or 0."""
         part, (_, z, x, y) = self.parts[unit[0]], unit
         scene = self._scene(part)
-        layer, style = _asked(scene, part.query)
-        matrix = matrices_of(scene, part.tms)[str(z)]
+        layer, style = _parse_query(scene, part.query)
+        matrix = tile_matrices(scene, part.tms)[str(z)]
         frame = tile_frame(scene, part.tms, matrix, y, x, matrix.tile_shape[1])
-        maker = Maker(Settings(cell_count=1 << 28))
+        maker = PictureMaker(Settings(cell_count=1 << 28))
         try:
-            content, level = settle(maker.picture(scene, layer, style, frame, self.format))
+            content, level = run_coroutine(maker.make(scene, layer, style, frame, self.format))
         except Problem as problem:
             raise UnsupportedError(f"tile {z}/{x}/{y} of {part.scene!r}: {problem.detail}") from problem
         if level is None:
@@ -109,23 +126,23 @@ class Tiles:
         return len(content)
 
     def key(self, unit: Unit) -> str:
-        """Where a tile lies below `work`."""
+        """The key of a tile in the folder `work`."""
         number, z, x, y = unit
         return f"{TILES}/{self.parts[number].prefix}{z}/{x}/{y}.{self.format}"
 
     def holds(self, unit: Unit, result: int) -> bool:
-        """Whether a tile is still there, as long as it was."""
+        """Whether a tile is still there, with the size that it had."""
         return not result or LocalStore(self.work).size(self.key(unit)) == result
 
     def pack(self, result: int) -> bytes:
-        """The size of a tile; nothing of one that there is not."""
+        """The size of a tile as bytes; none for a tile that is not there."""
         return result.to_bytes(8, "little") if result else b""
 
     def unpack(self, unit: Unit, data: bytes) -> int:
-        """The size of a tile; 0 of one that there is not."""
+        """The size of a tile; 0 for a tile that is not there."""
         return int.from_bytes(data, "little")
 
-    def _scene(self, part: Part) -> Scene:
+    def _scene(self, part: SceneTiles) -> Scene:
         return self.sources.scenes[part.scene]
 
 
@@ -134,11 +151,11 @@ def _opened(sources: Sources) -> Mapping[str, Scene]:
     return open_scenes(sources.places, sources.options)
 
 
-def _asked(scene: Scene, query: str) -> tuple[Layer, Style]:
-    asked = Asked(parse_qsl(query, keep_blank_values=True))
-    asked.check(LAYER_WORDS, STYLE_WORDS, scene.axes)
-    layer = parse_layer(scene, asked)
-    return layer, parse_style(asked, 1 if layer.expression is not None else len(layer.bands))
+def _parse_query(scene: Scene, query: str) -> tuple[Layer, Style]:
+    parameters = Parameters(parse_qsl(query, keep_blank_values=True))
+    parameters.check(LAYER_PARAMETERS, STYLE_PARAMETERS, scene.dimensions)
+    layer = parse_layer(scene, parameters)
+    return layer, parse_style(parameters, layer)
 
 
 def export(
@@ -156,17 +173,18 @@ def export(
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write tiles of a store to `map.pmtiles`, `map.mbtiles`, or a folder z/x/y; gives how many.
+    """Write tiles of a store to `map.pmtiles`, `map.mbtiles`, or a folder z/x/y; gives the number of tiles.
 
     collection  which grid of the store, where it has several
-    tiles       the tile matrix set; None: the web's, or pixels of what has no place on the ground
-    zooms       the first and the last; None: from the one that shows all in about one tile to the finest
-    query       what is shown, as in a tile's address: "bands=3,2,1&rescale=0,3000"
+    tiles       the tile matrix set; None: WebMercatorQuad, or "pixels" for a grid without a CRS
+    zooms       the first and the last; None: from one tile that shows all to pixels of the finest level
+    query       what tiles show, as in a tile's address: "bands=3,2,1&rescale=0,3000"
     resume      go on with an export that was interrupted
 
     Raises
-        StoreError: something is there already, or an interrupted export that is not resumed.
-        MetadataError: what is asked for makes no tiles; UnsupportedError: too much is shown without levels.
+        StoreError: the target exists already, or an interrupted export is there and is not resumed.
+        MetadataError: an argument is wrong, or no tile would show anything.
+        UnsupportedError: a tile would read too many cells, for want of coarser levels.
     """
     place, sources = Path(target), Sources((source,), storage_options)
     scenes = sources.scenes
@@ -176,11 +194,14 @@ def export(
     if name not in scenes:
         raise MetadataError(f"collection is {name!r}; expected one of {', '.join(scenes)}")
     is_archive = place.suffix in (".pmtiles", ".mbtiles")
-    part = _part(scenes[name], "", tiles, zooms, query)
+    part = _plan_scene(scenes[name], "", tiles, zooms, query)
     if is_archive and part.tms != WEB:
         raise MetadataError(f"tiles are {part.tms!r}; a file {place.suffix} holds those of {WEB}")
     publish = {".pmtiles": _write_pmtiles, ".mbtiles": _write_mbtiles}.get(place.suffix, _write_folder)
-    return _export(sources, place, (part,), format, publish, overwrite, resume, executor, progress)
+    return _export(
+        sources, place, (part,), format, publish,
+        overwrite=overwrite, resume=resume, executor=executor, progress=progress,
+    )  # fmt: skip
 
 
 def export_site(
@@ -194,67 +215,79 @@ def export_site(
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write a folder that any web server can show: a page, and tiles of all scenes; gives how many tiles.
+    """Write a web site to a folder: a page, and tiles of all grids of the stores; gives the number of tiles.
 
     Raises
         As `export`.
     """
     kept = Sources(tuple(sources), storage_options)
-    parts = tuple(_part(scene, f"{name}/", None, None, "") for name, scene in kept.scenes.items())
-    return _export(kept, Path(target), parts, format, _write_site, overwrite, resume, executor, progress)
+    parts = tuple(_plan_scene(scene, f"{name}/", None, None, "") for name, scene in kept.scenes.items())
+    return _export(
+        kept, Path(target), parts, format, _write_site,
+        overwrite=overwrite, resume=resume, executor=executor, progress=progress,
+    )  # fmt: skip
 
 
-def _part(scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str) -> Part:
-    """What is asked for, with the limits of the values settled."""
-    name = tms or own_set(scene)
+def _plan_scene(
+    scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str
+) -> SceneTiles:
+    """Which tiles of a scene are made, with limits of values that hold for all of them."""
+    name = tms or default_set(scene)
     try:
-        known = [int(z) for z in matrices_of(scene, name)]
-        least, most = zooms(scene, name) if span is None else span
+        known = [int(z) for z in tile_matrices(scene, name)]
+        least, most = zoom_range(scene, name) if span is None else span
         if not known[0] <= least <= most <= known[-1]:
             raise Problem(400, f"zooms are {least} to {most}; expected two from {known[0]} to {known[-1]}")
-        layer, style = _asked(scene, query)
+        layer, style = _parse_query(scene, query)
         if style.limits is None and style.algorithm is None:
-            maker = Maker(Settings(cell_count=1 << 28))
-            if not maker.categories_of(scene, layer, style):
-                found = settle(maker.limits_of(scene, layer, style))
+            maker = PictureMaker(Settings(cell_count=1 << 28))
+            if not maker.find_categories(scene, layer, style):
+                found = run_coroutine(maker.find_limits(scene, layer, style))
                 numbers = ",".join(repr(float(number)) for pair in found for number in pair)
                 query = urlencode([*parse_qsl(query, keep_blank_values=True), ("rescale", numbers)])
     except Problem as problem:
         raise MetadataError(f"{scene.id}: {problem.detail}") from problem
-    return Part(scene.id, prefix, name, least, most, query)
+    return SceneTiles(scene.id, prefix, name, least, most, query)
 
 
 def _export(
     sources: Sources,
     target: Path,
-    parts: tuple[Part, ...],
+    parts: tuple[SceneTiles, ...],
     format: str,
-    publish: Callable[[Tiles, Path, list[Unit]], Path],
+    publish: Callable[[TilePlan, Path, list[Unit]], Path],
+    *,
     overwrite: bool,
     resume: bool,
     executor: Executor | None,
     progress: Progress | None,
 ) -> int:
+    """Make all tiles, publish them at the target, and give their number.
+
+    publish  makes of the tiles in `work` the file or folder that becomes the target
+    """
     if format not in FORMATS:
         raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
     target = target.absolute()
     _check_free(target, overwrite, publish in (_write_pmtiles, _write_mbtiles))
-    # Beside the target, so that it can take its place in one step.
+    # Beside the target, so that it takes the target's place in one step.
     work = target.with_name(f".{target.name}.zstore-export")
-    plan = Tiles(sources, str(work), parts, format)
+    plan = TilePlan(sources, str(work), parts, format)
     arrays = [
         scene.finest.arrays[band.array]
         for scene in (sources.scenes[part.scene] for part in parts)
         for band in scene.bands.values()
     ]
-    said = {
+    request = {
         "parts": [vars(part) for part in parts],
         "format": format,
         "sources": [describe_source(array.store, array.path, array.model) for array in arrays],
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     store = LocalStore(work)
-    job = begin(store, "", WORK, said, name=name_job(said), resume=resume, replace=overwrite and not resume)
+    job = begin(
+        store, "", WORK, request, name=name_job(request), resume=resume, replace=overwrite and not resume
+    )
     if not job.is_resumed:
         store.delete_prefix(TILES)
     units: list[Unit] = []
@@ -299,23 +332,23 @@ def _put_in_place(made: Path, target: Path, work: Path) -> None:
     made.replace(target)
 
 
-def _tilejson(plan: Tiles, part: Part, url: str) -> dict[str, Any]:
+def _tilejson(plan: TilePlan, part: SceneTiles, url: str) -> dict[str, Any]:
     scene = plan.sources.scenes[part.scene]
-    document = describe_tiles(scene, part.tms, url)
+    document = render_tilejson(scene, part.tms, url)
     document.update(minzoom=part.least, maxzoom=part.most)
     if "center" in document:
         document["center"] = [*document["center"][:2], part.least]
     return document
 
 
-def _write_folder(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+def _write_folder(plan: TilePlan, work: Path, units: list[Unit]) -> Path:
     (part,) = plan.parts
     document = _tilejson(plan, part, f"{{z}}/{{x}}/{{y}}.{plan.format}")
     (work / TILES / SIGN).write_text(json.dumps(document, indent=1), "utf-8")
     return work / TILES
 
 
-def _write_site(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+def _write_site(plan: TilePlan, work: Path, units: list[Unit]) -> Path:
     folder = work / TILES
     listed = []
     for part in plan.parts:
@@ -328,13 +361,13 @@ def _write_site(plan: Tiles, work: Path, units: list[Unit]) -> Path:
     held = files("zstore_serve")
     (folder / INDEX).write_bytes((held / PAGE).read_bytes())
     for name in VENDOR:
-        content = vendor(name)
+        content = read_vendored(name)
         if content is not None:
             (folder / name).write_bytes(content)
     return folder
 
 
-def _write_pmtiles(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+def _write_pmtiles(plan: TilePlan, work: Path, units: list[Unit]) -> Path:
     try:
         from pmtiles.tile import Compression, TileType, zxy_to_tileid
         from pmtiles.writer import Writer
@@ -360,9 +393,9 @@ def _write_pmtiles(plan: Tiles, work: Path, units: list[Unit]) -> Path:
     return made
 
 
-def _write_mbtiles(plan: Tiles, work: Path, units: list[Unit]) -> Path:
+def _write_mbtiles(plan: TilePlan, work: Path, units: list[Unit]) -> Path:
     document = _tilejson(plan, plan.parts[0], "")
-    said = {
+    facts = {
         "name": document["name"], "format": plan.format, "type": "overlay", "version": "1",
         "description": document["name"], "minzoom": document["minzoom"], "maxzoom": document["maxzoom"],
         "bounds": ",".join(map(str, document["bounds"])), "center": ",".join(map(str, document["center"])),
@@ -375,8 +408,8 @@ def _write_mbtiles(plan: Tiles, work: Path, units: list[Unit]) -> Path:
             "create table tiles (zoom_level integer, tile_column integer, tile_row integer, tile_data blob)"
         )
         base.execute("create unique index tile_index on tiles (zoom_level, tile_column, tile_row)")
-        base.executemany("insert into metadata values (?, ?)", [(k, str(v)) for k, v in said.items()])
-        # Its rows count from the south.
+        base.executemany("insert into metadata values (?, ?)", [(k, str(v)) for k, v in facts.items()])
+        # MBTiles count rows from the south.
         rows = (
             (z, x, (1 << z) - 1 - y, bytes(store.get(plan.key((n, z, x, y))) or b"")) for n, z, x, y in units
         )

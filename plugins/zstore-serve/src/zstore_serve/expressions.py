@@ -1,4 +1,4 @@
-"""Arithmetic of bands, as in "(B5 - B4) / (B5 + B4)": a small grammar, and nothing that Python would run.
+"""Expressions of bands, such as "(B5 - B4) / (B5 + B4)": a small grammar, of which Python runs nothing.
 
 expression  sum, or sum ("<" | "<=" | ">" | ">=" | "==" | "!=") sum
 sum         term (("+" | "-") term)*
@@ -56,13 +56,13 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """What is to be computed, and the names of the bands that it takes."""
+    """An expression: the names of its bands, and the function that computes it from their values."""
 
     bands: tuple[str, ...]
     compute: Callable[[Mapping[str, Values]], Any]
 
     def __call__(self, values: Mapping[str, Values]) -> Values:
-        """The result; where nothing comes out, as of a division by 0, NaN."""
+        """The result for these values of the bands; NaN where there is none, as of a division by 0."""
         with np.errstate(all="ignore"):
             made = np.asarray(self.compute(values), np.float64)
         shape = next(iter(values.values())).shape
@@ -70,10 +70,10 @@ class Expression:
 
 
 def parse_expression(text: str) -> Expression:
-    """The expression that a text says.
+    """The expression that `text` is.
 
     Raises
-        Problem: it is none.
+        Problem: the text is no expression, or a too long one.
     """
     if len(text) > LONGEST:
         raise Problem(400, f"expression has {len(text)} characters; expected {LONGEST} at most")
@@ -89,7 +89,7 @@ def parse_expression(text: str) -> Expression:
 
 
 class _Parser:
-    """Reads tokens from the left; each method gives a function of the bands' values."""
+    """Parses tokens from the left; each method of the grammar gives a function of the bands' values."""
 
     def __init__(self, text: str) -> None:
         self.bands: list[str] = []
@@ -112,9 +112,9 @@ class _Parser:
         operate = OPERATORS[sign]
 
         def compute(values: Any) -> Any:
-            # Each side once: of comparisons in comparisons, twice would be a doubling at every depth.
+            # Each side is computed once: twice would double the work at every depth of nesting.
             one, other = left(values), right(values)
-            # A comparison with nothing is nothing.
+            # A comparison with NaN is NaN, not false.
             return np.where(np.isnan(one) | np.isnan(other), np.nan, operate(one, other))
 
         return compute

@@ -1,4 +1,4 @@
-"""Pixels of a frame on any grid of the ground, out of the level of a scene that fits: sliced, or warped."""
+"""Values for the pixels of a frame: copied or warped from the level of a scene that fits the frame."""
 
 from __future__ import annotations
 
@@ -14,60 +14,61 @@ import numpy as np
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
 from zstore.conventions.tilesets.registry import TileMatrix
+from zstore.pyramid.boxes import Items
 from zstore.pyramid.dataset import Dataset
 from zstore.pyramid.masks import WIDENED, Masking
 from zstore.pyramid.transform import GridTransform
 from zstore.resampling.sample import reach_of, sample
 from zstore_serve.problems import Problem
-from zstore_serve.scenes import Band, Scene
+from zstore_serve.scenes import Band, Scene, full_turn
 
 __all__ = [
     "SAMPLINGS",
     "Frame",
-    "Part",
+    "FramePart",
+    "FramePlan",
     "Pixels",
-    "Plan",
+    "await_all",
     "one_cell",
     "pixel_matrices",
     "plan_frame",
     "read_band",
-    "together",
 ]
 
 T = TypeVar("T")
 
-Items = np.ndarray[Any, np.dtype[Any]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 SAMPLINGS = ("nearest", "bilinear", "cubic")
-# As GDAL has it: a level is fine enough as long as its cells are not more than so many pixels.
+# A level is fine enough where its cells have at most so many pixels a side; GDAL chooses overviews so.
 FINE_ENOUGH = 1.2
-# Cells that differ by less, in cells, are the same.
-ALIKE = 1e-6
-TILE = 256
+# Where grids differ by less they are the same: in the size of a cell, and in where it begins, in cells.
+SAME_SIZE, SAME_PLACE = 1e-9, 1e-3
+TILE_SIZE = 256
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Pixels that are asked for; `crs` None: those of a scene without a place."""
+    """A grid of pixels on the ground; with `crs` None, over the cells of a scene without a place."""
 
     crs: Crs | None
     affine: Affine
     shape: tuple[int, int]
 
     def padded(self, count: int) -> Frame:
-        """The frame with so many pixels more on each side."""
-        x, y = self.affine.at(-count, -count)
+        """The frame with `count` pixels more on each side."""
         height, width = self.shape
-        return Frame(self.crs, self.affine._replace(c=x, f=y), (height + 2 * count, width + 2 * count))
+        return Frame(self.crs, self.affine.moved(-count, -count), (height + 2 * count, width + 2 * count))
 
 
 @dataclass(frozen=True)
-class Part:
-    """A window of a level, and where in it the frame's pixels lie; None: pixel by pixel, from a corner.
+class FramePart:
+    """A window of a level, and which of the frame's pixels are made of it.
 
-    inside  the pixels that lie on the level; None: all
+    columns, rows  where in the window the centre of each pixel lies; None: cells are pixels, and are copied
+    corner         the (row, column) of the frame that the window is copied to
+    inside         which pixels lie on the level; None: all
     """
 
     window: tuple[slice, slice]
@@ -78,75 +79,77 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a frame is made: of which level, and out of which windows of it."""
+class FramePlan:
+    """Which windows of which level a frame is made of; `scale` is (y, x) pixels per cell of that level."""
 
     level: int
     shape: tuple[int, int]
-    parts: Sequence[Part]
+    parts: Sequence[FramePart]
     scale: tuple[float, float] = (1.0, 1.0)
 
     @property
     def cell_count(self) -> int:
-        """How many cells are read."""
+        """How many cells of one band are read."""
         return sum(math.prod(side.stop - side.start for side in part.window) for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Values as stored, (rows, columns), and which of them there are."""
+    """Values as they are stored, (rows, columns), and which of them are valid."""
 
     values: Items
     valid: Mask
 
 
 def pixel_matrices(shape: tuple[int, int]) -> dict[str, TileMatrix]:
-    """The tiles of a scene without a place: from all of it in one, to a pixel for a cell."""
-    depth = max(0, math.ceil(math.log2(max(shape) / TILE)))
+    """The tile matrices of a scene without a place: from all of it in one tile, to one pixel per cell."""
+    depth = max(0, math.ceil(math.log2(max(shape) / TILE_SIZE)))
     found = {}
     for z in range(depth + 1):
         cell = 2.0 ** (depth - z)
-        rows, columns = (max(1, math.ceil(size / cell / TILE)) for size in shape)
-        found[str(z)] = TileMatrix(str(z), cell / 0.00028, cell, (0.0, 0.0), (TILE, TILE), (rows, columns))
+        rows, columns = (max(1, math.ceil(size / cell / TILE_SIZE)) for size in shape)
+        found[str(z)] = TileMatrix(
+            str(z), cell / 0.00028, cell, (0.0, 0.0), (TILE_SIZE, TILE_SIZE), (rows, columns)
+        )
     return found
 
 
-def plan_frame(scene: Scene, frame: Frame, sampling: str, *, level: int | None = None) -> Plan:
-    """How `frame` is made of the scene; no part where nothing of it lies there."""
-    finest = _scale(scene, frame)
-    chosen = _choose(scene, finest) if level is None else level
+def plan_frame(scene: Scene, frame: Frame, sampling: str) -> FramePlan:
+    """What is to be read of a scene for a frame; no parts where the scene does not reach into the frame."""
+    finest = _pixels_per_cell(scene, frame)
+    chosen = _choose_level(scene, finest)
     affine, shape = scene.affine(chosen), scene.levels[chosen].geo.shape
     is_same = scene.crs is None or (frame.crs is not None and frame.crs.is_same(scene.crs))
-    straight = _aligned(affine, frame.affine) if is_same else None
+    straight = _aligned_corner(affine, frame.affine) if is_same else None
     if straight is not None:
         corner, sides = straight, []
         for begin, length, size in zip(corner, frame.shape, shape, strict=True):
             low, high = max(0, begin), min(size, begin + length)
             if low >= high:
-                return Plan(chosen, frame.shape, ())
+                return FramePlan(chosen, frame.shape, ())
             sides.append(slice(low, high))
         at = (sides[0].start - corner[0], sides[1].start - corner[1])
-        return Plan(chosen, frame.shape, (Part((sides[0], sides[1]), None, None, at),))
-    transform = _transform(scene, frame, chosen)
-    columns, rows = _places(scene, frame, chosen, transform)
+        return FramePlan(chosen, frame.shape, (FramePart((sides[0], sides[1]), None, None, at),))
+    transform = _grid_transform(scene, frame, chosen)
+    columns, rows = _places_under(scene, frame, chosen, transform)
     scale = (finest[0] * scene.factors[chosen][0], finest[1] * scene.factors[chosen][1])
     parts = []
-    for ours in _sides(transform, columns):
+    for ours in _split_at_seam(transform, columns):
         x, y = (columns, rows) if ours is None else (np.where(ours, columns, np.nan), rows)
         inside = _inside(x, y, shape)
         if inside is None or inside.any():
-            window = _window(x, y, inside, shape, sampling, scale)
-            parts.append(Part(window, x - window[1].start, y - window[0].start, inside=inside))
-    return Plan(chosen, frame.shape, parts, scale)
+            window = _window_for(x, y, inside, shape, sampling, scale)
+            parts.append(FramePart(window, x - window[1].start, y - window[0].start, inside=inside))
+    return FramePlan(chosen, frame.shape, parts, scale)
 
 
-def one_cell(row: int, column: int) -> Plan:
-    """How a single cell of the finest level is made."""
-    return Plan(0, (1, 1), (Part((slice(row, row + 1), slice(column, column + 1)), None, None),))
+def one_cell(row: int, column: int) -> FramePlan:
+    """The plan of a frame that is one cell of the finest level."""
+    return FramePlan(0, (1, 1), (FramePart((slice(row, row + 1), slice(column, column + 1)), None, None),))
 
 
-def _choose(scene: Scene, finest: tuple[float, float]) -> int:
-    """The coarsest level whose cells are hardly larger than pixels, of which a finest cell is so many."""
+def _choose_level(scene: Scene, finest: tuple[float, float]) -> int:
+    """The coarsest level that is fine enough, where a cell of the finest has `finest` (y, x) pixels."""
     pixels = math.sqrt(finest[0] * finest[1])
     fitting = [
         n for n, (down, right) in enumerate(scene.factors) if pixels * math.sqrt(down * right) <= FINE_ENOUGH
@@ -154,26 +157,26 @@ def _choose(scene: Scene, finest: tuple[float, float]) -> int:
     return max(fitting, key=lambda n: scene.factors[n], default=0)
 
 
-def _scale(scene: Scene, frame: Frame) -> tuple[float, float]:
-    """(y, x) pixels of the frame per cell of the finest level, around the frame's middle."""
+def _pixels_per_cell(scene: Scene, frame: Frame) -> tuple[float, float]:
+    """(y, x) pixels of the frame for a cell of the finest level, in the middle of the frame."""
     if scene.crs is None:
         cell, pixel = scene.affine(0).cell, frame.affine.cell
         return cell[0] / pixel[0], cell[1] / pixel[1]
-    transform = _transform(scene, frame, 0)
+    transform = _grid_transform(scene, frame, 0)
     assert transform is not None
-    # Several places: one of them may lie where the globe is cut open, or nowhere.
+    # Several places, for some may lie at the antimeridian or outside of the CRS's domain.
     rows, columns = (np.array([1, 3, 5]) * size / 6 for size in frame.shape)
     x, y = (part.ravel() for part in np.meshgrid(columns, rows))
     ends = [(x - 0.5, y), (x + 0.5, y), (x, y - 0.5), (x, y + 0.5)]
     right, down = transform.to_source(*(np.concatenate(parts) for parts in zip(*ends, strict=True)))
-    (west, east, up, below), (left, other, over, under) = right.reshape(4, -1), down.reshape(4, -1)
+    right, down = right.reshape(4, -1), down.reshape(4, -1)
     with np.errstate(all="ignore"):
-        spans = (np.hypot(below - up, under - over), np.hypot(east - west, other - left))
+        spans = [np.hypot(right[n + 1] - right[n], down[n + 1] - down[n]) for n in (2, 0)]
     y, x = ([span for span in part.tolist() if 0 < span < math.inf] for part in spans)
     return 1 / median(y) if y else 1.0, 1 / median(x) if x else 1.0
 
 
-def _transform(scene: Scene, frame: Frame, level: int) -> GridTransform | None:
+def _grid_transform(scene: Scene, frame: Frame, level: int) -> GridTransform | None:
     if scene.crs is None or frame.crs is None:
         return None
     return GridTransform(
@@ -181,59 +184,56 @@ def _transform(scene: Scene, frame: Frame, level: int) -> GridTransform | None:
     )
 
 
-def _places(scene: Scene, frame: Frame, level: int, transform: GridTransform | None) -> tuple[Floats, Floats]:
-    """(columns, rows) of the level under the middles of the frame's pixels."""
+def _places_under(
+    scene: Scene, frame: Frame, level: int, transform: GridTransform | None
+) -> tuple[Floats, Floats]:
+    """(columns, rows) of a level under the centres of the frame's pixels."""
     if transform is not None:
         return transform.under_block(0, 0, frame.shape, corners=False)
-    own = scene.affine(level)
     height, width = frame.shape
     x, y = frame.affine.at(*np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5))
-    columns, rows = (x - own.c) / own.a, (y - own.f) / own.e
-    return columns, rows
+    return scene.affine(level).cell_at(x, y)
 
 
-def _sides(transform: GridTransform | None, columns: Floats) -> list[Mask | None]:
-    """The pixels on either side of where the globe is cut open; [None] where all are on one."""
+def _split_at_seam(transform: GridTransform | None, columns: Floats) -> list[Mask | None]:
+    """The pixels on each side of the meridian where a global grid is cut; [None] where all are on one."""
     if transform is None or not transform.source_crs.is_geographic or transform.source_affine.is_rotated:
         return [None]
-    turn = 2 * math.pi * 6378137.0 / transform.source_crs.metres_per_unit / abs(transform.source_affine.a)
+    turn = full_turn(transform.source_crs) / abs(transform.source_affine.a)
     finite = columns[np.isfinite(columns)]
     if not finite.size or finite.max() - finite.min() <= turn / 2:
         return [None]
     middle = (finite.max() + finite.min()) / 2
     inside = finite[(finite >= 0) & (finite <= transform.source_shape[1])]
-    # A frame that shows the whole globe needs all columns anyway.
+    # A frame that shows the whole globe needs all columns in any case.
     if not inside.size or np.histogram(inside, 8, (0.0, float(transform.source_shape[1])))[0].all():
         return [None]
     with np.errstate(invalid="ignore"):
         return [columns < middle, columns >= middle]
 
 
-def _aligned(own: Affine, wanted: Affine) -> tuple[int, int] | None:
-    """(row, column) of the level at the frame's corner, where its cells are the frame's pixels."""
-    if (
-        own.is_rotated
-        or abs(wanted.a - own.a) > ALIKE * abs(own.a) / 1e3
-        or abs(wanted.e - own.e) > ALIKE * abs(own.e) / 1e3
-    ):
+def _aligned_corner(own: Affine, wanted: Affine) -> tuple[int, int] | None:
+    """(row, column) of a level at the corner of a frame whose pixels are its cells; None of other frames."""
+    pairs = ((wanted.a, own.a), (wanted.e, own.e))
+    if own.is_rotated or any(abs(theirs - ours) > SAME_SIZE * abs(ours) for theirs, ours in pairs):
         return None
-    row, column = (wanted.f - own.f) / own.e, (wanted.c - own.c) / own.a
-    if abs(row - round(row)) > 1e-3 or abs(column - round(column)) > 1e-3:
+    column, row = own.cell_at(wanted.c, wanted.f)
+    if max(abs(row - round(row)), abs(column - round(column))) > SAME_PLACE:
         return None
     return round(row), round(column)
 
 
 def _inside(columns: Floats, rows: Floats, shape: tuple[int, int]) -> Mask | None:
-    """The places that lie on a level of that shape; None where all do."""
+    """Which places lie on a level of that shape; None where all do."""
     height, width = shape
-    # Where one is NaN, so are these, and less than nothing.
+    # With a NaN among them, the least and the greatest are NaN, and no comparison holds.
     if columns.min() >= 0 and columns.max() < width and rows.min() >= 0 and rows.max() < height:
         return None
     with np.errstate(invalid="ignore"):
         return (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
 
 
-def _window(
+def _window_for(
     columns: Floats,
     rows: Floats,
     inside: Mask | None,
@@ -241,7 +241,7 @@ def _window(
     sampling: str,
     scale: tuple[float, float],
 ) -> tuple[slice, slice]:
-    """(y, x) of the level that pixels at those places are made of."""
+    """The (y, x) window of a level that is read for pixels at these places."""
     sides = []
     for places, size, ratio in ((rows, shape[0], scale[0]), (columns, shape[1], scale[1])):
         found = places if inside is None else places[inside]
@@ -250,8 +250,8 @@ def _window(
     return sides[0], sides[1]
 
 
-async def together(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers to all, awaited at once; where one fails, the others are given up."""
+async def await_all(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of coroutines that run at the same time; where one fails, the others are cancelled."""
     if len(asked) == 1:
         return [await asked[0]]
     tasks = [asyncio.ensure_future(one) for one in asked]
@@ -262,8 +262,13 @@ async def together(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: Plan, sampling: str) -> Pixels:
-    """The pixels of a band at the chosen items of other dimensions; what a mask leaves out is not valid."""
+async def read_band(
+    scene: Scene, band: Band, indices: Mapping[str, int], plan: FramePlan, sampling: str
+) -> Pixels:
+    """The values of a band for a plan's frame; what nodata or a mask leaves out is not valid.
+
+    indices  the item of each dimension beside y and x
+    """
     dataset = scene.levels[plan.level]
     if band.array not in dataset.arrays:
         raise Problem(404, f"level {plan.level} holds no {band.name!r}")
@@ -271,11 +276,11 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
     nodata = variable.nodata
     dtype = dataset.arrays[band.array].dtype.newbyteorder("=")
     is_masked = scene.mask is not None and scene.mask != band.array and scene.mask in dataset.arrays
-    read = [_read(scene, dataset, band, chosen, part.window) for part in plan.parts]
+    read = [_read_window(scene, dataset, band, indices, part.window) for part in plan.parts]
     if is_masked:
         mask = Band(str(scene.mask), str(scene.mask))
-        read += [_read(scene, dataset, mask, {}, part.window) for part in plan.parts]
-    held = await together(read)
+        read += [_read_window(scene, dataset, mask, {}, part.window) for part in plan.parts]
+    held = await await_all(read)
     made = np.zeros(plan.shape, dtype)
     valid = np.zeros(plan.shape, bool)
     for number, part in enumerate(plan.parts):
@@ -291,7 +296,7 @@ async def read_band(scene: Scene, band: Band, chosen: Mapping[str, int], plan: P
         if shown is None or sampling == "nearest" or cells.dtype.kind == "b":
             found = _sample(cells, *places, sampling, nodata, plan.scale)
         else:
-            found = _sample_shown(cells, shown, *places, sampling, nodata, plan.scale)
+            found = _sample_masked(cells, shown, *places, sampling, nodata, plan.scale)
         inside = np.ones(plan.shape, bool) if part.inside is None else part.inside.copy()
         if len(plan.parts) == 1:
             made = found
@@ -315,13 +320,13 @@ def _sample(
     return sample(cells, columns, rows, sampling, nodata=nodata, scale=scale)
 
 
-def _sample_shown(
+def _sample_masked(
     cells: Items, shown: Mask, columns: Floats, rows: Floats, sampling: str, nodata: Any,
     scale: tuple[float, float],
 ) -> Items:  # fmt: skip
-    """Samples to which cells that a mask leaves out add nothing."""
+    """Samples in which cells that a mask leaves out have no weight."""
     if nodata is None and cells.dtype.kind != "f" and cells.dtype.name not in WIDENED:
-        # Integers of 64 bits without nodata have nothing that hidden cells could be.
+        # Integers of 64 bits without nodata have no value left that could stand for hidden cells.
         return _sample(cells, columns, rows, sampling, nodata, scale)
     masking = Masking(cells.dtype, nodata, is_needed=True)
     hidden = masking.hide(cells, shown)
@@ -329,14 +334,14 @@ def _sample_shown(
     return masking.reveal(masking.bound(made))
 
 
-async def _read(
-    scene: Scene, dataset: Dataset, band: Band, chosen: Mapping[str, int], window: tuple[slice, slice]
+async def _read_window(
+    scene: Scene, dataset: Dataset, band: Band, indices: Mapping[str, int], window: tuple[slice, slice]
 ) -> Items:
     array, (y, x) = dataset.arrays[band.array], dataset.axes(band.array)
-    items = {**chosen, **band.fixed}
-    region: list[Any] = [items.get(name, 0) for name in scene.dimensions(band.array)]
+    items = {**indices, **band.fixed}
+    region: list[Any] = [items.get(name, 0) for name in scene.dimension_names(band.array)]
     region[y], region[x] = window
     if any(isinstance(item, int) and item >= size for item, size in zip(region, array.shape, strict=True)):
-        raise Problem(404, f"level {dataset.level or '0'} is shorter than what was chosen of {band.name!r}")
+        raise Problem(404, f"level {dataset.level or '0'} has no such item of {band.name!r}")
     values: Items = await array.read_async(tuple(region))
     return values if y < x else values.T

@@ -1,4 +1,4 @@
-"""Values and pictures of scenes: what is asked for is planned, read, made to mean something, and drawn."""
+"""Values and pictures of scenes: read, unpacked by scale and offset, and drawn."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ import numpy as np
 
 from zstore.pyramid.boxes import Items
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, Pixels, Plan, plan_frame, read_band, together
+from zstore_serve.frames import Frame, FramePlan, Pixels, await_all, plan_frame, read_band
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Layer, Style
-from zstore_serve.scenes import Band, Scene
+from zstore_serve.scenes import Band, Dimension, Scene
 from zstore_serve.tilings import whole_frame
 
-__all__ = ["STATISTICS_SIZE", "Maker", "Measured", "Settings", "meant", "settle"]
+__all__ = ["STATISTICS_SIZE", "PictureMaker", "Settings", "ValidValues", "run_coroutine", "unpack"]
 
-# How finely what a window's statistics are of, and the percentiles of a whole scene, are looked at.
+# The longest side, in pixels, of what statistics of a window and percentiles of a scene are made from.
 STATISTICS_SIZE = 1024
+LONGEST_SERIES = 100_000
 
-Measured = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
+ValidValues = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one request may take, and how long its answer may be kept.
+    """The most that one request may take, and how long browsers keep its answer.
 
-    cell_count  cells that are read for it
+    cell_count  cells that are read
     time        seconds
-    size        pixels a side of a picture
-    max_age     seconds for which a browser asks for nothing again; then it asks whether it has changed
+    size        pixels along each side of a picture
+    max_age     seconds until a browser asks whether the answer has changed
     """
 
     cell_count: int = 1 << 24
@@ -44,48 +45,39 @@ class Settings:
     max_age: int = 60
 
 
-class Maker:
-    """Makes values and pictures, each within what the settings allow."""
+class PictureMaker:
+    """Makes values and pictures of scenes, within the limits of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._limits: dict[Any, tuple[float, float]] = {}
 
-    async def picture(
+    async def make(
         self, scene: Scene, layer: Layer, style: Style, frame: Frame, format: str
     ) -> tuple[bytes, int | None]:
-        """A file of the picture, and the level it is made of; None where nothing of the scene lies there."""
+        """(the picture as a file, the level it is made of); no level where no cell lies in the frame."""
         rim = 1 if style.algorithm == "hillshade" else 0
         plan = plan_frame(scene, frame.padded(rim) if rim else frame, layer.sampling)
         if not plan.parts:
-            return _nothing(frame.shape, format), None
-        categories = self.categories_of(scene, layer, style)
+            return _transparent_picture(frame.shape, format), None
+        categories = self.find_categories(scene, layer, style)
         limits: Sequence[tuple[float, float]] = style.limits or ()
         if style.algorithm is None and not categories and style.limits is None:
-            asked: list[Coroutine[Any, Any, Any]] = [
-                self.measure(scene, layer, plan),
-                self.limits_of(scene, layer, style),
+            both: list[Coroutine[Any, Any, Any]] = [
+                self.read_values(scene, layer, plan),
+                self.find_limits(scene, layer, style),
             ]
-            measured, limits = await together(asked)
+            values, limits = await await_all(both)
         else:
-            measured = await self.measure(scene, layer, plan)
+            values = await self.read_values(scene, layer, plan)
 
         def make() -> bytes:
-            pairs = [*measured.values()]
-            if categories:
-                return drawing.encode(drawing.draw_categories(*pairs[0], categories), format)
-            if style.algorithm == "terrainrgb":
-                return drawing.encode(drawing.terrain_rgb(*pairs[0]), format)
-            if style.algorithm == "hillshade":
-                shade = drawing.hillshade(*pairs[0], _metres(frame, scene), style.azimuth, style.altitude)
-                return drawing.encode(drawing.draw([(shade, np.isfinite(shade))], [(0.0, 255.0)]), format)
-            colours = None if style.colour_map is None else drawing.colour_map(style.colour_map)
-            return drawing.encode(drawing.draw(pairs, limits, colours), format)
+            return drawing.encode(_draw([*values.values()], style, frame, categories, limits), format)
 
         return await asyncio.to_thread(make), plan.level
 
-    def categories_of(self, scene: Scene, layer: Layer, style: Style) -> Mapping[int, Any]:
-        """The colours of values that are categories; {} where they are drawn as numbers."""
+    def find_categories(self, scene: Scene, layer: Layer, style: Style) -> Mapping[int, Any]:
+        """The (colour, name) of each category; {} where values are drawn as numbers."""
         if style.limits is not None or style.colour_map is not None or style.algorithm is not None:
             return {}
         if layer.expression is not None or len(layer.bands) != 1:
@@ -94,19 +86,15 @@ class Maker:
         is_whole = scene.finest.arrays[band.array].dtype.kind in "iu"
         return drawing.category_colours(scene.variable(band)) if is_whole else {}
 
-    async def limits_of(self, scene: Scene, layer: Layer, style: Style) -> list[tuple[float, float]]:
-        """The percentiles of all of a scene, looked at once."""
-        said = tuple(layer.bands) if layer.expression is None else (id(scene),)
-        text = None if layer.expression is None else repr(layer.expression.bands)
-        keys = [
-            (scene.id, name, text, tuple(sorted(layer.chosen.items())), style.percentiles) for name in said
-        ]
+    async def find_limits(self, scene: Scene, layer: Layer, style: Style) -> list[tuple[float, float]]:
+        """The limits of each band's stretch: percentiles of the whole scene; those of bands are kept."""
         is_kept = layer.expression is None
+        indices = tuple(sorted(layer.indices.items()))
+        keys = [(scene.id, name, indices, style.percentiles) for name in layer.bands]
         if is_kept and all(key in self._limits for key in keys):
             return [self._limits[key] for key in keys]
-        frame = whole_frame(scene, STATISTICS_SIZE)
-        plan = plan_frame(scene, frame, "nearest")
-        pairs = await self.measure(scene, layer, plan)
+        plan = plan_frame(scene, whole_frame(scene, STATISTICS_SIZE), "nearest")
+        pairs = await self.read_values(scene, layer, plan)
         limits = [_percentiles(*pair, style.percentiles) for pair in pairs.values()]
         if is_kept:
             if len(self._limits) > 4096:
@@ -114,8 +102,8 @@ class Maker:
             self._limits.update(zip(keys, limits, strict=True))
         return limits
 
-    async def measure(self, scene: Scene, layer: Layer, plan: Plan) -> dict[str, Measured]:
-        """The values that are meant, and which of them there are, by band; one of them of an expression."""
+    async def read_values(self, scene: Scene, layer: Layer, plan: FramePlan) -> dict[str, ValidValues]:
+        """By band its unpacked values, and which are valid; of an expression, its result as "expression"."""
         cells = plan.cell_count * len(layer.bands)
         if cells > self.settings.cell_count:
             raise Problem(
@@ -123,15 +111,15 @@ class Maker:
                 f"{cells} cells would be read, more than {self.settings.cell_count}: too much is shown of "
                 "what has no coarser levels; `zstore pyramid` makes them",
             )
-        read = [read_band(scene, band, layer.chosen, plan, layer.sampling) for band in layer.bands.values()]
-        pixels = await together(read)
+        read = [read_band(scene, band, layer.indices, plan, layer.sampling) for band in layer.bands.values()]
+        pixels = await await_all(read)
         found = {
-            name: meant(scene, band, one)
+            name: unpack(scene, band, one)
             for (name, band), one in zip(layer.bands.items(), pixels, strict=True)
         }
         if layer.expression is None:
             return found
-        # Of 64 bits whatever is stored: half floats overflow where their product is an ordinary number.
+        # In 64 bits: products of half floats overflow.
         floats = {
             name: np.where(valid, values.astype(np.float64), np.nan)
             for name, (values, valid) in found.items()
@@ -139,9 +127,43 @@ class Maker:
         made = await asyncio.to_thread(layer.expression, floats)
         return {"expression": (made, np.isfinite(made))}
 
+    async def read_series(
+        self, scene: Scene, band: Band, indices: Mapping[str, int], along: Dimension, cell: tuple[int, int]
+    ) -> ValidValues:
+        """The unpacked values of one cell (row, column) along a dimension, and which are valid."""
+        array, names = scene.finest.arrays[band.array], scene.dimension_names(band.array)
+        (y, x), axis = scene.finest.axes(band.array), names.index(along.name)
+        touched = -(-along.size // array.chunks[axis]) * math.prod(array.chunks)
+        if along.size > LONGEST_SERIES or touched > 8 * self.settings.cell_count:
+            detail = f"a series along {along.name} would decode {touched} cells; its chunks are cut across it"
+            raise Problem(422, detail)
+        items = {**indices, **band.fixed}
+        region: list[Any] = [items.get(name, 0) for name in names]
+        (region[y], region[x]), region[axis] = cell, slice(None)
+        stored, nodata = await array.read_async(tuple(region)), scene.variable(band).nodata
+        valid = np.isfinite(stored) if nodata is None else np.isfinite(stored) & (stored != nodata)
+        if scene.mask is not None and scene.mask != band.array:
+            valid &= bool(await scene.finest.arrays[scene.mask].read_async(cell))
+        return unpack(scene, band, Pixels(stored, valid))
 
-def meant(scene: Scene, band: Band, pixels: Pixels) -> Measured:
-    """The values that stored ones stand for, and which of them there are."""
+
+def _draw(
+    bands: Sequence[ValidValues], style: Style, frame: Frame, categories: Mapping[int, Any],
+    limits: Sequence[tuple[float, float]],
+) -> drawing.Picture:  # fmt: skip
+    if categories:
+        return drawing.draw_categories(*bands[0], categories)
+    if style.algorithm == "terrainrgb":
+        return drawing.terrain_rgb(*bands[0])
+    if style.algorithm == "hillshade":
+        shade = drawing.hillshade(*bands[0], _pixel_size(frame), style.azimuth, style.altitude)
+        return drawing.draw([(shade, np.isfinite(shade))], [(0.0, 255.0)])
+    colours = None if style.colour_map is None else drawing.colour_map(style.colour_map)
+    return drawing.draw(bands, limits, colours)
+
+
+def unpack(scene: Scene, band: Band, pixels: Pixels) -> ValidValues:
+    """Stored values with scale and offset applied, and which of them are valid."""
     variable = scene.variable(band)
     if variable.scale_factor is None and variable.add_offset is None:
         return pixels.values, pixels.valid
@@ -150,6 +172,7 @@ def meant(scene: Scene, band: Band, pixels: Pixels) -> Measured:
 
 
 def _percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tuple[float, float]:
+    """Two percentiles of the valid values; least and greatest where both are the same."""
     seen = values[valid].astype(np.float64)
     if not seen.size:
         return 0.0, 1.0
@@ -157,8 +180,8 @@ def _percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tupl
     return (low, high) if low < high else (float(seen.min()), float(seen.max()))
 
 
-def _metres(frame: Frame, scene: Scene) -> tuple[float, float]:
-    """Height and width of a frame's pixel on the ground, for slopes."""
+def _pixel_size(frame: Frame) -> tuple[float, float]:
+    """(height, width) of a frame's pixel on the ground, in metres where the frame has a CRS."""
     y, x = frame.affine.cell
     if frame.crs is None:
         return y, x
@@ -173,13 +196,13 @@ def _metres(frame: Frame, scene: Scene) -> tuple[float, float]:
 
 
 @lru_cache(32)
-def _nothing(shape: tuple[int, int], format: str) -> bytes:
+def _transparent_picture(shape: tuple[int, int], format: str) -> bytes:
     clear = drawing.Picture(np.zeros(shape, np.uint8), np.zeros((1, 4), np.uint8))
     return drawing.encode(clear, format)
 
 
-def settle(work: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine comes to, also where a loop runs already (in notebooks)."""
+def run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine, also on a thread whose event loop is running, as in notebooks."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

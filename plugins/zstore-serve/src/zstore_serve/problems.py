@@ -1,4 +1,4 @@
-"""What went wrong with a request, as a JSON document that says no more than whoever asked may know.
+"""Why a request gets no answer, as a JSON document that tells nothing about the inside of the server.
 
 Spec: RFC 9457 (problem details for HTTP APIs).
 """
@@ -12,13 +12,13 @@ __all__ = ["Problem"]
 
 
 class Problem(Exception):
-    """A request that gets no answer; `detail` is shown to whoever asked."""
+    """Raised where a request gets no answer; `detail` is shown to the client."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status, self.detail = status, detail
 
     def document(self) -> dict[str, Any]:
-        """The problem as RFC 9457 writes it."""
+        """The problem as a document of RFC 9457."""
         title = HTTPStatus(self.status).phrase
         return {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}

@@ -1,4 +1,4 @@
-"""What a query string asks for, every word of it checked before anything is read."""
+"""The parameters of a request, parsed and checked before anything is read."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from zstore_serve.drawing import colour_map
 from zstore_serve.expressions import Expression, parse_expression
 from zstore_serve.frames import SAMPLINGS
 from zstore_serve.problems import Problem
-from zstore_serve.scenes import Axis, Band, Scene
+from zstore_serve.scenes import Band, Dimension, Scene
 
 __all__ = [
-    "LAYER_WORDS",
-    "STYLE_WORDS",
-    "Asked",
+    "LAYER_PARAMETERS",
+    "STYLE_PARAMETERS",
     "Layer",
+    "Parameters",
     "Style",
     "choose_items",
     "parse_layer",
     "parse_style",
 ]
 
-LAYER_WORDS = frozenset(("bands", "expression", "resampling"))
-STYLE_WORDS = frozenset(("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude"))
+LAYER_PARAMETERS = frozenset(("bands", "expression", "resampling"))
+STYLE_PARAMETERS = frozenset(("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude"))
 ALGORITHMS = ("hillshade", "terrainrgb")
 PERCENTILES = (2.0, 98.0)
-# The most that a query string, and the most that an expression's bands, come to.
+# The longest query string, in characters, and the most bands of one request.
 LONGEST = 4096
 MOST_BANDS = 16
 
 
-class Asked:
-    """The parameters of a request; one that is given twice, or that nobody takes, is refused."""
+class Parameters:
+    """The parameters of a request by name; one that is given twice is refused."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._values: dict[str, str] = {}
@@ -47,21 +47,21 @@ class Asked:
             raise Problem(414, f"the query has {length} characters; expected {LONGEST} at most")
 
     def check(self, *known: Collection[str]) -> None:
-        """Refuse every parameter that is in none of the collections."""
+        """Refuse parameters whose names are in none of the `known` collections."""
         unknown = sorted(set(self._values).difference(*known))
         if unknown:
             taken = ", ".join(sorted({word for words in known for word in words}))
             raise Problem(400, f"no parameter {unknown[0][:80]!r}; there are {taken}")
 
     def text(self, name: str, default: str = "") -> str:
-        """The parameter as it is written."""
+        """The value of a parameter as it was written."""
         return self._values.get(name, default)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
     def numbers(self, name: str, counts: Collection[int]) -> list[float]:
-        """Finite numbers separated by commas, as many as one of the counts says."""
+        """The finite numbers of a parameter, separated by commas; `counts` are the lengths that will do."""
         parts = self._values[name].split(",")
         try:
             found = [float(part) for part in parts]
@@ -73,7 +73,7 @@ class Asked:
         return found
 
     def number(self, name: str, low: float, high: float, default: float | None = None) -> float:
-        """A number between two others."""
+        """The number of a parameter, from `low` to `high`; without a default it must be given."""
         if name not in self._values:
             if default is None:
                 raise Problem(400, f"{name} is missing; expected a number from {low:g} to {high:g}")
@@ -84,7 +84,7 @@ class Asked:
         return found
 
     def whole(self, name: str, low: int, high: int, default: int) -> int:
-        """A whole number between two others."""
+        """The whole number of a parameter, from `low` to `high`."""
         found = self.number(name, low, high, default)
         if found != int(found):
             raise Problem(400, f"{name} is {found:g}; expected a whole number")
@@ -93,21 +93,21 @@ class Asked:
 
 @dataclass(frozen=True)
 class Layer:
-    """Which values are wanted of a scene.
+    """Which values of a scene are asked for.
 
-    bands   what is read, by the name that the expression, or the answer, has for it
-    chosen  of each dimension beside y and x, the number of an item
+    bands    those that are read, by their names in the expression or the answer
+    indices  the item of each dimension beside y and x
     """
 
     bands: Mapping[str, Band]
-    chosen: Mapping[str, int]
+    indices: Mapping[str, int]
     sampling: str
     expression: Expression | None = None
 
 
 @dataclass(frozen=True)
 class Style:
-    """How they become a picture; `limits` None: by percentiles."""
+    """How values become a picture; with `limits` None, percentiles are the limits."""
 
     limits: tuple[tuple[float, float], ...] | None
     percentiles: tuple[float, float]
@@ -117,72 +117,77 @@ class Style:
     altitude: float = 45.0
 
 
-def parse_layer(scene: Scene, asked: Asked) -> Layer:
-    """The values that the parameters ask for; of bands the first, or those that are red, green and blue.
+def parse_layer(scene: Scene, parameters: Parameters) -> Layer:
+    """The values that the parameters ask for; where they name no bands, red, green and blue, or the first.
 
     Raises
-        Problem: there are no such bands, or no such items of a dimension.
+        Problem: the scene has no such band, or a dimension no such item.
     """
-    sampling = asked.text("resampling", "nearest")
+    sampling = parameters.text("resampling", "nearest")
     if sampling not in SAMPLINGS:
         raise Problem(400, f"resampling is {sampling[:80]!r}; expected one of {', '.join(SAMPLINGS)}")
     expression = None
-    if "expression" in asked:
-        if "bands" in asked:
+    if "expression" in parameters:
+        if "bands" in parameters:
             raise Problem(400, "bands and expression are both given; expected one of them")
-        expression = parse_expression(asked.text("expression"))
+        expression = parse_expression(parameters.text("expression"))
         names: Iterable[str] = expression.bands
-    elif "bands" in asked:
-        names = asked.text("bands").split(",")
+    elif "bands" in parameters:
+        names = parameters.text("bands").split(",")
     else:
-        names = scene.preferred or list(scene.bands)[:1]
+        names = scene.rgb_bands or list(scene.bands)[:1]
     bands = {name: scene.band(name) for name in names}
     if len(bands) > MOST_BANDS:
         raise Problem(400, f"{len(bands)} bands are asked for; expected {MOST_BANDS} at most")
-    return Layer(bands, choose_items(scene, bands.values(), asked), sampling, expression)
+    return Layer(bands, choose_items(scene, bands.values(), parameters), sampling, expression)
 
 
-def choose_items(scene: Scene, bands: Iterable[Band], asked: Asked) -> dict[str, int]:
-    """Of each dimension of the bands the item that is asked for, else the first."""
-    taken: dict[str, Axis] = {axis.name: axis for band in bands for axis in scene.axes_of(band)}
-    for name in scene.axes:
-        if name in asked and name not in taken:
-            raise Problem(400, f"{name} is given; what is asked for has no such dimension to choose from")
-    return {name: axis.index(asked.text(name)) if name in asked else 0 for name, axis in taken.items()}
+def choose_items(scene: Scene, bands: Iterable[Band], parameters: Parameters) -> dict[str, int]:
+    """The index of the item that is asked for along each dimension of the bands; 0 where none is named."""
+    taken: dict[str, Dimension] = {axis.name: axis for band in bands for axis in scene.dimensions_of(band)}
+    for name in scene.dimensions:
+        if name in parameters and name not in taken:
+            raise Problem(400, f"{name} is given; the bands that are asked for have no such dimension")
+    return {
+        name: axis.index(parameters.text(name)) if name in parameters else 0 for name, axis in taken.items()
+    }
 
 
-def parse_style(asked: Asked, band_count: int) -> Style:
-    """The look that the parameters ask for.
+def parse_style(parameters: Parameters, layer: Layer) -> Style:
+    """How the parameters want the values drawn.
 
     Raises
-        Problem: they ask for none that there is.
+        Problem: a parameter has a value that means nothing, or that does not fit so many bands.
     """
+    band_count = 1 if layer.expression is not None else len(layer.bands)
     if band_count not in (1, 3):
         raise Problem(
             400, f"{band_count} bands make no picture; expected one, or three for red, green and blue"
         )
     limits = None
-    if "rescale" in asked:
-        numbers = asked.numbers("rescale", (2, 2 * band_count))
+    if "rescale" in parameters:
+        numbers = parameters.numbers("rescale", (2, 2 * band_count))
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True)) * (band_count if len(numbers) == 2 else 1)
         limits = tuple(pairs)
         if any(low > high for low, high in limits):
-            raise Problem(400, f"rescale is {asked.text('rescale')[:80]!r}; expected the lower number first")
+            raise Problem(
+                400, f"rescale is {parameters.text('rescale')[:80]!r}; expected the lower number first"
+            )
     percentiles = PERCENTILES
-    if "percentiles" in asked:
-        low, high = asked.numbers("percentiles", (2,))
+    if "percentiles" in parameters:
+        low, high = parameters.numbers("percentiles", (2,))
         if not 0 <= low < high <= 100:
             raise Problem(400, f"percentiles are {low:g} and {high:g}; expected two from 0 to 100, in order")
         percentiles = (low, high)
-    name = asked.text("colormap") or None
+    name = parameters.text("colormap") or None
     if name is not None:
         colour_map(name)
         if band_count == 3:
             raise Problem(400, "colormap is given with three bands; expected one band")
-    algorithm = asked.text("algorithm") or None
+    algorithm = parameters.text("algorithm") or None
     if algorithm is not None and (algorithm not in ALGORITHMS or band_count != 1):
         expected = f"expected one of {', '.join(ALGORITHMS)}, of one band"
         raise Problem(400, f"algorithm is {algorithm[:80]!r}; {expected}")
-    azimuth = asked.number("azimuth", 0, 360, 315.0)
-    altitude = asked.number("altitude", 0, 90, 45.0)
+    azimuth = parameters.number("azimuth", 0, 360, 315.0)
+    altitude = parameters.number("altitude", 0, 90, 45.0)
     return Style(limits, percentiles, name, algorithm, azimuth, altitude)

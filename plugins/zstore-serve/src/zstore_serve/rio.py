@@ -1,4 +1,4 @@
-"""A reader for rio-tiler: what titiler and others ask of a raster, answered by zstore's engine.
+"""A rio-tiler reader for titiler and others, over zstore's engine.
 
     from zstore_serve.rio import Reader
 
@@ -6,7 +6,7 @@
         image = scene.tile(x, y, z, indexes=(1, 2, 3))
     TilerFactory(reader=Reader)  # titiler
 
-Values are those that are meant: scale and offset are applied, and `unscale` changes nothing.
+Scale and offset are always applied, so `unscale` changes nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from rio_tiler.models import BandStatistics, ImageData, Info, PointData
 
 from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine
-from zstore_serve.frames import SAMPLINGS, Frame, Plan, one_cell, plan_frame
-from zstore_serve.pictures import Maker, Settings, settle
+from zstore_serve.frames import SAMPLINGS, Frame, FramePlan, one_cell, plan_frame
+from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
-from zstore_serve.queries import Asked, Layer, choose_items
+from zstore_serve.queries import Layer, Parameters, choose_items
 from zstore_serve.scenes import Scene, open_scenes
 
 __all__ = ["Reader"]
@@ -44,14 +44,16 @@ PART_SIZE = 1024
 
 @attr.s
 class Reader(BaseReader):
-    """One grid of a store, with all its levels.
+    """A reader of one grid of a store, with all its levels.
 
-    collection       which grid, where the store holds several
-    chosen           items of dimensions beside y and x: {"time": "2020-06-01", "depth": "@3"}
+    collection       which grid, where the store has several
+    chosen           the item of each dimension beside y and x: {"time": "2020-06-01", "depth": "@3"}
     storage_options  how to reach a bucket or web server
 
     Raises
-        NotFoundError: there is no such store; MetadataError: it holds no grid that has a place on the ground.
+        NotFoundError: the store does not exist.
+        MetadataError: the store holds no grid of two dimensions.
+        RioTilerError: there is no such collection, or its grid has no CRS.
     """
 
     input: Any = attr.ib()
@@ -68,29 +70,27 @@ class Reader(BaseReader):
         name = next(iter(scenes)) if self.collection is None else self.collection
         if name not in scenes:
             raise RioTilerError(f"no collection {name!r}; there are {', '.join(scenes)}")
-        self.scene, self._maker = scenes[name], Maker(self.settings)
+        self.scene, self._maker = scenes[name], PictureMaker(self.settings)
         if self.scene.crs is None:
             raise RioTilerError(f"{name!r} has no place on the ground; expected a grid with a CRS")
         self.crs = CRS.from_wkt(self.scene.crs.wkt)
         self.bounds = self.scene.bounds()
         rows, columns = self.scene.window
         self.height, self.width = rows.stop - rows.start, columns.stop - columns.start
-        corner = self.scene.affine(0).at(float(columns.start), float(rows.start))
-        own = self.scene.affine(0)._replace(c=corner[0], f=corner[1])
-        self.transform = Transform(*own)
+        self.transform = Transform(*self.scene.affine(0).moved(columns.start, rows.start))
 
     @property
     def minzoom(self) -> int:
-        """The zoom at which all of it is about one tile."""
+        """The zoom at which the whole grid is about one tile."""
         return self._minzoom
 
     @property
     def maxzoom(self) -> int:
-        """The zoom at which its cells are pixels."""
+        """The zoom at which cells of the finest level are pixels."""
         return self._maxzoom
 
     def info(self) -> Info:
-        """Where it lies, and what its bands are."""
+        """The bounds, the size and the bands."""
         bands = [(f"b{n}", name) for n, name in enumerate(self.scene.bands, start=1)]
         variables = [self.scene.variable(band) for band in self.scene.bands.values()]
         kinds = [self.scene.finest.arrays[band.array].dtype for band in self.scene.bands.values()]
@@ -149,7 +149,7 @@ class Reader(BaseReader):
         reproject_method: str | None = None,
         **others: Any,
     ) -> ImageData:
-        """The window within `bbox`; in its own cells, unless a size is given."""
+        """The window within `bbox`; in cells of the finest level, unless a size is given."""
         if not (bbox[0] < bbox[2] and bbox[1] < bbox[3]):
             raise RioTilerError(f"bbox is {tuple(bbox)}; expected west, south, east, north")
         crs = dst_crs or bounds_crs
@@ -178,7 +178,7 @@ class Reader(BaseReader):
         reproject_method: str | None = None,
         **others: Any,
     ) -> ImageData:
-        """All of it."""
+        """The whole grid, at most `max_size` pixels a side."""
         return self.part(
             self.bounds, dst_crs or self.crs, self.crs, indexes, expression, max_size, height, width,
             reproject_method or resampling_method,
@@ -196,7 +196,7 @@ class Reader(BaseReader):
         """The values of the cell at a place.
 
         Raises
-            PointOutsideBounds: it lies outside.
+            PointOutsideBounds: the place lies outside of the grid.
         """
         (x,), (y,) = transform_places(coord_crs, self.crs, [lon], [lat])
         back = ~self.transform
@@ -205,7 +205,7 @@ class Reader(BaseReader):
         if not (0 <= column < (self.width or 0) and 0 <= row < (self.height or 0)):
             raise PointOutsideBounds("Point is outside dataset bounds")
         at = (rows.start + int(row), columns.start + int(column))
-        values, names = self._measure(one_cell(*at), indexes, "nearest")
+        values, names = self._read(one_cell(*at), indexes, "nearest")
         found = PointData(
             values[:, 0, 0], band_names=[f"b{n + 1}" for n in range(len(names))], band_descriptions=names,
             coordinates=(lon, lat), crs=coord_crs, pixel_location=(column, row),
@@ -219,7 +219,7 @@ class Reader(BaseReader):
         shape_crs: CRS = WGS84_CRS,
         **others: Any,
     ) -> ImageData:
-        """The window around a GeoJSON feature, masked outside of it."""
+        """The window around a GeoJSON feature, with the pixels outside of the feature masked."""
         crs = dst_crs or shape_crs
         shape = shape.get("geometry") or shape
         placed = shape if crs == shape_crs else transform_geom(shape_crs, crs, shape)
@@ -241,7 +241,7 @@ class Reader(BaseReader):
         max_size: int = PART_SIZE,
         **others: Any,
     ) -> dict[str, BandStatistics]:
-        """Statistics of all of it, of the level that `max_size` needs."""
+        """Statistics of the whole grid, of the level that fits `max_size` pixels."""
         image = self.preview(max_size=max_size, **others)
         found: dict[str, BandStatistics] = image.statistics(
             categorical=categorical, categories=categories, percentiles=percentiles, hist_options=hist_options
@@ -249,7 +249,7 @@ class Reader(BaseReader):
         return found
 
     def _natural_size(self, box: Sequence[float], crs: CRS) -> tuple[int, int]:
-        """(rows, columns) of the window in cells of the finest level."""
+        """(rows, columns) of a window in cells of the finest level."""
         left, bottom, right, top = box if crs == self.crs else transform_bounds(crs, self.crs, *box)
         own = self.scene.affine(0).cell
         return max(1, round((top - bottom) / own[0])), max(1, round((right - left) / own[1]))
@@ -267,31 +267,31 @@ class Reader(BaseReader):
         transform = from_bounds(*box, width, height)
         own = self.scene.crs if crs == self.crs else Crs.from_user(crs.to_wkt())
         frame = Frame(own, Affine(*tuple(transform)[:6]), (height, width))
-        values, names = self._measure(plan_frame(self.scene, frame, method), indexes, method)
+        values, names = self._read(plan_frame(self.scene, frame, method), indexes, method)
         image = ImageData(
             values, bounds=tuple(box), crs=crs, band_descriptions=names,
             band_names=[f"b{n + 1}" for n in range(len(names))],
         )  # fmt: skip
         return image.apply_expression(expression) if expression else image
 
-    def _measure(
-        self, plan: Plan, indexes: Any, method: str
+    def _read(
+        self, plan: FramePlan, indexes: Any, method: str
     ) -> tuple[np.ma.MaskedArray[Any, Any], list[str]]:
-        """The values (bands, rows, columns), masked where there are none, and the names of the bands."""
+        """(values (bands, rows, columns), masked where they are not valid; names of the bands)."""
         every = list(self.scene.bands.items())
         numbers = [indexes] if isinstance(indexes, int) else list(indexes or range(1, len(every) + 1))
         if not all(1 <= number <= len(every) for number in numbers):
             raise RioTilerError(f"indexes are {numbers}; expected numbers from 1 to {len(every)}")
         bands = [every[number - 1] for number in numbers]
         try:
-            items = choose_items(self.scene, [band for _, band in bands], Asked(self.chosen.items()))
+            items = choose_items(self.scene, [band for _, band in bands], Parameters(self.chosen.items()))
             layer = Layer(dict(bands), items, method)
-            measured = settle(self._maker.measure(self.scene, layer, plan))
+            found = run_coroutine(self._maker.read_values(self.scene, layer, plan))
         except Problem as problem:
             raise RioTilerError(problem.detail) from problem
         names = [name for name, _ in bands]
-        values = np.stack([measured[name][0] for name in names])
-        hidden = np.stack([~measured[name][1] for name in names])
+        values = np.stack([found[name][0] for name in names])
+        hidden = np.stack([~found[name][1] for name in names])
         return np.ma.MaskedArray(values, hidden), names
 
 

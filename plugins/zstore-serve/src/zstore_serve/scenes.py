@@ -1,8 +1,9 @@
-"""What is served: the grids of the given stores, with their bands, other dimensions and levels."""
+"""Scenes: the grids of the given stores, with their levels, bands and other dimensions."""
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,26 +23,30 @@ from zstore.pyramid.dataset import Dataset, open_levels
 from zstore.pyramid.masks import find_mask
 from zstore_serve.problems import Problem
 
-__all__ = ["SITE_FILES", "Axis", "Band", "Scene", "open_scenes"]
+__all__ = ["SITE_FILES", "Band", "Dimension", "Scene", "full_turn", "open_scenes"]
 
 log = logging.getLogger("zstore_serve")
 
-LONGITUDES = Crs.from_user("OGC:CRS84")
-# Dimensions whose items are bands of their own; all others are chosen from by a parameter.
+CRS84 = Crs.from_user("OGC:CRS84")
+# Each item along one of these dimensions is a band; of other dimensions, a parameter chooses one item.
 BAND_DIMENSIONS = frozenset(("band", "bands", "c", "channel", "channels", "wavelength"))
 MOST_BANDS = 256
 NUMBERED = re.compile(r"(?:.*:|[Bb]and[ _-]?|[Bb])([123])")
-# How far down a hierarchy grids are looked for, and how many are served.
+# How many groups deep grids are looked for, and how many grids are served at most.
 DEPTH = 3
 MOST_SCENES = 64
 LONGEST_TITLE = 120
-# What lies in an exported site beside the folders of scenes; no scene has such an id.
+# Files of an exported site, which lie beside the folders of its scenes; no scene may have such an id.
 SITE_FILES = ("tilejson.json", "index.html", "ol.js", "ol.css")
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A dimension beside y and x: the values of its coordinate, as text and, where they are, as numbers."""
+class Dimension:
+    """A dimension beside y and x, with the values of its coordinate.
+
+    labels   the values as text; () without a coordinate
+    numbers  the values, where they are numbers
+    """
 
     name: str
     size: int
@@ -49,10 +54,12 @@ class Axis:
     numbers: np.ndarray[Any, Any] | None = None
 
     def index(self, text: str) -> int:
-        """The item that a parameter names: "@3" by its number, else by its coordinate (the nearest number).
+        """The index of the item that `text` names: "@3" is number 3, all else is a value of the coordinate.
+
+        Of numbers the nearest is taken; of other values the first that begins with `text`.
 
         Raises
-            Problem: there is none.
+            Problem: no item is named so.
         """
         if text.startswith("@") or not self.labels:
             digits = text.removeprefix("@")
@@ -77,7 +84,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Band:
-    """What a sample of a pixel is made of: an array, and the items of its dimensions that are settled."""
+    """A band: an array, or where `fixed` has the index along its dimension of bands, a part of that array."""
 
     name: str
     array: str
@@ -86,26 +93,28 @@ class Band:
 
 @dataclass(frozen=True)
 class Scene:
-    """One grid with all its levels, the finest first.
+    """One grid with all its levels, the finest first; "collection" in addresses, as OGC's APIs call it.
 
-    crs      None: the scene has no place on the ground, and is shown by its own pixels
-    factors  (y, x) cells of the finest level in a cell of each level
-    mask     the array that says of all others where they are valid
-    window   (y, x) of the finest level that holds data
-    named    the dimensions of all arrays, where a document beside them says them; () where they say them
+    dimensions      those beside y and x that are not bands
+    crs             None: the scene has no place on the ground, and is shown by its own pixels
+    factors         of each level, the (y, x) size of its cells in cells of the finest level
+    mask            the array that says where all others are valid
+    window          (y, x) of the finest level that holds data
+    rgb_bands       the bands that are red, green and blue; () where no three are
+    ome_dimensions  the names of all arrays' dimensions, where OME-Zarr's metadata have them; else ()
     """
 
     id: str
     title: str
     levels: Sequence[Dataset]
     bands: Mapping[str, Band]
-    axes: Mapping[str, Axis]
+    dimensions: Mapping[str, Dimension]
     crs: Crs | None
     factors: Sequence[tuple[float, float]]
     mask: str | None = None
     window: tuple[slice, slice] = (slice(0, 0), slice(0, 0))
-    preferred: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
+    rgb_bands: tuple[str, ...] = ()
+    ome_dimensions: tuple[str, ...] = ()
 
     @property
     def finest(self) -> Dataset:
@@ -127,10 +136,10 @@ class Scene:
         return self.finest.geo.variables[band.array]
 
     def band(self, name: str) -> Band:
-        """The band of that name, or of that number counted from 1.
+        """The band that `name` means: its name, its number from 1 ("2", "b2"), or STAC's common name of it.
 
         Raises
-            Problem: there is none.
+            Problem: no band is meant by it.
         """
         if name in self.bands:
             return self.bands[name]
@@ -143,48 +152,47 @@ class Scene:
         known = ", ".join(list(self.bands)[:20])
         raise Problem(400, f"no band {name[:80]!r}; there are {known}")
 
-    def dimensions(self, array: str) -> tuple[str, ...]:
-        """The names of the dimensions of an array, on all levels."""
-        return self.named or self.finest.dimensions(array)
+    def dimension_names(self, array: str) -> tuple[str, ...]:
+        """The names of an array's dimensions, which are the same on all levels."""
+        return self.ome_dimensions or self.finest.dimensions(array)
 
-    def axes_of(self, band: Band) -> list[Axis]:
-        """The dimensions of a band that a parameter chooses from."""
-        names = self.dimensions(band.array)
+    def dimensions_of(self, band: Band) -> list[Dimension]:
+        """The dimensions of a band of which a parameter chooses an item."""
+        names = self.dimension_names(band.array)
         held = {*self.finest.geo.dimensions, *band.fixed}
-        return [self.axes[name] for name in names if name not in held]
+        return [self.dimensions[name] for name in names if name not in held]
 
     def affine(self, level: int) -> Affine:
-        """From (column, row) of a level to (x, y); of a scene without a place, in pixels, rows downwards."""
+        """The affine of a level; without a place on the ground, in pixels of the finest level, y upwards."""
         own = self.levels[level].geo.affine
         if self.crs is not None and own is not None:
             return own
         y, x = self.factors[level]
         if own is not None and own.e > 0 and not self.finest.is_image:
             return Affine(x, 0.0, 0.0, 0.0, y, -float(self.shape[0]))
-        # Rows run downwards on the screen, which is where smaller y is; so do those of OME-Zarr's images.
+        # The first row is at the top of the screen, as OME-Zarr's images have it.
         return Affine(x, 0.0, 0.0, 0.0, -y, 0.0)
 
     def bounds(self) -> tuple[float, float, float, float]:
         """(xmin, ymin, xmax, ymax) in the scene's own CRS."""
         rows, columns = self.window
-        x, y = self.affine(0).at(float(columns.start), float(rows.start))
-        held = self.affine(0)._replace(c=x, f=y)
+        held = self.affine(0).moved(columns.start, rows.start)
         return held.bounds((rows.stop - rows.start, columns.stop - columns.start))
 
-    def longitudes(self) -> tuple[float, float, float, float] | None:
-        """(west, south, east, north) in degrees; None without a place. East may be beyond 180."""
+    def geographic_bounds(self) -> tuple[float, float, float, float] | None:
+        """(west, south, east, north) in degrees, east > 180 across the antimeridian; None without a place."""
         if self.crs is None:
             return None
         rows, columns = (np.linspace(side.start, side.stop, 65) for side in self.window)
         columns, rows = np.meshgrid(columns, rows)
-        lon, lat = self.crs.transform(LONGITUDES, *self.affine(0).at(columns, rows))
+        lon, lat = self.crs.transform(CRS84, *self.affine(0).at(columns, rows))
         known = np.isfinite(lon) & np.isfinite(lat)
         if not known.any():
             return None
         south, north = max(-90.0, float(lat[known].min())), min(90.0, float(lat[known].max()))
         if self.crs.is_geographic:
             return float(lon[known].min()), south, float(lon[known].max()), north
-        # The widest gap between meridians is what the scene leaves free.
+        # The widest gap between the meridians of its cells is what the scene does not cover.
         found = np.unique(np.round(lon[known] % 360, 9))
         gaps = np.diff(np.append(found, found[0] + 360))
         at = int(gaps.argmax())
@@ -196,44 +204,50 @@ class Scene:
         return west, south, west + width_in_degrees, north
 
 
+def full_turn(crs: Crs) -> float:
+    """360 degrees, in units of a geographic CRS."""
+    return 2 * math.pi / crs.radians_per_unit
+
+
 def open_scenes(sources: Iterable[Any], storage_options: Mapping[str, Any] | None = None) -> dict[str, Scene]:
-    """The scenes of the given stores, by id: of one that is no grid itself, those of the groups below it.
+    """The scenes of the given stores by id; of a store that is no grid itself, those of the groups in it.
 
     Raises
-        NotFoundError: there is nothing at one of the places.
-        MetadataError: nothing there is a grid of two dimensions.
+        NotFoundError: one of the stores does not exist.
+        MetadataError: one of the stores holds no grid of two dimensions.
     """
     scenes: dict[str, Scene] = {}
     for source in sources:
         if isinstance(source, zstore.Array | zstore.Group):
-            _add(source, scenes)
+            _add_scenes(source, scenes)
             continue
         with open_ahead(source, storage_options=storage_options) as node:
-            _add(node, scenes)
+            _add_scenes(node, scenes)
     return scenes
 
 
-def _add(node: Any, scenes: dict[str, Scene]) -> None:
-    found = list(_find(node, DEPTH))
+def _add_scenes(node: Any, scenes: dict[str, Scene]) -> None:
+    """Add the scenes at a node and below it to those that are known."""
+    found = list(_find_grids(node, DEPTH))
     if not found:
         raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
-    # What has a place on the ground is what most come for.
+    # Grids that have a place on the ground come first.
     found.sort(key=lambda pair: None in (pair[1][0].geo.crs, pair[1][0].geo.affine))
     for owner, levels in found[: MOST_SCENES - len(scenes)]:
-        scene = _scene(owner, levels, scenes)
+        scene = _make_scene(owner, levels, scenes)
         if len(found) > 1:
             scene = replace(scene, title=owner.path[len(node.path) :].strip("/") or scene.title)
         scenes[scene.id] = scene
 
 
-def _find(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]]:
-    """The grids at a node or below it, each with the node whose levels it has."""
+def _find_grids(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]]:
+    """The levels of every grid at a node or below it, each with the node that it was found at."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `zstore validate` is who tells of what documents say wrongly
+            warnings.simplefilter("ignore")  # faults of documents are for `zstore validate` to report
             levels = open_levels(node)
         if any(array.dtype.kind in "iufb" for array in levels[0].arrays.values()):
-            yield node, [_renamed(level, levels[0]) for level in levels]
+            yield node, [_rename_array(level, levels[0]) for level in levels]
             return
     except (MetadataError, UnsupportedError, NotFoundError):
         if depth == 0:
@@ -241,22 +255,22 @@ def _find(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]]:
     if isinstance(node, zstore.Group):
         for name, group in sorted(node.groups()):
             try:
-                yield from _find(group, depth - 1)
+                yield from _find_grids(group, depth - 1)
             except ZstoreError as error:
-                # What is broken below takes nothing from what lies beside it.
+                # A group that cannot be read does not keep its neighbours from being served.
                 log.warning("%s is left out: %s", name, error)
 
 
-def _renamed(level: Dataset, finest: Dataset) -> Dataset:
-    """A level that is a single array, by the name that the finest has."""
+def _rename_array(level: Dataset, finest: Dataset) -> Dataset:
+    """A level that is a single array, renamed to the finest level's array; other levels as they are."""
     if level.is_group or finest.is_group or level.arrays.keys() == finest.arrays.keys():
         return level
     (name,), (array,), (variable,) = finest.arrays, level.arrays.values(), level.geo.variables.values()
     return replace(level, arrays={name: array}, geo=replace(level.geo, variables={name: variable}))
 
 
-def _image(node: Any, finest: Dataset) -> tuple[tuple[str, ...], list[str]]:
-    """The dimensions' names and the channels' labels that OME-Zarr says of an image; () and [] elsewhere."""
+def _ome_names(node: Any, finest: Dataset) -> tuple[tuple[str, ...], list[str]]:
+    """(names of the dimensions, labels of the channels) in OME-Zarr's metadata; () and [] without it."""
     stated = node.attrs.get("ome", node.attrs)
     lists = stated.get("multiscales") if isinstance(stated, Mapping) else None
     image = lists[0] if isinstance(lists, list) and lists else None
@@ -276,64 +290,84 @@ def _image(node: Any, finest: Dataset) -> tuple[tuple[str, ...], list[str]]:
     return tuple(names), labels if len(set(labels)) == len(labels) else []
 
 
-def _scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
+def _make_scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
+    """The scene of these levels, with an id that none of the `known` has."""
     finest = levels[0]
     is_image = isinstance(node, zstore.Group) and not finest.is_group
-    root = node if is_image else finest.root
-    url, path = (finest.place, "") if root is None else (root.store.url, root.path)
-    if "://" in url and not url.startswith("file:"):
-        # Queries of addresses hold signatures and tokens, which are not for whoever looks at the map.
-        url = url.partition("?")[0].partition("#")[0]
-    place = f"{url.rstrip('/')}/{path}".rstrip("/")
-    is_nameless = place.startswith("memory://")
-    called = "data" if is_nameless else place.rpartition("/")[2] or "data"
+    place = _public_place(node if is_image else finest.root, finest.place)
+    name = "data" if place.startswith("memory://") else place.rpartition("/")[2] or "data"
     said = node.attrs.get("title")
-    title = said.strip()[:LONGEST_TITLE] if isinstance(said, str) and said.strip() else called
-    word = "".join(c if (c.isalnum() and c.isascii()) or c in "-_." else "-" for c in called).strip(".")
-    word = word or "data"
-    count, name = 2, word
-    while name in known or name in SITE_FILES:
-        name, count = f"{word}-{count}", count + 1
+    title = said.strip()[:LONGEST_TITLE] if isinstance(said, str) and said.strip() else name
     mask = find_mask(finest)
     bands: dict[str, Band] = {}
-    axes: dict[str, Axis] = {}
-    named, channels = _image(node, finest) if is_image else ((), [])
+    dimensions: dict[str, Dimension] = {}
+    ome_dimensions, channels = _ome_names(node, finest) if is_image else ((), [])
     for array_name in finest.band_names:
         array = finest.arrays[array_name]
         if array.dtype.kind not in "iufb" or (array_name == mask and len(finest.arrays) > 1):
             continue
-        dims = named or finest.dimensions(array_name)
-        others = [(dim, array.shape[n]) for n, dim in enumerate(dims) if dim not in finest.geo.dimensions]
-        for dim, size in others:
-            axes.setdefault(dim, _axis(finest, dim, size))
-        stated = finest.geo.variables[array_name].bands
-        split = next((d for d, n in others if d.lower() in BAND_DIMENSIONS and 1 < n <= MOST_BANDS), None)
+        names = ome_dimensions or finest.dimensions(array_name)
+        sizes = {
+            n: size for n, size in zip(names, array.shape, strict=True) if n not in finest.geo.dimensions
+        }
+        for dimension, size in sizes.items():
+            dimensions.setdefault(dimension, _read_dimension(finest, dimension, size))
+        split = next((n for n in sizes if n.lower() in BAND_DIMENSIONS and 1 < sizes[n] <= MOST_BANDS), None)
         if split is None:
-            key = called if is_image else array_name
+            key = name if is_image else array_name
             bands[key] = Band(key, array_name)
-            continue
-        size = dict(others)[split]
-        for number in range(size):
-            said = channels[number] if len(channels) == size else None
-            own = stated[number].name if len(stated) == size else said
-            labels = axes[split].labels
-            is_telling = len(set(labels)) == size and all(labels)
-            label = own or (labels[number] if is_telling else f"{number + 1}")
-            key = label if own and own not in bands else f"{split if is_image else array_name}:{label}"
-            bands[key] = Band(key, array_name, {split: number})
+        else:
+            stated = [band.name for band in finest.geo.variables[array_name].bands]
+            prefix = split if is_image else array_name
+            _add_bands(bands, prefix, array_name, dimensions[split], stated, channels)
     if not bands:
         raise MetadataError("no array holds numbers", path=place)
     geo = finest.geo
-    crs = geo.crs if geo.affine is not None else None
     window = (slice(0, geo.shape[0]), slice(0, geo.shape[1]))
-    stated = None if finest.root is None else finest.root.attrs.get("multiscales")
-    if finest.root is not None and isinstance(stated, Mapping) and "tile_matrix_set" in stated:
+    stated_levels = None if finest.root is None else finest.root.attrs.get("multiscales")
+    if finest.root is not None and isinstance(stated_levels, Mapping) and "tile_matrix_set" in stated_levels:
         window = zstore.open_tiles(finest.root).window(finest.level, geo.shape)
-    colours = _colours(finest, bands)
-    return Scene(name, title, levels, bands, axes, crs, _factors(levels), mask, window, colours, named)
+    return Scene(
+        _free_id(name, known), title, levels, bands, dimensions, geo.crs if geo.affine is not None else None,
+        _factors(levels), mask, window, _find_rgb_bands(finest, bands), ome_dimensions,
+    )  # fmt: skip
+
+
+def _public_place(root: Any, place: str) -> str:
+    """Where a grid is, without the query of a web address: it may hold signatures and tokens."""
+    url, path = (place, "") if root is None else (root.store.url, root.path)
+    if "://" in url and not url.startswith("file:"):
+        url = url.partition("?")[0].partition("#")[0]
+    return f"{url.rstrip('/')}/{path}".rstrip("/")
+
+
+def _free_id(name: str, known: Mapping[str, Scene]) -> str:
+    """A name as an id for addresses, with a number behind it where another scene has that id."""
+    word = "".join(c if (c.isalnum() and c.isascii()) or c in "-_." else "-" for c in name).strip(".")
+    word = found = word or "data"
+    count = 2
+    while found in known or found in SITE_FILES:
+        found, count = f"{word}-{count}", count + 1
+    return found
+
+
+def _add_bands(
+    bands: dict[str, Band], prefix: str, array: str, dimension: Dimension,
+    stated: Sequence[str | None], channels: Sequence[str],
+) -> None:  # fmt: skip
+    """Add a band for each item along a dimension: named as it is stated, else by its coordinate or number."""
+    size, labels = dimension.size, dimension.labels
+    own = next((names for names in (stated, channels) if len(names) == size), [None] * size)
+    if len(set(labels)) != size or not all(labels):
+        labels = tuple(str(number + 1) for number in range(size))
+    for number in range(size):
+        name, label = own[number], own[number] or labels[number]
+        key = label if name and name not in bands else f"{prefix}:{label}"
+        bands[key] = Band(key, array, {dimension.name: number})
 
 
 def _factors(levels: Sequence[Dataset]) -> list[tuple[float, float]]:
+    """The (y, x) size of each level's cells, in cells of the finest level."""
     base, shape = levels[0].geo.affine, levels[0].geo.shape
     found = []
     for level in levels:
@@ -349,8 +383,8 @@ def _factors(levels: Sequence[Dataset]) -> list[tuple[float, float]]:
     return found
 
 
-def _colours(finest: Dataset, bands: Mapping[str, Band]) -> tuple[str, ...]:
-    """The bands that are red, green and blue, as they say, or three of bytes that are numbered; else ()."""
+def _find_rgb_bands(finest: Dataset, bands: Mapping[str, Band]) -> tuple[str, ...]:
+    """The bands that metadata call red, green and blue, or else three numbered bands of bytes; else ()."""
     found = []
     for colour in ("red", "green", "blue"):
         for name, band in bands.items():
@@ -362,35 +396,36 @@ def _colours(finest: Dataset, bands: Mapping[str, Band]) -> tuple[str, ...]:
                 break
     if len(found) == 3:
         return tuple(found)
-    # Three bands of bytes that say nothing are a picture, as GDAL writes them.
+    # GDAL writes a picture as three bands of bytes, and may not say which colours they are.
     arrays = {band.array for band in bands.values()}
     is_bytes = all(finest.arrays[name].dtype == np.uint8 for name in arrays)
     numbers = [number[1] for name in bands if (number := NUMBERED.fullmatch(name))]
     return tuple(bands) if is_bytes and len(bands) == 3 and numbers == ["1", "2", "3"] else ()
 
 
-def _axis(finest: Dataset, name: str, size: int) -> Axis:
+def _read_dimension(finest: Dataset, name: str, size: int) -> Dimension:
+    """A dimension with its coordinate's values, as far as there is a coordinate that can be read."""
     held = finest.extras.get(name)
     time = finest.geo.time
     try:
         if time is not None and time.name == name and time.values.shape == (size,):
-            return Axis(name, size, _dates(time))
+            return Dimension(name, size, _date_labels(time))
         if held is None or held.shape != (size,) or size > 1 << 20:
-            return Axis(name, size)
+            return Dimension(name, size)
         stored = np.asarray(held[...])
         units = held.attrs.get("units")
         if stored.dtype.kind == "M" or (isinstance(units, str) and " since " in units):
             calendar = held.attrs.get("calendar", "standard")
-            return Axis(name, size, _dates(TimeAxis(name, stored, units, str(calendar))))
+            return Dimension(name, size, _date_labels(TimeAxis(name, stored, units, str(calendar))))
         values = decode(stored, held.attrs)
-        if values.dtype.kind in "iuf":
-            return Axis(name, size, tuple(str(value) for value in values.tolist()), values.astype(np.float64))
-        return Axis(name, size, tuple(str(value) for value in values.tolist()))
+        numbers = values.astype(np.float64) if values.dtype.kind in "iuf" else None
+        return Dimension(name, size, tuple(map(str, values.tolist())), numbers)
     except (ZstoreError, TypeError, ValueError):
-        return Axis(name, size)
+        return Dimension(name, size)
 
 
-def _dates(axis: TimeAxis) -> tuple[str, ...]:
+def _date_labels(axis: TimeAxis) -> tuple[str, ...]:
+    """Times as ISO 8601 writes them, all to the same unit; "" where there is none."""
     dates = axis.dates()
     if dates.dtype.kind == "M":
         units = ("D", "m", "s", "ms", "us", "ns")

@@ -1,4 +1,4 @@
-"""How scenes are cut: the tile matrix sets, and the frames of tiles, of windows and of whole scenes."""
+"""How scenes are cut into tiles: tile matrix sets, and the frames of tiles and of whole scenes."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ from zstore_serve.scenes import Scene
 __all__ = [
     "PIXELS",
     "WEB",
-    "crs_of",
-    "describe_tiles",
-    "matrices_of",
-    "own_set",
+    "default_set",
+    "load_set",
+    "render_tilejson",
+    "set_crs",
     "set_names",
     "tile_frame",
+    "tile_matrices",
     "tile_ranges",
-    "tile_set",
     "whole_frame",
-    "zooms",
+    "zoom_range",
 ]
 
 WEB = "WebMercatorQuad"
-# The one set of a scene that has no place on the ground.
+# The one tile matrix set of a scene that has no place on the ground.
 PIXELS = "pixels"
-# At so many places along each side a scene is asked where it lies.
+# How many places along each side of a scene tell which tiles it touches.
 PROBES = 64
 
 
-def matrices_of(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
-    """The tile matrices in which a scene is cut by the set of that name.
+def tile_matrices(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
+    """The tile matrices of the set `name`, by their ids, as far as a scene has tiles in that set.
 
     Raises
-        Problem: it is not cut so.
+        Problem: there is no such set, or the scene has no tiles in it.
     """
     if name == PIXELS and scene.crs is None:
         return pixel_matrices(scene.shape)
     if scene.crs is None:
         raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
-    found: Mapping[str, TileMatrix] = tile_set(name).tile_matrices
+    found: Mapping[str, TileMatrix] = load_set(name).tile_matrices
     return found
 
 
-def own_set(scene: Scene) -> str:
-    """The set in which a scene comes where nobody asks for another."""
-    return WEB if scene.longitudes() else PIXELS
+def default_set(scene: Scene) -> str:
+    """The name of the tile matrix set of a scene's tiles where none is asked for."""
+    return WEB if scene.geographic_bounds() else PIXELS
 
 
 @lru_cache(1)
 def set_names() -> list[str]:
-    """The tile matrix sets that tiles come in."""
+    """The names of the tile matrix sets that scenes can be cut by."""
     names = list_tile_matrix_sets()
-    # Rows of fewer tiles towards the poles are another way to count columns.
+    # Sets with fewer tiles in rows near the poles count their columns otherwise.
     return [n for n in names if not any(m.coalesced for m in load_tile_matrix_set(n).tile_matrices.values())]
 
 
-def tile_set(name: str) -> Any:
-    """The set of that name.
+def load_set(name: str) -> Any:
+    """The tile matrix set of that name.
 
     Raises
-        Problem: there is none.
+        Problem: there is no such set.
     """
     if name not in set_names():
         raise Problem(404, f"no tile matrix set {name[:80]!r}; there are {', '.join(set_names())}")
@@ -77,49 +77,50 @@ def tile_set(name: str) -> Any:
 
 
 @lru_cache(64)
-def crs_of(name: str) -> Crs:
-    """The CRS of a set."""
+def set_crs(name: str) -> Crs:
+    """The CRS of the tile matrix set of that name."""
     return Crs.from_user(load_tile_matrix_set(name).crs)
 
 
 def tile_frame(scene: Scene, tms: str, matrix: TileMatrix, row: int, column: int, size: int) -> Frame:
-    """A tile of a set, `size` pixels wide."""
+    """The frame of a tile, `size` pixels wide."""
     height, width = matrix.tile_shape
-    whole = matrix.affine
-    x, y = whole.at(float(column * width), float(row * height))
     rows = max(1, round(height * size / width))
-    affine = Affine(whole.a * width / size, 0.0, x, 0.0, whole.e * height / rows, y)
-    return Frame(None if scene.crs is None else crs_of(tms), affine, (rows, size))
+    affine = matrix.affine.moved(column * width, row * height).scaled((height / rows, width / size))
+    return Frame(None if scene.crs is None else set_crs(tms), affine, (rows, size))
 
 
 def whole_frame(scene: Scene, size: int) -> Frame:
-    """All that a scene holds, north up where it has a place: of the level that fits, or the coarsest."""
-    windows = []
-    for (down, right), level in zip(scene.factors, scene.levels, strict=True):
-        (top, bottom), (left, end) = ((side.start, side.stop) for side in scene.window)
-        rows = (math.floor(top / down), min(level.geo.shape[0], math.ceil(bottom / down)))
-        windows.append((rows, (math.floor(left / right), min(level.geo.shape[1], math.ceil(end / right)))))
-    lengths = [max(rows[1] - rows[0], columns[1] - columns[0]) for rows, columns in windows]
+    """The frame of a whole scene, at most `size` pixels a side; north up unless the grid is rotated.
+
+    Pixels are cells of the finest level that fits, or several cells of the coarsest a side.
+    """
+    windows = [
+        [
+            (math.floor(side.start / factor), min(length, math.ceil(side.stop / factor)))
+            for side, factor, length in zip(scene.window, factors, level.geo.shape, strict=True)
+        ]
+        for factors, level in zip(scene.factors, scene.levels, strict=True)
+    ]
+    lengths = [max(end - begin for begin, end in window) for window in windows]
     number = next((n for n, length in enumerate(lengths) if length <= size), len(lengths) - 1)
-    own, (rows, columns) = scene.affine(number), windows[number]
-    height, width, step = rows[1] - rows[0], columns[1] - columns[0], max(1, -(-lengths[number] // size))
-    shape = (-(-height // step), -(-width // step))
-    x, y = own.at(float(columns[0]), float(rows[0]))
-    held = own._replace(c=x, f=y)
-    if own.is_rotated:
-        return Frame(scene.crs, held.scaled((step, step)), shape)
-    left_edge, _, _, upper = held.bounds((height, width))
-    return Frame(scene.crs, Affine(abs(own.a) * step, 0.0, left_edge, 0.0, -abs(own.e) * step, upper), shape)
+    (top, bottom), (left, right) = windows[number]
+    height, width, step = bottom - top, right - left, max(1, -(-lengths[number] // size))
+    own = scene.affine(number).moved(left, top)
+    if not own.is_rotated:
+        west, _, _, north = own.bounds((height, width))
+        own = Affine(abs(own.a), 0.0, west, 0.0, -abs(own.e), north)
+    return Frame(scene.crs, own.scaled((step, step)), (-(-height // step), -(-width // step)))
 
 
-def zooms(scene: Scene, name: str) -> tuple[int, int]:
-    """The tile matrices of a set in which the scene is about one tile, and its finest cells are pixels."""
-    matrices = matrices_of(scene, name)
+def zoom_range(scene: Scene, name: str) -> tuple[int, int]:
+    """The zooms at which a scene is about one tile, and at which cells of its finest level are pixels."""
+    matrices = tile_matrices(scene, name)
     numbers = [int(z) for z in matrices]
     if scene.crs is None:
         return numbers[0], numbers[-1]
     cells = [matrix.cell_size for matrix in matrices.values()]
-    finest = _cell_in(scene, crs_of(name)) * 1.1
+    finest = _cell_size_in(scene, set_crs(name)) * 1.1
     most = next((n for n, cell in enumerate(cells) if cell <= finest), len(cells) - 1)
     wide = max(scene.shape) * cells[most] * (1 - 1e-9)
     least = [
@@ -128,10 +129,10 @@ def zooms(scene: Scene, name: str) -> tuple[int, int]:
     return numbers[max(least, default=0)], numbers[most]
 
 
-def _cell_in(scene: Scene, crs: Crs) -> float:
-    """The side of a finest cell amid the scene, in units of a CRS; 0 where that has no place there."""
+def _cell_size_in(scene: Scene, crs: Crs) -> float:
+    """The side of a cell in the middle of a scene, in units of a CRS; 0 outside of that CRS's domain."""
     assert scene.crs is not None
-    # Several places: one of them may lie where the globe is cut open, or nowhere.
+    # Several places, for some may lie at the antimeridian or outside of the CRS's domain.
     rows, columns = (np.array([1, 3, 5]) * (side.stop - side.start) / 6 + side.start for side in scene.window)
     right, down = (part.ravel() for part in np.meshgrid(columns, rows))
     sides = []
@@ -144,14 +145,14 @@ def _cell_in(scene: Scene, crs: Crs) -> float:
     return float(np.median(found)) if found.size else 0.0
 
 
-def describe_tiles(scene: Scene, name: str, url: str) -> dict[str, Any]:
-    """TileJSON of a scene's tiles in a set, at addresses of the given form."""
-    least, most = zooms(scene, name)
+def render_tilejson(scene: Scene, name: str, url: str) -> dict[str, Any]:
+    """The TileJSON of a scene's tiles in a tile matrix set; `url` is the template of their addresses."""
+    least, most = zoom_range(scene, name)
     document: dict[str, Any] = {
         "tilejson": "3.0.0", "name": scene.title, "tiles": [url], "minzoom": least, "maxzoom": most,
         "scheme": "xyz",
     }  # fmt: skip
-    box = scene.longitudes()
+    box = scene.geographic_bounds()
     if box:
         turns = math.floor((box[0] + 180) / 360) * 360.0
         box = (box[0] - turns, box[1], box[2] - turns, box[3])
@@ -163,24 +164,23 @@ def describe_tiles(scene: Scene, name: str, url: str) -> dict[str, Any]:
 
 
 def tile_ranges(scene: Scene, name: str, matrix: TileMatrix) -> tuple[range, range]:
-    """(rows, columns) of the tiles of a matrix that may show something of a scene."""
+    """The (rows, columns) of a tile matrix whose tiles a scene may touch."""
     rows, columns = matrix.matrix_shape
     if scene.crs is None:
         return range(rows), range(columns)
     places = (np.linspace(side.start, side.stop, PROBES + 1) for side in scene.window)
     down, right = np.meshgrid(*places, indexing="ij")
-    x, y = scene.crs.transform(crs_of(name), *scene.affine(0).at(right, down))
-    found = []
-    known, whole = np.isfinite(x) & np.isfinite(y), matrix.affine
+    x, y = scene.crs.transform(set_crs(name), *scene.affine(0).at(right, down))
+    known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
         return range(0), range(0)
-    sides = (
-        (y, whole.f, whole.e * matrix.tile_shape[0], rows),
-        (x, whole.c, whole.a * matrix.tile_shape[1], columns),
-    )
-    for at, corner, length, count in sides:
-        low, high = sorted((at[known].min(), at[known].max()))
-        # Between two places that were looked at, the edge may bulge.
+    whole, (height, width), found = matrix.affine, matrix.tile_shape, []
+    for at, corner, length, count in (
+        (y[known], whole.f, whole.e * height, rows),
+        (x[known], whole.c, whole.a * width, columns),
+    ):
+        low, high = at.min(), at.max()
+        # Between two of the places, the edge may bulge.
         slack = (high - low) / PROBES
         ends = sorted((end - corner) / length for end in (low - slack, high + slack))
         found.append(range(max(0, math.floor(ends[0])), min(count, math.ceil(ends[1]))))

@@ -1,4 +1,4 @@
-"""What the pages are drawn with: files of npm's packages, as the build of this package found them."""
+"""Files of npm packages that the pages need, as the build of this package stored them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["vendor"]
+__all__ = ["read_vendored"]
 
 
-def vendor(name: str) -> bytes | None:
-    """A file of npm's packages, as the build of this package found it; else of the folder that is named."""
+def read_vendored(name: str) -> bytes | None:
+    """The bytes of such a file, or None; the folder in ZSTORE_SERVE_OL goes before what the build stored."""
     named = os.environ.get("ZSTORE_SERVE_OL")
     if named and name in ("ol.js", "ol.css"):
         path = Path(named) / ("dist/ol.js" if name == "ol.js" else "ol.css")

@@ -1,4 +1,4 @@
-"""What a WMTS says of itself: its layers, their times and other dimensions, and how tiles are asked for.
+"""The capabilities document of the WMTS: its layers, their dimensions, and the addresses of tiles.
 
 Spec: OGC Web Map Tile Service 1.0.0 (07-057r7), by resources (REST) and by keys and values.
 """
@@ -12,24 +12,24 @@ from xml.etree import ElementTree
 from zstore.integrations.rasters.classes import UNSPEAKABLE
 from zstore_serve.drawing import FORMATS
 from zstore_serve.scenes import Scene
-from zstore_serve.tilings import WEB, set_names, tile_set
+from zstore_serve.tilings import WEB, load_set, set_names
 
-__all__ = ["PICTURES", "STYLE", "capabilities"]
+__all__ = ["PICTURES", "STYLE", "render_capabilities"]
 
-SPACES = {
+NAMESPACES = {
     "": "http://www.opengis.net/wmts/1.0", "ows": "http://www.opengis.net/ows/1.1",
     "xlink": "http://www.w3.org/1999/xlink",
 }  # fmt: skip
 PICTURES = ("png", "jpg", "webp")
-# The one style; parameters of the address draw otherwise.
+# The only style; parameters of the address change how a tile is drawn.
 STYLE = "default"
-# So many items of a dimension are named one by one.
+# The most items of a dimension that are listed.
 MOST_VALUES = 500
 
 
-def capabilities(base: str, scenes: Mapping[str, Scene]) -> bytes:
-    """The capabilities of what is served at `base`, but for scenes without a place on the ground."""
-    root = ElementTree.Element(_name("Capabilities"), {"version": "1.0.0"})
+def render_capabilities(base: str, scenes: Mapping[str, Scene]) -> bytes:
+    """The capabilities of a service at `base`; scenes without a place on the ground are left out."""
+    root = ElementTree.Element(_qualified_name("Capabilities"), {"version": "1.0.0"})
     about = _add(root, "ows:ServiceIdentification")
     for name, text in (
         ("Title", "zstore serve"),
@@ -46,13 +46,13 @@ def capabilities(base: str, scenes: Mapping[str, Scene]) -> bytes:
     contents = _add(root, "Contents")
     names = sorted(set_names(), key=lambda name: (name != WEB, name))
     for scene in scenes.values():
-        box = scene.longitudes()
+        box = scene.geographic_bounds()
         if box is not None:
             _add_layer(contents, base, scene, box, names)
     for name in names:
         _add_set(contents, name)
     _add(root, "ServiceMetadataURL", **{"xlink:href": f"{base}/wmts/1.0.0/WMTSCapabilities.xml"})
-    for prefix, uri in SPACES.items():
+    for prefix, uri in NAMESPACES.items():
         ElementTree.register_namespace(prefix, uri)
     found: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return found
@@ -76,10 +76,12 @@ def _add_layer(
     )
     shown = next(iter(scene.bands.values()))
     asked = []
-    for axis in scene.axes_of(shown):
+    for axis in scene.dimensions_of(shown):
         if not axis.size or not re.fullmatch(r"[A-Za-z0-9_.-]+", axis.name):
             continue
-        are_names = len(set(axis.labels)) == axis.size and all(label == _said(label) for label in axis.labels)
+        are_names = len(set(axis.labels)) == axis.size and all(
+            label == _xml_text(label) for label in axis.labels
+        )
         values = axis.labels if are_names else [f"@{n}" for n in range(axis.size)]
         one = _add(layer, "Dimension")
         _add(one, "ows:Identifier", axis.name)
@@ -96,7 +98,7 @@ def _add_layer(
 
 
 def _add_set(contents: ElementTree.Element, name: str) -> None:
-    known = tile_set(name)
+    known = load_set(name)
     corners = {matrix["id"]: matrix["pointOfOrigin"] for matrix in known.document["tileMatrices"]}
     one = _add(contents, "TileMatrixSet")
     _add(one, "ows:Identifier", name)
@@ -107,7 +109,7 @@ def _add_set(contents: ElementTree.Element, name: str) -> None:
         (rows, columns), (height, width) = matrix.matrix_shape, matrix.tile_shape
         line = _add(one, "TileMatrix")
         _add(line, "ows:Identifier", id)
-        # In the order of the CRS's axes, as the set's own document has it.
+        # Corners have the order of the CRS's axes, as in the set's own document.
         _add(line, "ScaleDenominator", repr(float(matrix.scale_denominator)))
         _add(line, "TopLeftCorner", " ".join(repr(float(number)) for number in corners[id]))
         for word, number in (
@@ -117,6 +119,7 @@ def _add_set(contents: ElementTree.Element, name: str) -> None:
 
 
 def _urn(crs: str) -> str:
+    """A CRS's web address as the URN that WMTS has for it."""
     found = re.fullmatch(r"https?://www\.opengis\.net/def/crs/([^/]+)/([^/]+)/([^/]+)", str(crs))
     if found is None:
         return str(crs)
@@ -124,18 +127,18 @@ def _urn(crs: str) -> str:
     return f"urn:ogc:def:crs:{authority}:{'' if version == '0' else version}:{code}"
 
 
-def _name(name: str) -> str:
+def _qualified_name(name: str) -> str:
     prefix, _, local = name.rpartition(":")
-    return f"{{{SPACES[prefix]}}}{local}"
+    return f"{{{NAMESPACES[prefix]}}}{local}"
 
 
 def _add(parent: ElementTree.Element, name: str, text: str = "", /, **attributes: str) -> ElementTree.Element:
-    named = {_name(key) if ":" in key else key: value for key, value in attributes.items()}
-    made = ElementTree.SubElement(parent, _name(name), named)
-    made.text = _said(text) or None
+    named = {_qualified_name(key) if ":" in key else key: value for key, value in attributes.items()}
+    made = ElementTree.SubElement(parent, _qualified_name(name), named)
+    made.text = _xml_text(text) or None
     return made
 
 
-def _said(text: str) -> str:
-    """A text with a mark for each character that XML has no place for."""
+def _xml_text(text: str) -> str:
+    """A text with U+FFFD for each character that XML does not allow."""
     return UNSPEAKABLE.sub("\ufffd", text)
