@@ -1,8 +1,7 @@
-"""Takes what the page is drawn with from npm, where there is one: OpenLayers, and Natural Earth's coasts.
+"""Builds the package, with the files that its page needs from npm: OpenLayers, and Natural Earth's coasts.
 
-Nothing of it is in the source tree. A build without npm, or without the network, has no page, and says so
-when it is asked for; tiles are served all the same. What is there already is kept, so that a second build
-asks for nothing.
+The source tree holds none of these files. A build without npm or without a network serves tiles, and says
+what is missing when it is asked for the page. Files that are there already are not downloaded again.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from pathlib import Path
 from setuptools import setup
 
 VENDOR = Path(__file__).parent / "src" / "zstore_serve" / "vendor"
-# The npm package, and which of its files become which.
+# npm packages: of each, the names that some of its files get here.
 PACKAGES = {
     "ol@10.11.0": {"dist/ol.js": "ol.js", "ol.css": "ol.css", "LICENSE.md": "LICENSE-ol.md"},
     "world-atlas@2.0.2": {"land-110m.json": "land-110m.json", "LICENSE": "LICENSE-world-atlas"},
 }
 
-# Seconds for npm, which waits long for a network that does not answer.
+# Seconds that npm may take: it waits long for a network that does not answer.
 PATIENCE = 300
 
 
 def take(package: str, wanted: dict[str, str]) -> None:
-    """Put files of an npm package where they are missing; npm checks that they are what the registry has."""
+    """Download files of an npm package, unless all are there; npm verifies them against the registry."""
     npm = shutil.which("npm")
     if npm is None or all((VENDOR / name).exists() for name in wanted.values()):
         return
