@@ -68,7 +68,7 @@ class TestOpenedForEveryCall(TestDumb):
 
     @pytest.fixture(autouse=True)
     def opening(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("zstore_dbm.store.OF_ONE_THREAD", "dbm.dumb")
+        monkeypatch.setattr("zstore_dbm.store.OPENED_PER_CALL", "dbm.dumb")
 
 
 if has_kind("gnu"):

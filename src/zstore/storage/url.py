@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
@@ -174,3 +174,11 @@ def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] |
         return kind.from_object(target, read_only=read_only)
     hint = "; 'memory://name' is a store in memory" if isinstance(target, dict) else ""
     raise StoreError(f"expected a path, a URL or a Store, got {target!r}{hint}")
+
+
+def without_password(url: str) -> str:
+    """The URL with the name of a user, but without a password, so that it can be shown and opened again."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    return urlunsplit(parts._replace(netloc=f"{name}{at}{host}" if name else host))

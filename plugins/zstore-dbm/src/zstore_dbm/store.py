@@ -23,20 +23,20 @@ __all__ = ["DbmStore"]
 
 T = TypeVar("T")
 KINDS = ("gnu", "ndbm", "sqlite3", "dumb")
-# What the names of their files have behind the database's.
+# What the names of a database's files end in.
 SUFFIXES = ("", ".db", ".pag", ".dat")
-# Its connection belongs to the thread that made it, so it is opened for every call.
-OF_ONE_THREAD = "dbm.sqlite3"
+# Connections of this kind belong to the thread that made them, so the database is opened for every call.
+OPENED_PER_CALL = "dbm.sqlite3"
 
 
 class DbmStore(Store):
-    """The keys and values of the database at `path`, of the kind that it has or that `kind` says.
+    """A store in the DBM file at `path`, of the kind that the file has; a new one is of the kind `kind`.
 
-    DBM files are not made for several users: threads take turns here, and one process at a time may write,
-    or several may read. A lock on the file `path` with ".lock" added says so, and whoever comes second gets
-    StoreError. It is taken by the first use and let go of by `close`. dbm.dumb keeps its index in memory
-    until `flush` or `close`: a process that is killed before that leaves the database as it was, or damaged.
-    The others are changed in place, without a journal: a power cut may damage them.
+    DBM files are not made for several users. Threads take turns; of processes, one may write, or several
+    may read. The first use locks the file `path` with ".lock" added, for writing or for reading, until
+    `close`: other processes get StoreError meanwhile. dbm.dumb keeps its index in memory until `flush` or
+    `close`: a process that is killed before that leaves the database as it was, or damaged. The other kinds
+    are changed in place, without a journal: a power cut may damage them.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DbmStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> DbmStore:
-        """The store at "dbm:///path"; the one storage option is `kind`."""
+        """The store at "dbm:///path"; the only storage option is `kind`."""
         parts = urlsplit(url)
         options = dict(storage_options or {})
         if unknown := sorted(set(options) - {"kind"}):
@@ -68,7 +68,7 @@ class DbmStore(Store):
         return "dbm" + self.path.as_uri().removeprefix("file")
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it, which are cut from all of it; None when there is no such key."""
+        """The value, or those bytes of it, for which all of it is read; None when there is no such key."""
         name = self._name(key)
         value: bytes | None = self._act("read", key, lambda database: database.get(name))
         if value is None or byte_range is None:
@@ -94,10 +94,10 @@ class DbmStore(Store):
         self._act("delete", key, remove, write=True)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`; the database is gone through for it."""
+        """Every key below `prefix`, for which all keys of the database are read."""
         start = self._name(prefix) + b"/" if check_prefix(prefix) else b""
         keys = self._act("list", prefix, lambda database: [*database.keys()]) or []
-        with self._telling("list", prefix):
+        with self._store_errors("list", prefix):
             return iter([key.decode() for key in keys if key.startswith(start)])
 
     def lock(self, key: str) -> AbstractContextManager[None]:
@@ -108,16 +108,16 @@ class DbmStore(Store):
         return hold_name((str(self.path), key))
 
     def flush(self) -> None:
-        """Write down what dbm.dumb holds back."""
+        """Write the index that dbm.dumb keeps in memory."""
         self.close()
 
     def close(self) -> None:
-        """Close the database and let other processes have it; the next use opens it again."""
-        with self._telling("close", ""):
+        """Close the database and release its lock; the next use opens it again."""
+        with self._store_errors("close", ""):
             self._database.close()
 
     def as_durable(self) -> DbmStore:
-        """Never: DBM files are changed in place, and a power cut may damage all of one."""
+        """Raises StoreError: DBM files are changed in place, and a power cut may damage a whole file."""
         raise StoreError(
             "a DBM file cannot be durable: it is changed in place; expected a directory, SQLite or LMDB",
             path=self.url,
@@ -128,24 +128,24 @@ class DbmStore(Store):
         return DbmStore(self.path, read_only=True, kind=self.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever unpickles it shall find what was put, and find it unlocked.
+        # A process that unpickles the store needs the file to be written and unlocked.
         self.close()
         return _reopen, (self.path, self.read_only, self.kind)
 
     def _name(self, key: str) -> bytes:
         check_key(key)
-        with self._telling("name", key):
+        with self._store_errors("name", key):
             return key.encode()
 
     def _act(
         self, action: str, key: str, act: Callable[[Any], T], *, write: bool = False, make: bool = False
     ) -> T | None:
-        """What `act` gives of the open database; None where there is none and none is to be made."""
-        with self._telling(action, key):
+        """The result of `act` on the open database; None where there is no database and `make` is false."""
+        with self._store_errors(action, key):
             return self._database.act(act, self.kind, write=write, make=make)
 
     @contextmanager
-    def _telling(self, action: str, key: str) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str) -> Iterator[None]:
         try:
             yield
         except StoreError as error:
@@ -155,7 +155,7 @@ class DbmStore(Store):
 
 
 class _Database:
-    """One database of this process, shared by its stores: open or not, and locked against other processes."""
+    """A database as all stores of this process share it: open or closed, locked against other processes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -166,7 +166,7 @@ class _Database:
 
     @staticmethod
     def shared(store: DbmStore) -> _Database:
-        """The one of the store's path."""
+        """The database at a store's path."""
         path = os.path.realpath(store.path)
         with _databases_guard:
             found = _databases.get(path)
@@ -175,7 +175,7 @@ class _Database:
             return found
 
     def act(self, act: Callable[[Any], T], kind: str | None, *, write: bool, make: bool) -> T | None:
-        """What `act` gives of the database; see `DbmStore._act`."""
+        """The result of `act` on the database; see `DbmStore._act`."""
         with self.guard:
             if write and not self._is_writer:
                 self.close()
@@ -185,7 +185,7 @@ class _Database:
                     return None
                 self._take_lock(write)
                 opened = importlib.import_module(module).open(self.path, "c" if write else "r", 0o666)
-                if module == OF_ONE_THREAD:
+                if module == OPENED_PER_CALL:
                     with opened:
                         return act(opened)
                 self._open = opened
@@ -206,21 +206,21 @@ class _Database:
         return wanted or _first_kind()
 
     def _check_missing(self) -> None:
-        """Raise OSError where a file is there that cannot be opened, which `whichdb` takes for none."""
+        """Raise OSError where a file exists but cannot be opened: `whichdb` takes it for missing."""
         for suffix in SUFFIXES:
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.close(os.open(f"{self.path}{suffix}", os.O_RDONLY | os.O_CLOEXEC))
 
     def _take_lock(self, write: bool) -> None:
         if self._lock is not None:
-            return  # a writer's, or a reader's that reads again
+            return  # held already: a writer's lock, or a reader's for another read
         try:
             flags = os.O_RDWR if write else os.O_RDONLY
             descriptor = os.open(f"{self.path}.lock", flags | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             if write or error.errno not in (errno.EACCES, errno.EROFS):
                 raise
-            return  # nobody writes where this process may not even make a file
+            return  # reading from a directory that this process cannot write to
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_EX if write else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -231,7 +231,7 @@ class _Database:
         self._lock, self._is_writer = descriptor, write
 
     def close(self) -> None:
-        """Write down what is held back, and let others have it."""
+        """Close the database and release its lock."""
         with self.guard:
             database, self._open = self._open, None
             descriptor, self._lock = self._lock, None
@@ -271,7 +271,7 @@ def _close_all() -> None:
 
 
 def _before_fork() -> None:
-    # An open database would be one of both processes: each opens its own, the second in time is refused.
+    # Both processes would share an open database; so each opens its own, and the second one is refused.
     _databases_guard.acquire()
     _forking[:] = _databases.values()
     for database in _forking:

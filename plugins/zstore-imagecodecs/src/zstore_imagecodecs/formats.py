@@ -1,4 +1,4 @@
-"""The formats: which chunks each takes, and what is looked at before the library decodes.
+"""The image formats: which chunks each of them takes, and which faults are found before decoding.
 
 Spec     imagecodecs.numcodecs, whose ids and options these are
 v3 name  numcodecs.imagecodecs_png and so on
@@ -16,25 +16,25 @@ from zstore_imagecodecs.image import ImageCodec
 
 __all__ = ["Avif", "Jpeg", "Jpeg2k", "Jpegls", "Jpegxl", "Lerc", "Png", "Webp"]
 
-# Libraries take a JPEG that ends too early for gray.
+# Libraries decode what a truncated JPEG lacks as gray, without an error.
 END_OF_IMAGE = b"\xff\xd9"
-# JPEG 2000's start of a codestream, and the marker segment with the size that follows it.
+# JPEG 2000: the start of a codestream, and of the marker segment after it, which has the size.
 START_AND_SIZE = b"\xff\x4f\xff\x51"
 
-# Of LERC 2, those whose blobs say their size at a place that is known here.
+# The first and the last version of LERC 2 whose blobs have their size at a known offset.
 LERC_VERSIONS = (2, 6)
 
 
 class Jpeg2k(ImageCodec):
-    """JPEG 2000; more than 16 bits come back changed."""
+    """JPEG 2000, of at most 16 bits: items with more would come back changed."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_jpeg2k"
     peer = "Jpeg2k"
     items = ("int8", "uint8", "int16", "uint16")
     samples = (2, 3, 4)
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """A size that the library would allocate before it is compared, or an end that is missing."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A missing end, or a wrong size: the library would allocate that before it compares it."""
         at = data.find(START_AND_SIZE)
         if at < 0 or len(data) < at + 42:
             return f"{len(data)} bytes without the size of an image"
@@ -48,7 +48,7 @@ class Jpeg2k(ImageCodec):
 
 
 class Jpegxl(ImageCodec):
-    """JPEG XL, without loss unless told otherwise."""
+    """JPEG XL, lossless unless `lossless` is false."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_jpegxl"
     peer = "Jpegxl"
@@ -64,20 +64,20 @@ class Jpegls(ImageCodec):
     items = ("uint8", "uint16")
     samples = (3, 4)
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """An end that is missing."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A missing end."""
         return "" if data.endswith(END_OF_IMAGE) else "the image ends too early"
 
 
 class Lerc(ImageCodec):
-    """LERC: an error of at most `level` in every item."""
+    """LERC, with an error of at most `level` in every item."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_lerc"
     peer = "Lerc"
     items = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """A length that is not that of the blobs, one behind the other, where they say theirs."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A length that is not the sum of the blobs' lengths, where these are known."""
         at = 0
         while self._configuration.get("compression") is None and data.startswith(b"Lerc2 ", at):
             version = int.from_bytes(data[at + 6 : at + 10], "little")
@@ -91,7 +91,7 @@ class Lerc(ImageCodec):
         return "" if at in (0, len(data)) else f"{len(data)} bytes, the blobs have {at}"
 
     def find_loss(self, image: np.ndarray[Any, Any]) -> str:
-        """NaN, for which LERC has masks that imagecodecs' codec does not write."""
+        """NaN, which needs LERC's masks: imagecodecs does not write them."""
         return (
             "NaN cannot be kept, expected numbers"
             if image.dtype.kind == "f" and np.isnan(image).any()
@@ -107,8 +107,8 @@ class Png(ImageCodec):
     items = ("uint8", "uint16")
     samples = (2, 3, 4)
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """An end that is missing."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A missing end."""
         return "" if data[-8:-4] == b"IEND" else "the image ends too early"
 
 
@@ -121,15 +121,15 @@ class Webp(ImageCodec):
     samples = (3, 4)
     has_gray = False
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """A length that is not the file's."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A length that is not the one in the header."""
         size = 8 + int.from_bytes(data[4:8], "little")
-        # What ends with an odd byte is filled up.
+        # A file of odd length has one byte of padding.
         return "" if size in (len(data), len(data) + 1) else f"{len(data)} bytes, the file says {size}"
 
 
 class Jpeg(ImageCodec):
-    """JPEG, of 8 bits unless it is without loss."""
+    """JPEG, of 8 bits, or 16 where it is lossless."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_jpeg"
     peer = "Jpeg"
@@ -137,11 +137,11 @@ class Jpeg(ImageCodec):
     samples = (3, 4)
 
     def item_names(self) -> tuple[str, ...]:
-        """16 bits only without loss."""
+        """The data types that the format holds: 16 bits only where it is lossless."""
         return ("uint8", "uint16") if self._configuration.get("lossless") else self.items
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """An end that is missing, where it is not kept apart in the options."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A missing end, unless the options hold the header apart from the image."""
         whole = self._configuration.get("header") is not None or data.endswith(END_OF_IMAGE)
         return "" if whole else "the image ends too early"
 

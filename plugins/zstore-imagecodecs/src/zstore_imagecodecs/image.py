@@ -1,7 +1,6 @@
-"""A chunk as an image file: what the codecs of all formats share.
+"""Chunks as image files: the base class of the codecs of all formats.
 
-In Zarr v3 such a codec is the serializer; in v2, where it is the compressor, it stands behind the chunk's
-bytes and takes those.
+In Zarr v3 such a codec is the serializer and takes chunks; in v2 it is the compressor and takes their bytes.
 """
 
 from __future__ import annotations
@@ -20,20 +19,23 @@ from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["ImageCodec"]
 
-# What imagecodecs raises: each format's own error is a RuntimeError.
+# The errors that imagecodecs raises; each format's own error is a RuntimeError.
 FAILURES = (RuntimeError, ValueError, TypeError, IndexError, OverflowError, MemoryError)
 
 
 class ImageCodec(Serializer, BytesCodec):
-    """A codec of imagecodecs; a format says which chunks it takes."""
+    """A codec of imagecodecs; a subclass for each format says which chunks it takes.
 
-    # imagecodecs' name of the codec for numcodecs.
+    peer      the name of imagecodecs' own codec for numcodecs
+    items     the data types that the format holds
+    samples   how many samples the last of three dimensions may hold; None: any number
+    has_gray  whether chunks may have two dimensions
+    """
+
     peer: ClassVar[str]
     items: ClassVar[tuple[str, ...]]
     samples: ClassVar[tuple[int, ...] | None] = None
-    """How many samples the last of three dimensions may hold; None: any."""
     has_gray: ClassVar[bool] = True
-    """Whether two dimensions will do."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self._configuration = dict(configuration)
@@ -47,12 +49,14 @@ class ImageCodec(Serializer, BytesCodec):
                 codec=self.name,
             ) from error
         except ValueError as error:
-            # Each format is a part of imagecodecs that a build may lack.
-            raise UnsupportedError(f"codec {self.name!r} cannot be had: {error}", codec=self.name) from error
+            # A build of imagecodecs may lack formats.
+            raise UnsupportedError(
+                f"codec {self.name!r} is not in this build of imagecodecs: {error}", codec=self.name
+            ) from error
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec; options are those of imagecodecs' codec for numcodecs."""
+        """The codec with these options, which are those of imagecodecs' own codec for numcodecs."""
         if "id" in configuration:
             raise MetadataError(f"codec {cls.name!r} has unknown options: 'id'", codec=cls.name)
         if configuration.get("squeeze") is not None:
@@ -69,7 +73,7 @@ class ImageCodec(Serializer, BytesCodec):
         """This codec for chunks like `spec`.
 
         Raises
-            MetadataError: items or a shape that the format does not have.
+            MetadataError: the format holds no such items, or no chunks of such a shape.
         """
         shape, dtype = _image_shape(spec.shape), spec.dtype
         if dtype.name not in self.item_names() or not dtype.isnative:
@@ -100,10 +104,12 @@ class ImageCodec(Serializer, BytesCodec):
         spec = self._bound()
         items = data if isinstance(data, np.ndarray) else np.frombuffer(data, spec.dtype)
         image = np.ascontiguousarray(items).reshape(_image_shape(spec.shape))
-        trouble = self.find_loss(image)
-        if trouble:
-            raise CodecError(f"codec {self.name!r} failed: {trouble}", codec=self.name)
-        _try_out(type(self), json.dumps(self._configuration, sort_keys=True), image.shape, image.dtype)
+        fault = self.find_loss(image)
+        if fault:
+            raise CodecError(f"codec {self.name!r} failed: {fault}", codec=self.name)
+        _check_round_trip(
+            type(self), json.dumps(self._configuration, sort_keys=True), image.shape, image.dtype
+        )
         return self._encode(image)
 
     def _encode(self, image: np.ndarray[Any, Any]) -> bytes:
@@ -116,7 +122,7 @@ class ImageCodec(Serializer, BytesCodec):
             ) from error
 
     def decode(self, data: Any, size_limit: int | None = None) -> Any:
-        """The chunk, or with a `size_limit` its bytes, never more than that many."""
+        """The chunk; with a `size_limit` its bytes, of which there may be no more than that."""
         spec = self._bound()
         size = prod(spec.shape) * spec.dtype.itemsize
         if size_limit is not None and size > size_limit:
@@ -128,10 +134,10 @@ class ImageCodec(Serializer, BytesCodec):
         return image.reshape(spec.shape) if size_limit is None else image.reshape(-1).view(np.uint8).data
 
     def _decode(self, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        trouble = self.find_trouble(data, shape)
-        if trouble:
-            raise CodecError(f"codec {self.name!r} failed: {trouble}", codec=self.name)
-        # Its shape and type are compared with the file's before anything is decoded.
+        fault = self.find_fault(data, shape)
+        if fault:
+            raise CodecError(f"codec {self.name!r} failed: {fault}", codec=self.name)
+        # imagecodecs compares shape and type of `out` with the file's before it decodes.
         image = np.zeros(shape, dtype)
         try:
             found = self._codec.decode(data, out=image)
@@ -150,11 +156,11 @@ class ImageCodec(Serializer, BytesCodec):
         return np.ascontiguousarray(found)
 
     def find_loss(self, image: np.ndarray[Any, Any]) -> str:
-        """What the library would drop without a word; "" where it keeps all that the options promise."""
+        """What the library would lose without an error, in words; "" where it loses nothing."""
         return ""
 
-    def find_trouble(self, data: bytes, shape: tuple[int, ...]) -> str:
-        """What is wrong with a file that the library would not say, or too late; "" where nothing is."""
+    def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
+        """A fault of a file that the library finds too late or never, in words; "" where there is none."""
         return ""
 
     def _bound(self) -> ChunkSpec:
@@ -173,17 +179,19 @@ class ImageCodec(Serializer, BytesCodec):
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without dimensions of length 1, as numcodecs' users have it; two dimensions at least."""
+    """The shape of a chunk's image: without dimensions of length 1, but of two dimensions at least."""
     kept = tuple(length for length in shape if length != 1)
     return (1,) * (2 - len(kept)) + kept
 
 
 @lru_cache(maxsize=256)
-def _try_out(kind: type[ImageCodec], options: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Encode and decode an empty chunk once: some shapes come back as others, which would be found too late.
+def _check_round_trip(
+    kind: type[ImageCodec], options: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """Encode and decode an empty chunk, once for each kind of chunk: some shapes come back as others.
 
     Raises
-        CodecError: the format does not give back what it was given.
+        CodecError: the format does not give back a chunk of this shape and type.
     """
     codec = kind.from_configuration(json.loads(options))
     codec._decode(codec._encode(np.zeros(shape, dtype)), shape, dtype)

@@ -1,4 +1,4 @@
-"""One LMDB environment per directory and process: how its map grows, and what a fork does to it."""
+"""LMDB environments, one for each directory in a process: their maps grow, and they survive forks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Environment:
-    """An open environment, closed when nobody refers to it any more.
+    """An open environment, which closes when nothing refers to it any more.
 
-    LMDB allows one per process and directory, whose map may be resized only while no transaction runs, and
-    which must not have any while the process forks; so transactions go through `run`, which can hold them up.
+    A process may open a directory only once. No transaction may run while the map is resized, nor while the
+    process forks; so all transactions go through `run`, which `hold_up` keeps waiting.
     """
 
     def __init__(self, path: str, *, map_size: int, durable: bool) -> None:
@@ -34,9 +34,9 @@ class Environment:
         self._open = _open(path, map_size, durable=durable)
 
     def run(self, act: Callable[[lmdb.Transaction], T], *, write: bool = False, durable: bool = False) -> T:
-        """What `act` gives, in a transaction; done again with a larger map where that was full.
+        """The result of `act` in a transaction, which is repeated with a larger map where the map was full.
 
-        The disk confirms it where it is `durable`, however the environment was opened.
+        With `durable`, the disk confirms the transaction, however the environment was opened.
         """
         while True:
             with self._running_one():
@@ -87,7 +87,7 @@ class Environment:
             self.go_on()
 
     def lose(self) -> None:
-        """In a forked child: close what is the parent's, which has no transactions just then."""
+        """In a forked child: close the parent's environment, which has no transaction at that time."""
         self.is_lost = True
         self._turn = threading.Condition()
         self._open.close()
@@ -113,7 +113,7 @@ _held_up: list[Environment] = []
 
 
 def open_environment(path: str, *, map_size: int, durable: bool) -> Environment:
-    """The environment in the directory `path`, as it is open in this process already, or opened now."""
+    """The environment in the directory `path`: the one that this process has open, or else a new one."""
     place = os.path.realpath(path)
     with _guard:
         found = _environments.get(place)

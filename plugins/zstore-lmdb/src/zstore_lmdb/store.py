@@ -39,7 +39,7 @@ LOCKS = "zstore-lock"
 
 
 class LmdbStore(Store):
-    """The keys and values of the environment in the directory `path`, as zarr-python 2 kept them.
+    """A store in the LMDB environment in the directory `path`, with the layout of zarr-python 2.
 
     Every `put` and `delete` is a transaction, which survives a crash of the process; `durable=True` has the
     disk confirm each, to survive a power cut too. `map_size` is where the map begins; it doubles when it is
@@ -85,7 +85,7 @@ class LmdbStore(Store):
         return self.get_many([(key, byte_range)])[0]  # type: ignore[return-value]
 
     def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, all as of one moment."""
+        """`get` for many keys, in one transaction."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
@@ -180,7 +180,7 @@ class LmdbStore(Store):
         check_key(key)
         self.check_writable(key)
         with ExitStack() as stack:
-            with self._telling("lock", key):
+            with self._store_errors("lock", key):
                 self.path.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(self.path / LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 stack.callback(os.close, descriptor)
@@ -188,7 +188,7 @@ class LmdbStore(Store):
             yield
 
     def close(self) -> None:
-        """Let go of the environment, which closes with the last store that uses it."""
+        """Release the environment, which closes when no store of this process uses it any more."""
         self._environment = None
 
     def as_read_only(self) -> LmdbStore:
@@ -211,8 +211,8 @@ class LmdbStore(Store):
         write: bool = False,
         make: bool = False,
     ) -> T | None:
-        """What `act` gives in a transaction; None where there is no environment and none is to be made."""
-        with self._telling(action, key):
+        """The result of `act` in a transaction; None where there is no environment and `make` is false."""
+        with self._store_errors(action, key):
             environment = self._environment
             if environment is None or environment.is_lost:
                 if make:
@@ -225,14 +225,14 @@ class LmdbStore(Store):
 
     def _name(self, key: str) -> bytes:
         check_key(key)
-        with self._telling("name", key):
+        with self._store_errors("name", key):
             return key.encode()
 
     def _start(self, prefix: str) -> bytes:
         return self._name(prefix) + b"/" if check_prefix(prefix) else b""
 
     @contextmanager
-    def _telling(self, action: str, key: str) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str) -> Iterator[None]:
         try:
             yield
         except StoreError:

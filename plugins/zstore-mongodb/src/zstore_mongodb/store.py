@@ -24,21 +24,22 @@ from zstore.storage.base import (
     check_prefix,
     hold_name,
 )
+from zstore.storage.url import without_password
 
 __all__ = ["MongodbStore"]
 
 DATABASE, COLLECTION = "mongodb_zarr", "zarr_collection"
-# Keys asked for by one query.
+# How many keys one query asks for.
 PAGE = 100
 EXPECTED = "expected mongodb://host:port/database/collection"
 
 
 class MongodbStore(Store):
-    """The documents {"key": ..., "value": ...} of one collection, as zarr-python 2 kept them.
+    """A store in a MongoDB collection: documents {"key": ..., "value": ...}, the layout of zarr-python 2.
 
-    Every `put` and `delete` is atomic. A document, so a value, holds 16 MB at most; a byte range is cut from
-    the whole value. `lock` excludes the threads of this process only. The password of the URL is not shown in
-    `url`: give it as a storage option to open that again.
+    Every `put` and `delete` is atomic. A document, and so a value, holds 16 MB at most; for a byte range the
+    whole value is read. `lock` excludes the threads of this process only. `url` does not show the password:
+    to open it again, give the password as a storage option.
     """
 
     request_count = 16
@@ -57,7 +58,7 @@ class MongodbStore(Store):
         self.read_only = read_only
         self._address = url
         self._options = {"serverSelectionTimeoutMS": 10_000, **options}
-        # A client does not survive a fork; the parent's is kept, as closing it would end its sessions.
+        # By process: a client does not survive a fork, and closing the parent's would end its sessions.
         self._clients: dict[int, Any] = {}
         self._is_indexed = False
         self._documents()
@@ -66,14 +67,14 @@ class MongodbStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> MongodbStore:
-        """The store at "mongodb://host:port/database/collection?options", as of MongoDB's own URLs.
+        """The store at "mongodb://host:port/database/collection?options", with MongoDB's own options.
 
         Storage options are those of `pymongo.MongoClient`, such as `username` and `password`.
         """
         parts = urlsplit(url)
         names = parts.path.strip("/").split("/")
         if not parts.netloc or parts.fragment or len(names) > 2:
-            raise StoreError(EXPECTED, path=_shown(url))
+            raise StoreError(EXPECTED, path=without_password(url))
         database, collection = (*map(unquote, names), "")[:2]
         try:
             return cls(
@@ -84,12 +85,12 @@ class MongodbStore(Store):
                 **(storage_options or {}),
             )
         except (TypeError, ValueError) as error:
-            raise StoreError(f"cannot open: {error}", path=_shown(url)) from error
+            raise StoreError(f"cannot open: {error}", path=without_password(url)) from error
 
     @property
     def url(self) -> str:
         """ "mongodb://host:port/database/collection", without a password."""
-        parts = urlsplit(_shown(self._address))
+        parts = urlsplit(without_password(self._address))
         path = f"/{quote(self.database, safe='')}/{quote(self.collection, safe='')}"
         return urlunsplit(parts._replace(path=path))
 
@@ -98,7 +99,7 @@ class MongodbStore(Store):
         return self.get_many([(key, byte_range)])[0]
 
     def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, a hundred by each query."""
+        """`get` for many keys, a hundred with each query."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
@@ -107,7 +108,7 @@ class MongodbStore(Store):
         found: dict[str, bytes] = {}
         for first in range(0, len(keys), PAGE):
             some = keys[first : first + PAGE]
-            with self._telling("read", some[0]):
+            with self._store_errors("read", some[0]):
                 query = {"key": some[0] if len(some) == 1 else {"$in": some}}
                 for document in self._documents().find(query):
                     found[document["key"]] = bytes(document["value"])
@@ -130,10 +131,10 @@ class MongodbStore(Store):
         """Replace the document, or add it."""
         check_key(key)
         self.check_writable(key)
-        with self._telling("write", key):
+        with self._store_errors("write", key):
             documents = self._documents()
             if not self._is_indexed:
-                # Without it, two that add one key at the same time would make two documents.
+                # Without the index, two writers that add one key at the same time would add two documents.
                 documents.create_index("key", unique=True)
                 self._is_indexed = True
             documents.replace_one({"key": key}, {"key": key, "value": bytes(value)}, upsert=True)
@@ -142,20 +143,20 @@ class MongodbStore(Store):
         """Remove the document, if it is there."""
         check_key(key)
         self.check_writable(key)
-        with self._telling("delete", key):
+        with self._store_errors("delete", key):
             self._documents().delete_many({"key": key})
 
     def delete_prefix(self, prefix: str) -> None:
-        """Remove every key below `prefix`, by one command."""
+        """Remove every key below `prefix`, with one command."""
         query = _below(prefix)
         self.check_writable(prefix)
-        with self._telling("delete", prefix or None):
+        with self._store_errors("delete", prefix or None):
             self._documents().delete_many(query)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`; one that is put or deleted meanwhile may or may not be among them."""
+        """Every key below `prefix`; a key that is put or deleted meanwhile may or may not be among them."""
         query = _below(prefix)
-        with self._telling("list", prefix or None):
+        with self._store_errors("list", prefix or None):
             found = self._documents().find(query, {"key": True, "_id": False})
             return iter([document["key"] for document in found])
 
@@ -182,13 +183,13 @@ class MongodbStore(Store):
     def _documents(self) -> Any:
         client = self._clients.get(os.getpid())
         if client is None:
-            with self._telling("open", None):
+            with self._store_errors("open", None):
                 client = pymongo.MongoClient(self._address, **self._options)
             client = self._clients.setdefault(os.getpid(), client)
         return client[self.database][self.collection]
 
     @contextmanager
-    def _telling(self, action: str, key: str | None) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str | None) -> Iterator[None]:
         try:
             yield
         except StoreError:
@@ -200,13 +201,6 @@ class MongodbStore(Store):
 
 
 def _below(prefix: str) -> dict[str, Any]:
+    """The query for all keys below a prefix."""
     # "0" is the character after "/".
     return {"key": {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}} if check_prefix(prefix) else {}
-
-
-def _shown(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    return urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))

@@ -22,22 +22,23 @@ from zstore.storage.base import (
     check_prefix,
     hold_name,
 )
+from zstore.storage.url import without_password
 
 __all__ = ["RedisStore"]
 
-# Keys asked for in one round while listing, and deleted in one.
+# How many keys one round trip lists or deletes.
 PAGE = 1000
-# What Redis takes for patterns in MATCH.
+# Escapes for the characters that have a meaning in patterns of MATCH.
 SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\*?[]^-"})
 EXPECTED = "expected redis://host:port/database/prefix, with '?' and '#' written as %3F and %23"
 
 
 class RedisStore(Store):
-    """The strings named `prefix`:key of one database, as zarr-python 2 kept them.
+    """A store in a Redis database: strings named `prefix`:key, with the layout of zarr-python 2.
 
     Every `put` and `delete` is atomic; many `get`s are one round trip. A lock is a key that expires after
-    `lock_timeout` seconds, renewed while it is held; losing it all the same raises StoreError. The password
-    of the URL is not shown in `url`: give it as a storage option to open that again.
+    `lock_timeout` seconds, and is renewed while it is held; one that was lost nevertheless raises StoreError.
+    `url` does not show the password: to open it again, give the password as a storage option.
     """
 
     request_count = 64
@@ -59,10 +60,10 @@ class RedisStore(Store):
         self._client = self._connect()
 
     def _connect(self) -> redis.Redis:
-        with self._telling("open", None):
+        with self._store_errors("open", None):
             client = redis.Redis.from_url(self._address, **self._options)
             pool = client.connection_pool
-            # Not connected yet, but this is where unknown options are refused.
+            # This does not connect, but refuses unknown options.
             pool.connection_class(**pool.connection_kwargs)
             return client
 
@@ -70,26 +71,26 @@ class RedisStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> RedisStore:
-        """The store at "redis://host:port/database/prefix"; "zarr" where there is no prefix.
+        """The store at "redis://host:port/database/prefix"; the default prefix is "zarr".
 
         Storage options are `lock_timeout` and those of `redis.Redis`, such as `username` and `password`.
         """
         parts = urlsplit(url)
         database, _, prefix = parts.path.strip("/").partition("/")
         if not parts.hostname or parts.query or parts.fragment or not (database or "0").isdecimal():
-            raise StoreError(EXPECTED, path=_shown(url))
+            raise StoreError(EXPECTED, path=without_password(url))
         address = urlunsplit((parts.scheme, parts.netloc, database or "0", "", ""))
         try:
             return cls(
                 address, prefix=unquote(prefix) or "zarr", read_only=read_only, **(storage_options or {})
             )
         except (TypeError, ValueError) as error:
-            raise StoreError(f"cannot open: {error}", path=_shown(url)) from error
+            raise StoreError(f"cannot open: {error}", path=without_password(url)) from error
 
     @property
     def url(self) -> str:
         """ "redis://host:port/database/prefix", without a password."""
-        return f"{_shown(self._address)}/{quote(self.prefix, safe='')}"
+        return f"{without_password(self._address)}/{quote(self.prefix, safe='')}"
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """The value, or those bytes of it; None when there is no such key."""
@@ -100,8 +101,8 @@ class RedisStore(Store):
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
-        """`get_many`, with the values' sizes, each as of the moment its bytes were read."""
-        with self._telling("read", requests[0][0] if requests else None):
+        """`get_many`, with the size that each value had when its bytes were read."""
+        with self._store_errors("read", requests[0][0] if requests else None):
             pipe = self._client.pipeline(transaction=True)
             for key, byte_range in requests:
                 name = self._name(key)
@@ -129,7 +130,7 @@ class RedisStore(Store):
     def size(self, key: str) -> int | None:
         """How many bytes the value has; None when there is no such key."""
         name = self._name(key)
-        with self._telling("read", key):
+        with self._store_errors("read", key):
             pipe = self._client.pipeline(transaction=True)
             pipe.exists(name)
             pipe.strlen(name)
@@ -140,18 +141,18 @@ class RedisStore(Store):
         """Set the value; Redis takes 512 MB at most."""
         name = self._name(key)
         self.check_writable(key)
-        with self._telling("write", key):
+        with self._store_errors("write", key):
             self._client.set(name, bytes(value))
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """`put` of what is not there.
+        """Set the value of a key that does not exist.
 
         Raises
-            ChangedError: it is there, and stays.
+            ChangedError: the key exists; its value stays.
         """
         name = self._name(key)
         self.check_writable(key)
-        with self._telling("write", key):
+        with self._store_errors("write", key):
             is_new = self._client.set(name, bytes(value), nx=True)
         if not is_new:
             raise self._taken(key)
@@ -160,7 +161,7 @@ class RedisStore(Store):
         """Remove the key, if it is there."""
         name = self._name(key)
         self.check_writable(key)
-        with self._telling("delete", key):
+        with self._store_errors("delete", key):
             self._client.delete(name)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -168,14 +169,14 @@ class RedisStore(Store):
         check_prefix(prefix)
         self.check_writable(prefix)
         names = [self._name(key) for key in self.list(prefix)]
-        with self._telling("delete", prefix or None):
+        with self._store_errors("delete", prefix or None):
             for first in range(0, len(names), PAGE):
                 self._client.unlink(*names[first : first + PAGE])
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`; Redis looks at all keys of the database for it.
+        """Every key below `prefix`, for which Redis looks at all keys of the database.
 
-        One that is put or deleted meanwhile may or may not be among them.
+        A key that is put or deleted meanwhile may or may not be among them.
         """
         start = check_prefix(prefix) and f"{prefix}/"
         return iter(self._scan(start))
@@ -183,25 +184,25 @@ class RedisStore(Store):
     def _scan(self, start: str) -> set[str]:
         pattern = f"{self.prefix}:{start}".translate(SPECIAL) + "*"
         skip = len(f"{self.prefix}:".encode())
-        with self._telling("list", start.rstrip("/") or None):
+        with self._store_errors("list", start.rstrip("/") or None):
             found = self._client.scan_iter(match=pattern, count=PAGE)
-            # A name may come twice.
+            # SCAN may give a name twice.
             return {bytes(name)[skip:].decode() for name in found}
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
         """Exclude every thread, process and machine that locks the same key of this prefix.
 
-        The lock lies at "zstore-lock:" before the value's name, so no list shows it.
+        The lock's name is the value's with "zstore-lock:" before it, so no listing shows it.
         """
         name = self._name(key)
         self.check_writable(key)
-        # Within a process, waiting for each other takes no round trips.
+        # Threads of one process wait for each other without asking the server.
         with hold_name((self.url, key)):
             held = self._client.lock(
                 f"zstore-lock:{name}", timeout=self.lock_timeout, sleep=0.005, thread_local=False
             )
-            with self._telling("lock", key):
+            with self._store_errors("lock", key):
                 held.acquire()
             done = threading.Event()
             renewing = threading.Thread(target=self._renew, args=(held, done), daemon=True)
@@ -211,7 +212,7 @@ class RedisStore(Store):
             finally:
                 done.set()
                 renewing.join()
-                with self._telling("unlock", key):
+                with self._store_errors("unlock", key):
                     held.release()
 
     def _renew(self, held: Any, done: threading.Event) -> None:
@@ -219,7 +220,7 @@ class RedisStore(Store):
             try:
                 held.reacquire()
             except redis.RedisError:
-                # Whether it was lost will be seen when it is let go of, which raises then.
+                # If the lock was lost, releasing it raises.
                 continue
 
     def close(self) -> None:
@@ -248,18 +249,10 @@ class RedisStore(Store):
         return f"{self.prefix}:{key}"
 
     @contextmanager
-    def _telling(self, action: str, key: str | None) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str | None) -> Iterator[None]:
         try:
             yield
         except (redis.RedisError, UnicodeDecodeError, OSError) as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"cannot {action}: {error}", path=self.url, key=key) from error
-
-
-def _shown(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    return urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))

@@ -20,9 +20,9 @@ __all__ = ["Snappy"]
 
 @dataclass(frozen=True)
 class Snappy(NativeCodec):
-    """Fast compression of bytes; blocks of at most 2³² - 1 bytes.
+    """Snappy compression of chunks of at most 2³² - 1 bytes.
 
-    `level` is what imagecodecs writes from 2026.10 on, mostly null. It is kept, and changes nothing here.
+    `level` has no effect; imagecodecs writes it since 2026.10, mostly as null, so it is kept in documents.
     """
 
     name: ClassVar[str] = "numcodecs.imagecodecs_snappy"

@@ -26,11 +26,10 @@ PAGE = 1000
 
 
 class SqliteStore(Store):
-    """The rows of `path`. Every thread has a connection of its own, and every process its own connections.
+    """A store in the SQLite file `path`, with a connection for each thread of each process.
 
-    A file that does not exist is made by the first `put`; a store that is open for reading never makes one.
-    With `durable`, every `put` and `delete` survives a power cut; without, the last ones may be lost, never
-    the file.
+    The first `put` makes a file that does not exist; reading never makes one. With `durable`, every `put` and
+    `delete` survives a power cut; without, a power cut may undo the last ones, but never damages the file.
     """
 
     removes_whole = True
@@ -93,7 +92,7 @@ class SqliteStore(Store):
         """Keep a copy of `value` under `key`, in one transaction."""
         check_key(key)
         self.check_writable(key)
-        with self._telling("write", key):
+        with self._store_errors("write", key):
             self._connection(make=True).execute("REPLACE INTO zstore VALUES (?, ?)", (key, bytes(value)))
 
     def delete(self, key: str) -> None:
@@ -101,7 +100,7 @@ class SqliteStore(Store):
         check_key(key)
         self.check_writable(key)
         if self._exists():
-            with self._telling("delete", key):
+            with self._store_errors("delete", key):
                 self._connection().execute("DELETE FROM zstore WHERE key = ?", (key,))
 
     def delete_prefix(self, prefix: str) -> None:
@@ -110,7 +109,7 @@ class SqliteStore(Store):
         self.check_writable(prefix)
         if self._exists():
             where = f"WHERE {BELOW}" if prefix else ""
-            with self._telling("delete", prefix):
+            with self._store_errors("delete", prefix):
                 self._connection().execute(
                     f"DELETE FROM zstore {where}", {"prefix": prefix} if prefix else {}
                 )
@@ -126,7 +125,7 @@ class SqliteStore(Store):
         last = ""
         while self._exists():
             values = {"prefix": prefix, "last": last} if prefix else {"last": last}
-            with self._telling("list", prefix):
+            with self._store_errors("list", prefix):
                 keys = [row[0] for row in self._connection().execute(query, values)]
             yield from keys
             if len(keys) < PAGE:
@@ -148,12 +147,12 @@ class SqliteStore(Store):
     def lock(self, key: str) -> Iterator[None]:
         """Exclude every thread and process that locks the same key, by a lock on `path` with "-lock" added.
 
-        Not on the database itself: closing a descriptor of it would let go of the locks that SQLite holds.
+        A lock on the database itself would not do: closing its descriptor would release SQLite's own locks.
         """
         check_key(key)
         self.check_writable(key)
         with ExitStack() as stack:
-            with self._telling("lock", key):
+            with self._store_errors("lock", key):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 stack.callback(os.close, descriptor)
@@ -171,7 +170,7 @@ class SqliteStore(Store):
     def _row(self, query: str, values: Any, key: str) -> tuple[Any, ...] | None:
         if not self._exists():
             return None
-        with self._telling("read", key):
+        with self._store_errors("read", key):
             row: tuple[Any, ...] | None = self._connection().execute(query, values).fetchone()
             return row
 
@@ -190,7 +189,7 @@ class SqliteStore(Store):
             uri=True,
             timeout=self.timeout,
             isolation_level=None,
-            check_same_thread=False,  # so that close() can close those of other threads
+            check_same_thread=False,  # so that close() can close connections of other threads
         )
         if not self.read_only:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -199,7 +198,7 @@ class SqliteStore(Store):
         return connection
 
     @contextmanager
-    def _telling(self, action: str, key: str) -> Iterator[None]:
+    def _store_errors(self, action: str, key: str) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError) as error:
@@ -207,18 +206,18 @@ class SqliteStore(Store):
 
 
 class _Connections:
-    """One connection per thread. A child process that was forked opens its own, as SQLite demands."""
+    """The connections of one store, one for each thread; a forked child opens its own, as SQLite demands."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._local = threading.local()
         self._all: dict[sqlite3.Connection, threading.Thread] = {}
-        # Connections of the parent process are kept unused: closing them here would harm the parent's locks.
+        # The parent process's connections, kept but not used: closing them would release the parent's locks.
         self._foreign: list[object] = []
 
     def __del__(self) -> None:
-        # A parent's connections are not a child's to close, whoever forgets them.
+        # A child must not close its parent's connections.
         if self._process == os.getpid():
             for connection in self._all:
                 connection.close()

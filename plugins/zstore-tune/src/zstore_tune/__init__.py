@@ -1,6 +1,6 @@
 """Codecs, chunks and shards, measured on a sample of your own data: `zstore tune`, and `tune` in Python.
 
-Imported with all other plugins, so it imports nothing heavy.
+This module is imported whenever plugins are loaded, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["Choice", "Tuning", "register_commands", "tune"]
 
 @hookimpl
 def register_commands() -> list[Offer]:
-    """The word that this package adds to the command line."""
+    """The command that this package adds to `zstore`."""
     return [Offer("tune", "zstore_tune.command:tune")]
 
 
-if not TYPE_CHECKING:  # type checkers are to find names that are not there
+if not TYPE_CHECKING:  # so that type checkers still report unknown names
 
     def __getattr__(name: str) -> Any:
         if name in ("Choice", "Tuning", "tune"):

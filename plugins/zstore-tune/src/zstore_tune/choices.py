@@ -1,4 +1,4 @@
-"""What is tried: codecs, shapes of chunks and shards, as arguments of `zstore.create_array`."""
+"""The codecs, chunks and shards that are tried, as arguments of `zstore.create_array`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Options = dict[str, Any]
 LARGEST_CHUNK, LEAST_CHUNK = 16 << 20, 4 << 10
 SHARD_SIZE = 16 << 20
 SIDES = (128, 256, 512, 1024)
-# Sizes of chunks that hold a stretch of the dimension that series run along.
+# Sizes in bytes: of chunks that are long in the dimension that series run along, and of 1-D chunks.
 SERIES_SIZES = (1 << 18, 1 << 20)
 ROW_SIZES = (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 
 
 def list_codecs(sample: Sample, zarr_format: int) -> Iterator[Options]:
-    """Lossless codecs for such items, those that most often win first."""
+    """Lossless codecs for a sample's items; those that are best most often come first."""
     yield {"compressors": "zstd"}
     item_size, kind = sample.values.dtype.itemsize, sample.values.dtype.kind
     is_plain = kind not in "OT"
@@ -51,7 +51,7 @@ def _blosc(cname: str, level: int, shuffle: str) -> Options:
 
 
 def list_chunks(sample: Sample, item_size: int) -> list[tuple[int, ...]]:
-    """Shapes of chunks that the sample can tell something about."""
+    """The shapes of chunks to try, none larger than the sample."""
     box = sample.values.shape
     ndim, found = len(box), list[tuple[int, ...]]()
     if ndim == 1:
@@ -74,7 +74,7 @@ def list_chunks(sample: Sample, item_size: int) -> list[tuple[int, ...]]:
 
 
 def choose_shards(chunks: Sequence[int], box: Sequence[int], item_size: int) -> tuple[int, ...] | None:
-    """The shape of shards of up to 16 MiB, none larger than the sample; None: one chunk fills it."""
+    """The shape of shards of up to 16 MiB within the sample; None where a shard would hold one chunk only."""
     counts = [1] * len(box)
     most = [-(-n // chunk) for n, chunk in zip(box, chunks, strict=True)]
     size = prod(chunks) * item_size
@@ -94,7 +94,7 @@ def choose_shards(chunks: Sequence[int], box: Sequence[int], item_size: int) -> 
 
 
 def item_size_of(sample: Sample) -> int:
-    """Bytes of an item, of those of any length about."""
+    """The size of an item in bytes; of items of any length, an estimate."""
     if sample.values.dtype.kind in "OT":
         return max(1, -(-sample.size // sample.values.size), TEXT_SIZE // 4)
     return max(1, sample.values.dtype.itemsize)

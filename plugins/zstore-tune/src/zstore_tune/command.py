@@ -1,4 +1,4 @@
-"""`zstore tune`: the choices that are best for some data, with the line of code for each."""
+"""The command `zstore tune`, which prints the best choices for some data with the line of code for each."""
 
 from __future__ import annotations
 
@@ -16,16 +16,24 @@ __all__ = ["tune"]
 @click.command()
 @click.argument("data")
 @storage_options
-@click.option("--array", metavar="PATH", help="Which array of a group; the one with most data by default.")
+@click.option(
+    "--array", metavar="PATH", help="Which array of a group.  [default: the one with the most data]"
+)
 @click.option("--access", **WORDS, help="How it will be read: whole, windows, series, tiles.")
-@click.option("--lossy", is_flag=True, help="Measure rounding, too, with the error that it makes.")
-@click.option("--memory", **SIZE, default="128M", show_default=True, help="Four times what a sample holds.")
+@click.option("--lossy", is_flag=True, help="Also measure rounding, and the error that it makes.")
+@click.option(
+    "--memory",
+    **SIZE,
+    default="128M",
+    show_default=True,
+    help="Memory to use; the sample is a quarter of it.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="When to stop trying.",
+    help="Time after which nothing more is tried.",
 )
 @click.option(
     "--format",
@@ -33,17 +41,17 @@ __all__ = ["tune"]
     type=click.Choice(["2", "3"]),
     default="3",
     show_default=True,
-    help="Zarr format.",
+    help="Zarr format to store in.",
 )
 @click.option(
     "--scratch",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="A directory on the disk to measure with.",
 )
-@click.option("--all", "is_all", is_flag=True, help="Show all that was measured.")
+@click.option("--all", "is_all", is_flag=True, help="Show all choices that were measured, not only the best.")
 @json_option
 def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, **options: Any) -> None:
-    """Measure how the array DATA is best stored: size, writing and reading, with the line of code for each.
+    """Measure how the array DATA is stored best: size, writing and reading, with the line of code.
 
     \b
     zstore tune era5.zarr --access series,windows
@@ -87,7 +95,7 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, 
         said = ", ".join(filter(None, (choice.label, choice.rounding, "" if choice.is_best else "beaten")))
         click.echo(f"{number}{f' ({said})' if said else ''}: {choice.code}")
     if found.untried:
-        click.echo(f"{found.untried} choices were not tried: the time was up (--seconds)")
+        click.echo(f"{found.untried} choices were not tried for want of time (--seconds)")
 
 
 def _number(speed: float) -> str:

@@ -1,4 +1,4 @@
-"""Rounding of floats: to the bits that hold information, or to integers; and the error that it makes."""
+"""Rounding of floats, to the bits that hold information or to integers, and the error that it makes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-# Of each float: its unsigned twin, bits in all, bits of the mantissa.
+# For each type of floats: the unsigned integers of its size, and its bits, in all and of the mantissa.
 FLOATS = {"f2": ("u2", 16, 10), "f4": ("u4", 32, 23), "f8": ("u8", 64, 52)}
-# Neighbours that are compared; more of them change nothing.
+# The most pairs of neighbours that are compared; more do not change the result.
 MOST_PAIRS = 1 << 20
-# Information that chance would give in 99 of 100 samples counts as none.
+# Information counts only where it exceeds what chance gives in 99 of 100 samples.
 QUANTILE = 2.5758
-# How far a range of integers reaches beyond what the sample holds, in lengths of that.
+# How far the range of integers reaches beyond the sample's range on each side, as a share of that range.
 BEYOND = 0.5
 
 
 def count_bits(values: np.ndarray, share: float) -> int | None:
-    """How many bits of the mantissa hold `share` of the information; None where neighbours share none.
+    """How many bits of the mantissa hold `share` of the information; None where there is no information.
 
-    The information of a bit is what it tells of the same bit in the next item of a row.
+    The information of a bit is what it tells about the same bit of the next item in its row.
 
     Spec
         Klöwer et al. (2021), "Compressing atmospheric data into its real information content".
@@ -29,7 +29,7 @@ def count_bits(values: np.ndarray, share: float) -> int | None:
         return None
     left, right = (values[..., cut].ravel() for cut in (slice(None, -1), slice(1, None)))
     if left.size > MOST_PAIRS:
-        # A stretch: pairs are neighbours already.
+        # The first pairs will do: neighbours are paired already.
         left, right = left[:MOST_PAIRS], right[:MOST_PAIRS]
     real = np.isfinite(left) & np.isfinite(right)
     if real.sum() < 64:
@@ -74,8 +74,8 @@ def round_bits(values: np.ndarray) -> list[tuple[str, dict[str, Any]]]:
 def to_integers(values: np.ndarray) -> list[tuple[str, dict[str, Any]]]:
     """Options of `create_array` that store floats as integers of two bytes and of one.
 
-    Their range is half as long again, to either side, as the sample's; a value beyond it is refused when it
-    is written.
+    The integers' range reaches beyond the sample's by half its length on each side; a value out of it is
+    refused when it is written.
     """
     real = values[np.isfinite(values)].astype(np.float64)
     if not real.size or real.size < (~np.isnan(values)).sum() or real.min() == real.max():
@@ -85,7 +85,7 @@ def to_integers(values: np.ndarray) -> list[tuple[str, dict[str, Any]]]:
     made = []
     for name in ("uint16", "uint8"):
         largest = int(np.iinfo(name).max)
-        # One integer stands for NaN, and the last one leaves room for the rounding of `high` itself.
+        # The largest integer stands for NaN; the one below it is left free for the rounding of `high`.
         scale = (largest - 2) / (high - low)
         nothing = [["NaN", largest]], [[largest, "NaN"]]
         cast = {
@@ -103,7 +103,7 @@ def to_integers(values: np.ndarray) -> list[tuple[str, dict[str, Any]]]:
 
 
 def errors_of(values: np.ndarray, stored: np.ndarray) -> tuple[float, float] | None:
-    """(largest, RMS) difference of the finite items; None where something else than them has changed."""
+    """(largest, RMS) difference of the finite items; None where other items have changed too."""
     real = np.isfinite(values)
     if not np.array_equal(values[~real], stored[~real], equal_nan=True):
         return None

@@ -1,4 +1,4 @@
-"""`tune`: a sample stored in every way that may suit it, read as it will be read, and what that took."""
+"""`tune`: stores a sample in many ways, reads it as it will be read, and compares sizes and times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +26,35 @@ SAMPLE_SIZE = 32 << 20
 WINDOW = 256
 WINDOW_COUNT, SERIES_COUNT = 32, 48
 STRETCH = 1 << 16
-ROUNDS = 3
+# How often writing and reading are timed, unless the first round takes more seconds than SLOW.
+WRITES, READS, SLOW = 2, 3, 0.5
 BITSHUFFLED = {"name": "blosc", "configuration": {"cname": "zstd", "shuffle": "bitshuffle"}}
-# What measures alike to within this is alike.
+# Choices whose measures differ by less than this factor count as equal.
 NOISE = 1.04
-# Codecs that go on to be tried with all shapes, and the share of the time for choosing them.
+# How many codecs are tried with all shapes, how many are tried before rounding, and the time for codecs.
 MOST_CODECS = 4
 USUAL_CODECS = 5
 CODECS_SHARE = 0.4
-# What "balanced" weighs: reading twice as fast is worth a sixth more bytes, writing half of that.
+# Exponents of size, write time and read time in the measure of "balanced": reading twice as fast is worth a
+# sixth more bytes, writing twice as fast half of that.
 WEIGHTS = (4.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to store the array, and what it takes for the sample.
+    """A way to store the array, and what was measured of it on the sample.
 
     options       arguments of `zstore.create_array`, beside shape and dtype
     size          bytes stored
     object_count  values in the store
-    write_time, read_times  seconds; of reads by access
-    error         (largest, RMS) difference to the sample's items; None: they come back as they were
-    rounding      what is lost, in words
-    items         what the line of code says of the data type: that it is the array's, or for objects which
+    write_time    seconds
+    read_times    seconds, by access
+    error         (largest, RMS) difference to the sample's items; None: items come back unchanged
+    rounding      the rounding in words; "" where there is none
+    items         the data type in the line of code: "dtype", or of Python objects "str" or "bytes"
     label         "now": as the array is stored; "default": as `create_array` stores it; "balanced": the one
                   of the front that is good at all three
-    is_best       whether no other choice is smaller, and faster to write, and faster to read
+    is_best       whether it is on the front: no other choice is smaller, faster to write and faster to read
     """
 
     options: Mapping[str, Any]
@@ -66,26 +70,26 @@ class Choice:
 
     @property
     def read_time(self) -> float:
-        """The geometric mean of the seconds that each access takes."""
+        """The geometric mean of the seconds of all accesses."""
         return float(np.exp(np.mean(np.log([max(t, 1e-9) for t in self.read_times.values()]))))
 
     @property
     def code(self) -> str:
-        """The line that makes an array so."""
+        """The line of code that makes such an array."""
         said = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"zstore.create_array(store, shape=shape, dtype={self.items}{said})"
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was found.
+    """The result of `tune`.
 
-    where       the array
-    sample      the shape of the sample; `sample_size` the bytes of its items
-    choices     all that were measured, the smallest first
-    read_sizes  bytes of items that are read, by access
-    untried     how many there was no time for
-    notes       what limits what this says
+    where       where the array is
+    sample      the shape of the sample; `sample_size` is the bytes of its items
+    choices     all choices that were measured, the smallest first
+    read_sizes  bytes of items that each access reads
+    untried     for how many choices there was no time
+    notes       what to keep in mind when reading the results
     """
 
     where: str
@@ -101,16 +105,16 @@ class Tuning:
 
     @property
     def front(self) -> tuple[Choice, ...]:
-        """The choices that no other is better than in size, writing and reading at once."""
+        """The choices that no other choice beats in size, writing and reading at once."""
         return tuple(choice for choice in self.choices if choice.is_best)
 
     def speeds(self, choice: Choice) -> dict[str, float]:
-        """MB of items a second, by "write" and by access."""
+        """MB of items per second, for "write" and for each access."""
         read = {name: self.read_sizes[name] / taken / 1e6 for name, taken in choice.read_times.items()}
         return {"write": self.sample_size / choice.write_time / 1e6, **read}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """The result as plain data, for JSON."""
         return {
             "array": self.where,
             "shape": self.shape,
@@ -152,26 +156,27 @@ def tune(
     storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
-    """How an array is best stored: codecs, chunks and shards, measured on a sample of it.
+    """How an array is stored best: codecs, chunks and shards, measured on a sample of it.
 
-    source    an array, a group (of which the array with most data is taken, or `array`), a path or URL of
-              one, a .npy file, or a numpy array; of one far away, no more than the sample is read
+    source    an array or a group, its path or URL, a .npy file, or a numpy array; nothing but the chunks of
+              the sample is read
+    array     which array of a group; None: the one with the most data
     access    how it will be read, one or more of "whole", "windows" (256 × 256 anywhere, of the last two
-              dimensions), "tiles" (the same, in step) and "series" (all times at one place); None: the whole
-              and windows, and series where there are three dimensions
-    lossy     measure rounding, too, with the error that it makes; of floats only
-    memory    bytes that this takes; the sample is a quarter of it
-    seconds   when to stop trying; what is measured by then is told
-    scratch   a directory where the sample is stored, for a disk of that kind; None: the system's
-    progress  is told how many of how many choices are measured
+              dimensions), "tiles" (windows on a grid of 256 × 256) and "series" (all times at one place);
+              None: the whole and windows, and series where there are three dimensions or more
+    lossy     also measure rounding of floats, and the error that it makes
+    memory    bytes to use; the sample is a quarter of it
+    seconds   time after which nothing more is tried; what was measured by then is the result
+    scratch   a directory for the stored samples; None: the system's temporary directory
+    progress  called with how many choices are measured, of how many
 
-    Reads come from the system's memory, where what was written still is: they tell what decoding and
-    assembling cost. From a slower disk or a bucket, what is smaller and in fewer objects gains.
+    Reads come from the system's page cache, so they measure decoding and assembling. On a slower disk or in a
+    bucket, smaller choices and those with fewer objects gain.
 
     Raises
         NotFoundError: there is no such array.
-        MetadataError: it holds nothing, or an argument is none of those above.
-        UnsupportedError: nothing can be chosen for such items.
+        MetadataError: the array has no items, or an argument is wrong.
+        UnsupportedError: items of this kind, or a file of this kind, cannot be measured.
     """
     accesses = _check(access, memory, seconds, zarr_format)
     end = time.monotonic() + seconds
@@ -182,8 +187,8 @@ def tune(
     reads = {name: list(_selections(name, sample)) for name in accesses}
     read_sizes = {name: _read_size(sample, selections) for name, selections in reads.items()}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="zstore-tune-") as place:
-        rig = _Rig(sample, Path(place), reads, zarr_format, end, progress)
-        choices = _try_all(rig, sample, lossy, zarr_format, notes)
+        trial = _Trial(sample, Path(place), reads, zarr_format, end, progress)
+        choices = _try_all(trial, sample, lossy, zarr_format, notes)
     return Tuning(
         sample.where,
         sample.shape,
@@ -193,7 +198,7 @@ def tune(
         accesses,
         tuple(sorted(front(choices), key=lambda choice: choice.size)),
         read_sizes,
-        rig.untried,
+        trial.untried,
         tuple(notes),
     )
 
@@ -223,7 +228,7 @@ def _check(
 
 
 def _selections(access: str, sample: Sample) -> Iterator[Any]:
-    """What is read of the sample for an access, the same for every choice."""
+    """The selections of the sample that an access reads, the same for every choice."""
     box, ndim = sample.values.shape, sample.values.ndim
     chance = np.random.default_rng(0)
     if access == "whole":
@@ -250,8 +255,8 @@ def _read_size(sample: Sample, selections: Sequence[Any]) -> int:
     return int(share * sum(np.asarray(sample.values[selection]).size for selection in selections))
 
 
-class _Rig:
-    """Stores the sample, reads it, and takes the time."""
+class _Trial:
+    """Stores the sample, reads it, and measures how long that takes."""
 
     def __init__(
         self,
@@ -273,7 +278,7 @@ class _Rig:
         self._done: dict[str, Choice | None] = {}
 
     def plan(self, count: int, share: float) -> None:
-        """That many more choices are to be tried, within a share of the time that is left."""
+        """Announce `count` more choices, which may take a share of the time that is left."""
         self._planned += count
         now = time.monotonic()
         self._until = now + share * max(0.0, self._end - now)
@@ -281,7 +286,7 @@ class _Rig:
     def measure(
         self, options: Options, label: str = "", rounding: str = "", *, always: bool = False
     ) -> Choice | None:
-        """A choice; None where the time is up, or the sample cannot be stored so."""
+        """A choice with these options; None where the time is up or the sample cannot be stored so."""
         key = repr(sorted(options.items()))
         if key not in self._done:
             if time.monotonic() > self._until and not always:
@@ -297,33 +302,22 @@ class _Rig:
     def _measure(self, options: Options, rounding: str) -> Choice | None:
         values, place = self.sample.values, self._place / str(len(self._done))
         dtype = self.sample.dtype
+
+        def create() -> zstore.Array:
+            return zstore.create_array(place, shape=values.shape, dtype=dtype, overwrite=True, **options)
+
         try:
-            write_time = np.inf
-            for _ in range(2):
-                array = zstore.create_array(place, shape=values.shape, dtype=dtype, overwrite=True, **options)
-                begin = time.perf_counter()
-                array[...] = values
-                write_time = min(write_time, time.perf_counter() - begin)
-                if write_time > 0.5:
-                    break
+            write_time = _fastest(WRITES, create, lambda array: array.__setitem__(..., values))
         except (ZstoreError, ImportError, TypeError, ValueError):
-            # Not every codec takes every type, and not every shape divides the other.
+            # Not every codec takes every data type, and not all chunks divide all shards.
             return None
         store = LocalStore(place, read_only=True)
         entries = [entry for entry in store.entries("") if not _is_document(entry.key)]
-        read_times: dict[str, float] = {}
-        for name, selections in self._reads.items():
-            best = np.inf
-            for _ in range(ROUNDS):
-                # Anew, so that no round has chunks that the last one decoded.
-                array = zstore.open_array(place, mode="r")
-                begin = time.perf_counter()
-                for selection in selections:
-                    array[selection]
-                best = min(best, time.perf_counter() - begin)
-                if best > 0.5:
-                    break
-            read_times[name] = best
+        # Opened anew for each round, so that no decoded chunks are kept from the last one.
+        read_times = {
+            name: _fastest(READS, lambda: zstore.open_array(place, mode="r"), partial(_read, selections))
+            for name, selections in self._reads.items()
+        }
         back = zstore.open_array(place, mode="r")[...]
         error = None
         if rounding:
@@ -332,11 +326,29 @@ class _Rig:
                 return None
         elif not _is_same(values, back):
             raise UnsupportedError(f"items do not come back through {options!r}", path=self.sample.where)
-        if self._format == 3:  # what `create_array` makes unless told otherwise
+        if self._format == 3:  # the default of `create_array`
             del options["zarr_format"]
         size = sum(entry.size for entry in entries)
         items = _name(dtype) if isinstance(dtype, type) else "dtype"
         return Choice(options, size, len(entries), write_time, read_times, error, rounding, items)
+
+
+def _fastest(rounds: int, make: Callable[[], zstore.Array], act: Callable[[zstore.Array], None]) -> float:
+    """The seconds of the fastest of some rounds of `act`, each on a new array; a slow round is the last."""
+    best = np.inf
+    for _ in range(rounds):
+        array = make()
+        begin = time.perf_counter()
+        act(array)
+        best = min(best, time.perf_counter() - begin)
+        if best > SLOW:
+            break
+    return best
+
+
+def _read(selections: Sequence[Any], array: zstore.Array) -> None:
+    for selection in selections:
+        array[selection]
 
 
 def _is_document(key: str) -> bool:
@@ -353,28 +365,28 @@ def _is_same(values: np.ndarray, back: np.ndarray) -> bool:
     return np.array_equal(values, back)
 
 
-def _try_all(rig: _Rig, sample: Sample, lossy: bool, zarr_format: int, notes: list[str]) -> list[Choice]:
-    """Codecs on chunks of the default shape; the best of them on all shapes, with and without shards."""
+def _try_all(trial: _Trial, sample: Sample, lossy: bool, zarr_format: int, notes: list[str]) -> list[Choice]:
+    """All choices: codecs on chunks of the default shape, then the best codecs on all shapes and shards."""
     item_size = item_size_of(sample)
     codecs = [(options, "") for options in list_codecs(sample, zarr_format)]
     if lossy:
-        # Before those that take long and seldom win.
+        # Before codecs that take long and are seldom best.
         codecs[USUAL_CODECS:USUAL_CODECS] = _list_rounding(sample, zarr_format, notes)
     shapes = list_chunks(sample, item_size)
-    rig.plan(len(codecs) + 2, CODECS_SHARE)
-    found = [rig.measure({"compressors": "zstd"}, "default", always=True)]
+    trial.plan(len(codecs) + 2, CODECS_SHARE)
+    found = [trial.measure({"compressors": "zstd"}, "default", always=True)]
     if sample.now is not None and sample.now["zarr_format"] != zarr_format:
         notes.append(f"the array is Zarr v{sample.now['zarr_format']}; the choices are v{zarr_format}")
     elif sample.now is not None:
-        found.append(rig.measure(_fit(sample.now, sample.values.shape), "now", always=True))
+        found.append(trial.measure(_fit(sample.now, sample.values.shape), "now", always=True))
     if found[0] is None:
         raise UnsupportedError(
             f"items of data type {_name(sample.dtype)} cannot be stored", path=sample.where
         )
-    first = [rig.measure(options, "", rounding) for options, rounding in codecs]
+    first = [trial.measure(options, "", rounding) for options, rounding in codecs]
     chosen = _spread([choice for choice in (found[0], *first) if choice is not None])
     rest = []
-    rig.plan(2 * len(chosen) * len(shapes), 1.0)
+    trial.plan(2 * len(chosen) * len(shapes), 1.0)
     for shape in shapes:
         shards = None
         if zarr_format == 3:
@@ -382,14 +394,14 @@ def _try_all(rig: _Rig, sample: Sample, lossy: bool, zarr_format: int, notes: li
         for cut in ({"chunks": shape}, {"chunks": shape, "shards": shards})[: 1 + (shards is not None)]:
             for choice in chosen:
                 options = {**cut, **{k: v for k, v in choice.options.items() if k != "zarr_format"}}
-                rest.append(rig.measure(options, "", choice.rounding))
+                rest.append(trial.measure(options, "", choice.rounding))
     labelled = {repr(choice.options) for choice in found if choice is not None}
     others = [c for c in (*first, *rest) if c is not None and repr(c.options) not in labelled]
     return [*(choice for choice in found if choice is not None), *others]
 
 
 def _fit(now: Mapping[str, Any], box: Sequence[int]) -> Options:
-    """The arguments that say how the array is stored, with chunks and shards no longer than the sample."""
+    """The arguments that describe how the array is stored, with chunks and shards cut to the sample."""
     chunks = tuple(min(chunk, length) for chunk, length in zip(now["chunks"], box, strict=True))
     fitted = {**now, "chunks": chunks}
     del fitted["zarr_format"]
@@ -426,9 +438,9 @@ def _measures(choice: Choice) -> tuple[float, float, float]:
 
 
 def _is_beaten(choice: Choice, by: Choice) -> bool:
-    """Whether another choice is nowhere worse, and somewhere better by more than noise."""
+    """Whether the choice `by` is worse in nothing, and better in something by more than noise."""
     if by.error is not None and (choice.error is None or by.error[1] > choice.error[1]):
-        return False  # what loses more is another bargain
+        return False  # a choice that loses more is no substitute
     pairs = list(zip(_measures(choice), _measures(by), strict=True))
     return all(b <= a for a, b in pairs) and any(b * NOISE < a for a, b in pairs)
 
@@ -439,7 +451,7 @@ def _weigh(choice: Choice) -> float:
 
 
 def _spread(choices: Sequence[Choice]) -> list[Choice]:
-    """The balanced of the front, the smallest, the fastest to read and to write; the smallest lossy one."""
+    """The balanced choice, the smallest, the fastest to write and to read, and the smallest lossy one."""
     exact = [choice for choice in choices if choice.error is None]
     best = [c for c in exact if not any(_is_beaten(c, other) for other in exact)]
     picked = [min(best, key=_weigh), *(min(best, key=lambda c, n=n: _measures(c)[n]) for n in range(3))]
@@ -449,7 +461,7 @@ def _spread(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def front(choices: Sequence[Choice]) -> list[Choice]:
-    """The choices, with `is_best` where no other beats them, and the label "balanced" for the best of all."""
+    """The choices with `is_best` set, and the label "balanced" on the one that is good at everything."""
     marked = []
     for choice in choices:
         others = (other for other in choices if other is not choice)

@@ -1,4 +1,4 @@
-"""A sample of somebody's data: one box of it, small enough to be stored many times over."""
+"""A sample of an array: one box of it, small enough to be stored many times."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError, withou
 from zstore.model.grid import RectilinearGrid
 from zstore.report.summary import format_lengths
 
-# What an item of any length is taken to be, until a sample of them is there.
+# The assumed size, in bytes, of an item of any length, before a sample tells more.
 TEXT_SIZE = 32
-# Along each dimension, how much of it a sample should hold before the others are made shorter.
+# The lengths that a sample should have: along y and x, along time, along others; and along time for series.
 SPACE, TIME, OTHERS = 512, 64, 16
 SERIES = 1024
 TIMES = ("time", "t", "date", "datetime", "valid_time", "step")
@@ -25,12 +25,12 @@ TIMES = ("time", "t", "date", "datetime", "valid_time", "step")
 
 @dataclass(frozen=True)
 class Sample:
-    """Items of an array, and what is known of the whole.
+    """Items of an array, and what is known of the whole array.
 
-    time     the dimension that series run along
-    now      the arguments of `create_array` that say how the array is stored now; None where it is no Zarr,
-             or its chunks differ in shape
-    notes    what whoever reads the table should know of the sample
+    time     the number of the dimension that series run along
+    now      the arguments of `create_array` that describe how the array is stored; None where it is no Zarr
+             array, or its chunks differ in shape
+    notes    what to keep in mind about the sample when reading the results
     """
 
     where: str
@@ -45,7 +45,7 @@ class Sample:
 
     @property
     def size(self) -> int:
-        """How many bytes its items are; of items of any length, how many they take as UTF-8."""
+        """The bytes of its items; items of any length count as UTF-8."""
         if self.values.dtype.kind not in "OT":
             return self.values.nbytes
         return sum(
@@ -60,12 +60,12 @@ def take_sample(
     accesses: Sequence[str],
     storage_options: Mapping[str, Any] | None,
 ) -> Sample:
-    """At most about `size` bytes of the array that `source` is, leads to, or holds.
+    """A sample of about `size` bytes at most, of the array that `source` is, names or holds.
 
     Raises
-        NotFoundError: there is nothing, or no such array.
-        MetadataError: there are no items.
-        UnsupportedError: items or a file that cannot be tuned.
+        NotFoundError: there is no such array or file.
+        MetadataError: the array has no items.
+        UnsupportedError: items of this kind, or a file of this kind, cannot be measured.
     """
     if isinstance(source, np.ndarray):
         return _cut(source, "an array in memory", (), None, size, accesses)
@@ -93,7 +93,7 @@ def _choose(node: zstore.Array | zstore.Group, name: str | None) -> zstore.Array
     found = [member for _, member in node.members(None) if isinstance(member, zstore.Array)]
     if not found:
         raise NotFoundError("group holds no array; expected one that does", path=node.name)
-    # The most data: of a pyramid its finest level, of a dataset no coordinate.
+    # The one with the most data: the finest level of a pyramid, and never a coordinate.
     return max(found, key=lambda one: one.nbytes)
 
 
@@ -159,7 +159,7 @@ def _type_of(values: np.ndarray, where: str) -> type:
 
 
 def choose_box(shape: tuple[int, ...], count: int, time: int, accesses: Sequence[str]) -> tuple[int, ...]:
-    """Lengths of at most `count` items, the dimensions that are asked about kept long."""
+    """The shape of a sample of at most `count` items, long in the dimensions that the accesses read along."""
     ndim = len(shape)
     least = [OTHERS] * ndim
     for axis in range(max(0, ndim - 2), ndim):
@@ -176,7 +176,7 @@ def choose_box(shape: tuple[int, ...], count: int, time: int, accesses: Sequence
 
 
 def _places(shape: tuple[int, ...], box: tuple[int, ...], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Where a box may begin, on the edges of chunks: the middle, then the quarters, then the ends."""
+    """Where a sample may begin, on edges of chunks: in the middle, at the quarters, at the ends."""
     seen = set()
     for share in (0.5, 0.25, 0.75, 0.0, 1.0):
         start = tuple(
@@ -189,7 +189,7 @@ def _places(shape: tuple[int, ...], box: tuple[int, ...], chunks: Sequence[int])
 
 
 def is_constant(values: np.ndarray) -> bool:
-    """Whether all items are the same; all NaN are one value."""
+    """Whether all items are equal, where NaN equals NaN."""
     first = values.flat[0]
     if values.dtype.kind in "fc" and np.isnan(first):
         return bool(np.isnan(values).all())

@@ -1,4 +1,4 @@
-"""Compress a chunk of 1 to 4 dimensions by zfp, without a header.
+"""Compression of chunks of up to 4 dimensions by zfp, without a header.
 
 Spec     zarr-extensions codec "zfp"
 v3 name  zfp
@@ -22,10 +22,10 @@ from zstore.errors import CodecError, MetadataError, UnsupportedError
 
 __all__ = ["Zfp"]
 
-# What zfp.h calls ZFP_MIN_BITS, ZFP_MAX_BITS, ZFP_MAX_PREC and ZFP_MIN_EXP: bounds that bind nothing.
+# ZFP_MIN_BITS, ZFP_MAX_BITS, ZFP_MAX_PREC and ZFP_MIN_EXP of zfp.h: with these values a bound has no effect.
 MIN_BITS, MAX_BITS, MAX_PRECISION, MIN_EXPONENT = 1, 16658, 64, -1074
 
-# What zfp compresses in the place of smaller types, and by how many bits integers are shifted up for that.
+# Types that zfp does not take: which type is compressed instead, and how many bits integers are shifted up.
 PROMOTED = {"int8": ("int32", 23), "uint8": ("int32", 23), "int16": ("int32", 15), "uint16": ("int32", 15)}
 SAME_RANGE = {"uint32": "int32", "uint64": "int64", "float16": "float32", "bfloat16": "float32"}
 
@@ -36,7 +36,7 @@ def _parse_positive(value: Any) -> float:
     return value
 
 
-# Of each mode its own options.
+# The options of each mode.
 MODES: dict[str, tuple[Option, ...]] = {
     "reversible": (),
     "expert": (
@@ -51,7 +51,7 @@ MODES: dict[str, tuple[Option, ...]] = {
 
 @dataclass(frozen=True)
 class Zfp(Serializer):
-    """`given` are the mode's own options; `settings` are what zfpy is told, which `bind` makes of them."""
+    """zfp: `given` are the options of the mode; `settings`, which `bind` sets, are the arguments for zfpy."""
 
     name: ClassVar[str] = "zfp"
 
@@ -84,7 +84,7 @@ class Zfp(Serializer):
         return type(self)(self.mode, self.given, spec, settings)
 
     def _expert(self, spec: ChunkSpec) -> dict[str, Any]:
-        """The mode that the four numbers come to."""
+        """The arguments for zfpy that mean the same as the four numbers of mode "expert"."""
         least, most, precision, exponent = (
             self.given[name] for name in ("minbits", "maxbits", "maxprec", "minexp")
         )
@@ -98,8 +98,8 @@ class Zfp(Serializer):
         if least == most > 0 and precision >= MAX_PRECISION and exponent == MIN_EXPONENT:
             return {"rate": most / 4 ** max(1, len(spec.shape))}
         raise UnsupportedError(
-            f"codec 'zfp' has mode 'expert' with {dict(self.given)}, which comes to no mode of zfpy's:"
-            " a rate, a precision, a tolerance of a power of two, or reversible",
+            f"codec 'zfp' has mode 'expert' with {dict(self.given)}, which zfpy cannot do;"
+            " expected numbers that mean a rate, a precision, a tolerance of a power of two, or reversible",
             codec=self.name,
         )
 
