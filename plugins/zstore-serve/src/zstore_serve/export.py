@@ -30,12 +30,12 @@ from zstore.storage.local import LocalStore
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
 from zstore_serve.queries import (
-    LAYER_PARAMETERS,
+    SELECTION_PARAMETERS,
     STYLE_PARAMETERS,
-    Layer,
     Parameters,
+    Selection,
     Style,
-    parse_layer,
+    parse_selection,
     parse_style,
 )
 from zstore_serve.scenes import SITE_FILES, Scene, open_scenes
@@ -112,12 +112,12 @@ class TilePlan:
         """Make and store a tile, unless no cell of the scene lies in it; gives its size in bytes, or 0."""
         part, (_, z, x, y) = self.parts[unit[0]], unit
         scene = self._scene(part)
-        layer, style = _parse_query(scene, part.query)
+        selection, style = _parse_query(scene, part.query)
         matrix = tile_matrices(scene, part.tms)[str(z)]
         frame = tile_frame(scene, part.tms, matrix, y, x, matrix.tile_shape[1])
         maker = PictureMaker(Settings(cell_count=1 << 28))
         try:
-            content, level = run_coroutine(maker.make(scene, layer, style, frame, self.format))
+            content, level = run_coroutine(maker.make(scene, selection, style, frame, self.format))
         except Problem as problem:
             raise UnsupportedError(f"tile {z}/{x}/{y} of {part.scene!r}: {problem.detail}") from problem
         if level is None:
@@ -151,11 +151,11 @@ def _opened(sources: Sources) -> Mapping[str, Scene]:
     return open_scenes(sources.places, sources.options)
 
 
-def _parse_query(scene: Scene, query: str) -> tuple[Layer, Style]:
+def _parse_query(scene: Scene, query: str) -> tuple[Selection, Style]:
     parameters = Parameters(parse_qsl(query, keep_blank_values=True))
-    parameters.check(LAYER_PARAMETERS, STYLE_PARAMETERS, scene.dimensions)
-    layer = parse_layer(scene, parameters)
-    return layer, parse_style(parameters, layer)
+    parameters.check(SELECTION_PARAMETERS, STYLE_PARAMETERS, scene.dimensions)
+    selection = parse_selection(scene, parameters)
+    return selection, parse_style(parameters, selection)
 
 
 def export(
@@ -238,11 +238,11 @@ def _plan_scene(
         least, most = zoom_range(scene, name) if span is None else span
         if not known[0] <= least <= most <= known[-1]:
             raise Problem(400, f"zooms are {least} to {most}; expected two from {known[0]} to {known[-1]}")
-        layer, style = _parse_query(scene, query)
+        selection, style = _parse_query(scene, query)
         if style.limits is None and style.algorithm is None:
             maker = PictureMaker(Settings(cell_count=1 << 28))
-            if not maker.find_categories(scene, layer, style):
-                found = run_coroutine(maker.find_limits(scene, layer, style))
+            if not maker.find_categories(scene, selection, style):
+                found = run_coroutine(maker.find_limits(scene, selection, style))
                 numbers = ",".join(repr(float(number)) for pair in found for number in pair)
                 query = urlencode([*parse_qsl(query, keep_blank_values=True), ("rescale", numbers)])
     except Problem as problem:

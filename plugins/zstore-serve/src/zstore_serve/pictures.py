@@ -16,7 +16,7 @@ from zstore.pyramid.boxes import Items
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, FramePlan, Pixels, await_all, plan_frame, read_band
 from zstore_serve.problems import Problem
-from zstore_serve.queries import Layer, Style
+from zstore_serve.queries import Selection, Style
 from zstore_serve.scenes import Band, Dimension, Scene
 from zstore_serve.tilings import whole_frame
 
@@ -53,48 +53,50 @@ class PictureMaker:
         self._limits: dict[Any, tuple[float, float]] = {}
 
     async def make(
-        self, scene: Scene, layer: Layer, style: Style, frame: Frame, format: str
+        self, scene: Scene, selection: Selection, style: Style, frame: Frame, format: str
     ) -> tuple[bytes, int | None]:
         """(the picture as a file, the level it is made of); no level where no cell lies in the frame."""
         rim = 1 if style.algorithm == "hillshade" else 0
-        plan = plan_frame(scene, frame.padded(rim) if rim else frame, layer.sampling)
+        plan = plan_frame(scene, frame.padded(rim) if rim else frame, selection.sampling)
         if not plan.parts:
             return _transparent_picture(frame.shape, format), None
-        categories = self.find_categories(scene, layer, style)
+        categories = self.find_categories(scene, selection, style)
         limits: Sequence[tuple[float, float]] = style.limits or ()
         if style.algorithm is None and not categories and style.limits is None:
             both: list[Coroutine[Any, Any, Any]] = [
-                self.read_values(scene, layer, plan),
-                self.find_limits(scene, layer, style),
+                self.read_values(scene, selection, plan),
+                self.find_limits(scene, selection, style),
             ]
             values, limits = await await_all(both)
         else:
-            values = await self.read_values(scene, layer, plan)
+            values = await self.read_values(scene, selection, plan)
 
         def make() -> bytes:
             return drawing.encode(_draw([*values.values()], style, frame, categories, limits), format)
 
         return await asyncio.to_thread(make), plan.level
 
-    def find_categories(self, scene: Scene, layer: Layer, style: Style) -> Mapping[int, Any]:
+    def find_categories(self, scene: Scene, selection: Selection, style: Style) -> Mapping[int, Any]:
         """The (colour, name) of each category; {} where values are drawn as numbers."""
         if style.limits is not None or style.colour_map is not None or style.algorithm is not None:
             return {}
-        if layer.expression is not None or len(layer.bands) != 1:
+        if selection.expression is not None or len(selection.bands) != 1:
             return {}
-        (band,) = layer.bands.values()
+        (band,) = selection.bands.values()
         is_whole = scene.finest.arrays[band.array].dtype.kind in "iu"
         return drawing.category_colours(scene.variable(band)) if is_whole else {}
 
-    async def find_limits(self, scene: Scene, layer: Layer, style: Style) -> list[tuple[float, float]]:
+    async def find_limits(
+        self, scene: Scene, selection: Selection, style: Style
+    ) -> list[tuple[float, float]]:
         """The limits of each band's stretch: percentiles of the whole scene; those of bands are kept."""
-        is_kept = layer.expression is None
-        indices = tuple(sorted(layer.indices.items()))
-        keys = [(scene.id, name, indices, style.percentiles) for name in layer.bands]
+        is_kept = selection.expression is None
+        indices = tuple(sorted(selection.indices.items()))
+        keys = [(scene.id, name, indices, style.percentiles) for name in selection.bands]
         if is_kept and all(key in self._limits for key in keys):
             return [self._limits[key] for key in keys]
         plan = plan_frame(scene, whole_frame(scene, STATISTICS_SIZE), "nearest")
-        pairs = await self.read_values(scene, layer, plan)
+        pairs = await self.read_values(scene, selection, plan)
         limits = [_percentiles(*pair, style.percentiles) for pair in pairs.values()]
         if is_kept:
             if len(self._limits) > 4096:
@@ -102,29 +104,34 @@ class PictureMaker:
             self._limits.update(zip(keys, limits, strict=True))
         return limits
 
-    async def read_values(self, scene: Scene, layer: Layer, plan: FramePlan) -> dict[str, ValidValues]:
+    async def read_values(
+        self, scene: Scene, selection: Selection, plan: FramePlan
+    ) -> dict[str, ValidValues]:
         """By band its unpacked values, and which are valid; of an expression, its result as "expression"."""
-        cells = plan.cell_count * len(layer.bands)
+        cells = plan.cell_count * len(selection.bands)
         if cells > self.settings.cell_count:
             raise Problem(
                 422,
                 f"{cells} cells would be read, more than {self.settings.cell_count}: too much is shown of "
                 "what has no coarser levels; `zstore pyramid` makes them",
             )
-        read = [read_band(scene, band, layer.indices, plan, layer.sampling) for band in layer.bands.values()]
+        read = [
+            read_band(scene, band, selection.indices, plan, selection.sampling)
+            for band in selection.bands.values()
+        ]
         pixels = await await_all(read)
         found = {
             name: unpack(scene, band, one)
-            for (name, band), one in zip(layer.bands.items(), pixels, strict=True)
+            for (name, band), one in zip(selection.bands.items(), pixels, strict=True)
         }
-        if layer.expression is None:
+        if selection.expression is None:
             return found
         # In 64 bits: products of half floats overflow.
         floats = {
             name: np.where(valid, values.astype(np.float64), np.nan)
             for name, (values, valid) in found.items()
         }
-        made = await asyncio.to_thread(layer.expression, floats)
+        made = await asyncio.to_thread(selection.expression, floats)
         return {"expression": (made, np.isfinite(made))}
 
     async def read_series(

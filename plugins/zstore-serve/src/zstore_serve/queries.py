@@ -13,17 +13,17 @@ from zstore_serve.problems import Problem
 from zstore_serve.scenes import Band, Dimension, Scene
 
 __all__ = [
-    "LAYER_PARAMETERS",
+    "SELECTION_PARAMETERS",
     "STYLE_PARAMETERS",
-    "Layer",
     "Parameters",
+    "Selection",
     "Style",
     "choose_items",
-    "parse_layer",
+    "parse_selection",
     "parse_style",
 ]
 
-LAYER_PARAMETERS = frozenset(("bands", "expression", "resampling"))
+SELECTION_PARAMETERS = frozenset(("bands", "expression", "resampling"))
 STYLE_PARAMETERS = frozenset(("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude"))
 ALGORITHMS = ("hillshade", "terrainrgb")
 PERCENTILES = (2.0, 98.0)
@@ -92,7 +92,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Layer:
+class Selection:
     """Which values of a scene are asked for.
 
     bands    those that are read, by their names in the expression or the answer
@@ -117,7 +117,7 @@ class Style:
     altitude: float = 45.0
 
 
-def parse_layer(scene: Scene, parameters: Parameters) -> Layer:
+def parse_selection(scene: Scene, parameters: Parameters) -> Selection:
     """The values that the parameters ask for; where they name no bands, red, green and blue, or the first.
 
     Raises
@@ -139,7 +139,7 @@ def parse_layer(scene: Scene, parameters: Parameters) -> Layer:
     bands = {name: scene.band(name) for name in names}
     if len(bands) > MOST_BANDS:
         raise Problem(400, f"{len(bands)} bands are asked for; expected {MOST_BANDS} at most")
-    return Layer(bands, choose_items(scene, bands.values(), parameters), sampling, expression)
+    return Selection(bands, choose_items(scene, bands.values(), parameters), sampling, expression)
 
 
 def choose_items(scene: Scene, bands: Iterable[Band], parameters: Parameters) -> dict[str, int]:
@@ -153,13 +153,13 @@ def choose_items(scene: Scene, bands: Iterable[Band], parameters: Parameters) ->
     }
 
 
-def parse_style(parameters: Parameters, layer: Layer) -> Style:
+def parse_style(parameters: Parameters, selection: Selection) -> Style:
     """How the parameters want the values drawn.
 
     Raises
         Problem: a parameter has a value that means nothing, or that does not fit so many bands.
     """
-    band_count = 1 if layer.expression is not None else len(layer.bands)
+    band_count = 1 if selection.expression is not None else len(selection.bands)
     if band_count not in (1, 3):
         raise Problem(
             400, f"{band_count} bands make no picture; expected one, or three for red, green and blue"

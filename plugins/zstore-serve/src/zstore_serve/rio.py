@@ -34,7 +34,7 @@ from zstore.conventions.model import Affine
 from zstore_serve.frames import SAMPLINGS, Frame, FramePlan, one_cell, plan_frame
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
-from zstore_serve.queries import Layer, Parameters, choose_items
+from zstore_serve.queries import Parameters, Selection, choose_items
 from zstore_serve.scenes import Scene, open_scenes
 
 __all__ = ["Reader"]
@@ -285,8 +285,8 @@ class Reader(BaseReader):
         bands = [every[number - 1] for number in numbers]
         try:
             items = choose_items(self.scene, [band for _, band in bands], Parameters(self.chosen.items()))
-            layer = Layer(dict(bands), items, method)
-            found = run_coroutine(self._maker.read_values(self.scene, layer, plan))
+            selection = Selection(dict(bands), items, method)
+            found = run_coroutine(self._maker.read_values(self.scene, selection, plan))
         except Problem as problem:
             raise RioTilerError(problem.detail) from problem
         names = [name for name, _ in bands]

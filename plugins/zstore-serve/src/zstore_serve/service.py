@@ -30,7 +30,13 @@ from zstore_serve.frames import Frame, Mask, one_cell, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings
 from zstore_serve.places import bbox_frame, find_cell, snap_to_cells
 from zstore_serve.problems import Problem
-from zstore_serve.queries import LAYER_PARAMETERS, STYLE_PARAMETERS, Parameters, parse_layer, parse_style
+from zstore_serve.queries import (
+    SELECTION_PARAMETERS,
+    STYLE_PARAMETERS,
+    Parameters,
+    parse_selection,
+    parse_style,
+)
 from zstore_serve.scenes import Scene, open_scenes
 from zstore_serve.tilings import (
     PIXELS,
@@ -272,7 +278,7 @@ class Service:
 
     async def tilejson(self, request: Request) -> Response:
         """The TileJSON of a collection; its tiles get the query of this request."""
-        scene, parameters = self._parse(request, LAYER_PARAMETERS, STYLE_PARAMETERS, ("tms",))
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, STYLE_PARAMETERS, ("tms",))
         name = parameters.text("tms") or default_set(scene)
         query = str(request.url.query)
         url = f"{_base_url(request)}/collections/{scene.id}/tiles/{name}/{{z}}/{{x}}/{{y}}.png"
@@ -319,10 +325,10 @@ class Service:
 
     async def point(self, request: Request) -> Response:
         """The values of the cell at a place."""
-        scene, parameters = self._parse(request, LAYER_PARAMETERS, ("lon", "lat", "x", "y"))
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, ("lon", "lat", "x", "y"))
         row, column = find_cell(scene, parameters)
-        layer = parse_layer(scene, parameters)
-        found = await self.maker.read_values(scene, layer, one_cell(row, column))
+        selection = parse_selection(scene, parameters)
+        found = await self.maker.read_values(scene, selection, one_cell(row, column))
         values = {name: _plain_value(v[0, 0].item()) if ok[0, 0] else None for name, (v, ok) in found.items()}
         return self._json(request, {"values": values, "row": row, "column": column})
 
@@ -330,17 +336,17 @@ class Service:
         """The values at a place along time, or along the dimension that `along` names."""
         scene, parameters = self._parse(request, ("bands",), ("lon", "lat", "x", "y", "along"))
         row, column = find_cell(scene, parameters)
-        layer = parse_layer(scene, parameters)
-        if len(layer.bands) != 1:
-            raise Problem(400, f"{len(layer.bands)} bands are asked for; expected one for a series")
-        (band,) = layer.bands.values()
+        selection = parse_selection(scene, parameters)
+        if len(selection.bands) != 1:
+            raise Problem(400, f"{len(selection.bands)} bands are asked for; expected one for a series")
+        (band,) = selection.bands.values()
         names = [dimension.name for dimension in scene.dimensions_of(band)]
         times = [name for name in names if name.lower() in ("time", "t")]
         along = parameters.text("along") or "".join((times or names)[:1])
         if along not in names:
             raise Problem(400, f"{band.name!r} has no dimension {along[:80]!r} to go along; it has {names}")
         dimension = scene.dimensions[along]
-        values, valid = await self.maker.read_series(scene, band, layer.indices, dimension, (row, column))
+        values, valid = await self.maker.read_series(scene, band, selection.indices, dimension, (row, column))
         found = [
             _plain_value(v) if ok else None for v, ok in zip(values.tolist(), valid.tolist(), strict=True)
         ]
@@ -349,12 +355,12 @@ class Service:
 
     async def statistics(self, request: Request) -> Response:
         """Statistics of each band in a window, of the level that fits `size` pixels."""
-        scene, parameters = self._parse(request, LAYER_PARAMETERS, ("bbox", "size"))
-        layer = parse_layer(scene, parameters)
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, ("bbox", "size"))
+        selection = parse_selection(scene, parameters)
         size = parameters.whole("size", 1, STATISTICS_SIZE, 512)
         frame = whole_frame(scene, size) if "bbox" not in parameters else bbox_frame(scene, parameters, size)
-        plan = plan_frame(scene, frame, layer.sampling)
-        values = await self.maker.read_values(scene, layer, plan)
+        plan = plan_frame(scene, frame, selection.sampling)
+        values = await self.maker.read_values(scene, selection, plan)
         found = {name: _statistics(*pair) for name, pair in values.items()}
         return self._json(request, {"statistics": found, "level": plan.level})
 
@@ -362,13 +368,13 @@ class Service:
 
     async def preview(self, request: Request) -> Response:
         """A picture of a whole collection on its own grid."""
-        scene, parameters = self._parse(request, LAYER_PARAMETERS, STYLE_PARAMETERS, ("size",))
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, STYLE_PARAMETERS, ("size",))
         frame = whole_frame(scene, parameters.whole("size", 1, self.settings.size, 1024))
         return await self._picture(request, scene, parameters, frame, request.path_params["format"])
 
     async def tile(self, request: Request) -> Response:
         """A tile, by its path."""
-        scene, parameters = self._parse(request, LAYER_PARAMETERS, STYLE_PARAMETERS, ("size", "f", "tms"))
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, STYLE_PARAMETERS, ("size", "f", "tms"))
         path = request.path_params
         return await self._tile(
             request, scene, parameters, path, path.get("format") or parameters.text("f", "png")
@@ -390,7 +396,7 @@ class Service:
 
     async def window(self, request: Request) -> Response:
         """The window within `bbox`, on the collection's own grid; with `size`, in degrees."""
-        scene, parameters = self._parse(request, LAYER_PARAMETERS, STYLE_PARAMETERS, ("bbox", "size"))
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, STYLE_PARAMETERS, ("bbox", "size"))
         if "bbox" not in parameters:
             raise Problem(400, "bbox is missing; expected west, south, east, north")
         size = parameters.whole("size", 1, self.settings.size, self.settings.size)
@@ -420,7 +426,7 @@ class Service:
         # Clients may write dimensions in any case.
         known = {name.upper(): name for name in scene.dimensions}
         parameters = Parameters((known.get(name.upper(), name), value) for name, value in pairs)
-        parameters.check(LAYER_PARAMETERS, STYLE_PARAMETERS, scene.dimensions)
+        parameters.check(SELECTION_PARAMETERS, STYLE_PARAMETERS, scene.dimensions)
         path = {"tms": words["TILEMATRIXSET"], "z": words["TILEMATRIX"]}
         path |= {"y": words["TILEROW"], "x": words["TILECOL"]}
         return await self._tile(request, scene, parameters, path, format)
@@ -431,17 +437,17 @@ class Service:
         format = {"jpeg": "jpg"}.get(format, format)
         if format not in drawing.FORMATS:
             raise Problem(404, f"no format {format[:80]!r}; there are {', '.join(drawing.FORMATS)}")
-        layer = parse_layer(scene, parameters)
+        selection = parse_selection(scene, parameters)
         if format in ("npy", "tif"):
-            plan = plan_frame(scene, frame, layer.sampling)
-            measured = await self.maker.read_values(scene, layer, plan)
+            plan = plan_frame(scene, frame, selection.sampling)
+            measured = await self.maker.read_values(scene, selection, plan)
             if format == "npy":
                 content = drawing.encode_npy([*measured.values()])
             else:
                 content = await asyncio.to_thread(drawing.encode_tiff, measured, frame)
             return self._cacheable(request, content, drawing.FORMATS[format], plan.level)
-        style = parse_style(parameters, layer)
-        content, level = await self.maker.make(scene, layer, style, frame, format)
+        style = parse_style(parameters, selection)
+        content, level = await self.maker.make(scene, selection, style, frame, format)
         return self._cacheable(request, content, drawing.FORMATS[format], level)
 
     # What all answers share.
