@@ -42,21 +42,8 @@ def start(place: Path, *options: str) -> Server:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            str(SERVER),
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            str(place),
-            *options,
-        ],
-        stdout=subprocess.DEVNULL,
-    )
+    own = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(place))
+    process = subprocess.Popen([str(SERVER), *own, *options], stdout=subprocess.DEVNULL)
     end = time.monotonic() + 20
     while True:
         try:

@@ -29,6 +29,7 @@ from zstore.conventions.crs import Crs
 from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, StoreError
+from zstore.pyramid.levels import create_auxiliaries
 from zstore.testing.commands import CommandContract
 
 WORDS = "bands=1&rescale=0,250&colormap=viridis"
@@ -44,13 +45,11 @@ def write(place: Path, crs: str, affine: Affine, values: np.ndarray) -> Path:
     variable = Variable(values.dtype, ("y", "x"))
     geo = GeoModel(Crs.from_user(crs), affine, values.shape, ("y", "x"), variables={"v": variable})
     documents, _ = render_geo(geo, 3)
-    group.attrs.update(documents.pop("")["attributes"])
-    for name, document in documents.items():
-        group.create_array(
-            name, data=values if name == "v" else document.get("data"), fill_value=document["fill_value"],
-            chunks=64 if name == "v" else "auto", attributes=document["attributes"],
-            dimension_names=document["dimension_names"],
-        )  # fmt: skip
+    group.attrs.update(documents[""]["attributes"])
+    document = documents["v"]
+    stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
+    group.create_array("v", data=values, chunks=64, **stated)
+    create_auxiliaries(group, documents, "")
     return place
 
 

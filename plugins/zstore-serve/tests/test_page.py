@@ -34,6 +34,7 @@ import zstore  # noqa: E402
 from zstore.conventions.crs import Crs  # noqa: E402
 from zstore.conventions.model import Affine, GeoModel, Variable  # noqa: E402
 from zstore.conventions.write import render_geo  # noqa: E402
+from zstore.pyramid.levels import create_auxiliaries  # noqa: E402
 
 SIZE = (1000, 700)
 SCREEN = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
@@ -144,14 +145,11 @@ def georeferenced(
     variable = Variable(values.dtype, dimensions=dims, **said)
     geo = GeoModel(Crs.from_user(crs), affine, values.shape[-2:], dims[-2:], variables={"v": variable})
     documents, _ = render_geo(geo, 3)
-    group.attrs.update(documents.pop("")["attributes"])
-    for name, document in documents.items():
-        is_data = name == "v"
-        group.create_array(
-            name, data=values if is_data else document.get("data"), chunks=128 if is_data else "auto",
-            fill_value=document["fill_value"], attributes=document["attributes"],
-            dimension_names=document["dimension_names"],
-        )  # fmt: skip
+    group.attrs.update(documents[""]["attributes"])
+    document = documents["v"]
+    stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
+    group.create_array("v", data=values, chunks=128, **stated)
+    create_auxiliaries(group, documents, "")
 
 
 def microscope(place: Path) -> None:

@@ -44,6 +44,7 @@ from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError
+from zstore.pyramid.levels import create_auxiliaries
 from zstore.pyramid.quicklook import quicklook
 from zstore.storage.memory import MemoryStore
 from zstore.testing.commands import CommandContract
@@ -125,24 +126,14 @@ def write(
     if crs is None:
         group.create_array("v", data=values, chunks=chunks, dimension_names=dimensions)
         return group
-    geo = GeoModel(
-        Crs.from_user(crs),
-        affine,
-        values.shape,
-        dimensions,
-        variables={"v": Variable(values.dtype, **variable)},
-    )
+    variables = {"v": Variable(values.dtype, **variable)}
+    geo = GeoModel(Crs.from_user(crs), affine, values.shape, dimensions, variables=variables)
     documents, _ = render_geo(geo, 3)
-    group.attrs.update(documents.pop("")["attributes"])
-    for name, document in documents.items():
-        group.create_array(
-            name,
-            data=values if name == "v" else document.get("data"),
-            chunks=chunks if name == "v" else "auto",
-            fill_value=document["fill_value"],
-            attributes=document["attributes"],
-            dimension_names=document["dimension_names"],
-        )
+    group.attrs.update(documents[""]["attributes"])
+    document = documents["v"]
+    stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
+    group.create_array("v", data=values, chunks=chunks, **stated)
+    create_auxiliaries(group, documents, "")
     return group
 
 

@@ -98,7 +98,10 @@ class _Parser:
         while at < len(text):
             found = TOKEN.match(text, at)
             if found is None:
-                raise Problem(400, f"expression holds {text[at : at + 10]!r}, which is no part of one")
+                raise Problem(
+                    400,
+                    f"expression has {text[at : at + 10]!r}; expected a band, number or operator",
+                )
             kind = str(found.lastgroup)
             self.tokens.append((kind, found[kind]))
             at = found.end()
@@ -184,5 +187,5 @@ class _Parser:
             taken.append(self.comparison(depth + 1))
         self._expect(")")
         if len(taken) != count:
-            raise Problem(400, f"{name} is given {len(taken)}; expected {count}")
+            raise Problem(400, f"{name} has {len(taken)} arguments; expected {count}")
         return lambda values: function(*(take(values) for take in taken))

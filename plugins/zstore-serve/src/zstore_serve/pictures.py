@@ -112,8 +112,8 @@ class PictureMaker:
         if cells > self.settings.cell_count:
             raise Problem(
                 422,
-                f"{cells} cells would be read, more than {self.settings.cell_count}: too much is shown of "
-                "what has no coarser levels; `zstore pyramid` makes them",
+                f"{cells} cells would be read; expected {self.settings.cell_count} at most. No level "
+                "is coarse enough for this window; `zstore pyramid` makes levels",
             )
         read = [
             read_band(scene, band, selection.indices, plan, selection.sampling)
@@ -142,7 +142,7 @@ class PictureMaker:
         (y, x), axis = scene.finest.axes(band.array), names.index(along.name)
         touched = -(-along.size // array.chunks[axis]) * math.prod(array.chunks)
         if along.size > LONGEST_SERIES or touched > 8 * self.settings.cell_count:
-            detail = f"a series along {along.name} would decode {touched} cells; its chunks are cut across it"
+            detail = f"a series would decode {touched} cells: the chunks are short along {along.name}"
             raise Problem(422, detail)
         items = {**indices, **band.fixed}
         region: list[Any] = [items.get(name, 0) for name in names]

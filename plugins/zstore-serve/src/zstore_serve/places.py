@@ -45,7 +45,7 @@ def snap_to_cells(scene: Scene, frame: Frame, most: int) -> Frame:
     """
     own, (height, width) = scene.affine(0), scene.shape
     if own.is_rotated:
-        raise Problem(400, "size is missing; a rotated grid has no windows of its own in degrees")
+        raise Problem(400, "size is missing; a rotated grid has no window of its own cells in degrees")
     x, y = frame.affine.at(*np.meshgrid(*(np.linspace(0, n, 33) for n in reversed(frame.shape))))
     if scene.crs is not None and frame.crs is not None:
         if scene.crs.is_geographic:
@@ -59,7 +59,7 @@ def snap_to_cells(scene: Scene, frame: Frame, most: int) -> Frame:
             x, y = frame.crs.transform(scene.crs, x, y)
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
-        raise Problem(404, "the window lies nowhere in the collection's CRS")
+        raise Problem(404, "the window lies where the collection's CRS is not defined")
     sides = []
     columns, rows = own.cell_at(x, y)
     for places, size in ((rows, height), (columns, width)):
@@ -71,7 +71,7 @@ def snap_to_cells(scene: Scene, frame: Frame, most: int) -> Frame:
     (top, bottom), (left, right) = sides
     if (bottom - top) * (right - left) > most:
         raise Problem(
-            422, f"the window has {bottom - top} × {right - left} cells; expected {most}, or a size"
+            422, f"the window has {bottom - top} × {right - left} cells; expected at most {most}, or size"
         )
     return Frame(scene.crs, own.moved(left, top), (bottom - top, right - left))
 
@@ -96,7 +96,7 @@ def find_cell(scene: Scene, parameters: Parameters) -> tuple[int, int]:
     else:
         raise Problem(400, "no place is given; expected lon and lat, or x and y in the collection's own CRS")
     if not (math.isfinite(east) and math.isfinite(north)):
-        raise Problem(404, "the place lies nowhere in the collection's CRS")
+        raise Problem(404, "the place lies where the collection's CRS is not defined")
     column, row = own.cell_at(east, north)
     if not (0 <= row <= scene.shape[0] and 0 <= column <= scene.shape[1]):
         raise Problem(404, "the place lies outside of the collection")

@@ -262,7 +262,7 @@ class Reader(BaseReader):
             raise RioTilerError(f"resampling is {method!r}; expected one of {', '.join(SAMPLINGS)}")
         if height * width > self.settings.cell_count:
             raise RioTilerError(
-                f"image has {height} × {width} pixels; expected {self.settings.cell_count}, or a size"
+                f"image has {height} × {width} pixels; expected at most {self.settings.cell_count}"
             )
         transform = from_bounds(*box, width, height)
         own = self.scene.crs if crs == self.crs else Crs.from_user(crs.to_wkt())

@@ -78,7 +78,7 @@ class Dimension:
         starts = [n for n, label in enumerate(self.labels) if len(text) >= 4 and label.startswith(text)]
         if not starts:
             known = f"{self.labels[0]} to {self.labels[-1]}"
-            raise Problem(400, f"{self.name} is {text!r}; there are {self.size}, from {known}")
+            raise Problem(400, f"{self.name} is {text!r}; expected one of {self.size} values from {known}")
         return starts[0]
 
 

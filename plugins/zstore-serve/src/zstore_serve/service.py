@@ -416,11 +416,11 @@ class Service:
             raise Problem(400, f"REQUEST is {words['REQUEST'][:80]!r}; expected GetCapabilities or GetTile")
         missing = [word for word in WMTS_KEYS if word not in words]
         if missing:
-            raise Problem(400, f"{missing[0]} is missing; a tile is asked for by {', '.join(WMTS_KEYS)}")
+            raise Problem(400, f"{missing[0]} is missing; GetTile needs {', '.join(WMTS_KEYS)}")
         scene = self._scene_of(words["LAYER"])
         format = {kind: name for name, kind in drawing.FORMATS.items()}.get(words["FORMAT"])
         if format not in PICTURES or words.get("STYLE", STYLE) not in ("", STYLE):
-            raise Problem(400, f"FORMAT and STYLE: expected image/png, jpeg or webp, and {STYLE}")
+            raise Problem(400, f"FORMAT, STYLE: expected image/png, image/jpeg or image/webp, and {STYLE}")
         own = (*WMTS_KEYS, "SERVICE", "REQUEST", "VERSION", "STYLE")
         pairs = [pair for pair in request.query_params.multi_items() if pair[0].upper() not in own]
         # Clients may write dimensions in any case.
