@@ -1,1 +1,1 @@
-"""Hierarchies looked after: converted to another Zarr format, cut and encoded anew, verified."""
+"""Work on whole hierarchies: converting, rechunking, copying and verifying them."""

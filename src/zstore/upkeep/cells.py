@@ -1,4 +1,4 @@
-"""Some of the chunks of an array: which are stored, which others they touch, which a unit of a plan names."""
+"""Sets of chunks of an array: those that are stored, that overlap others, that a unit of a plan has."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zstore.jobs.plan import Unit
 from zstore.upkeep.chunks import Cell, Page, StoredArray
 from zstore.upkeep.rechunk_plan import Shape, edges
 
-# Which chunks there are is kept as a byte for each, where a grid has no more of them than this.
+# Up to this many chunks in a grid, a set has a byte for each of them; beyond, it holds their places.
 MASK_SIZE = 1 << 27
 PLACES_COUNT = 1 << 16
-# An odd number whose bits are all over the place.
+# An odd number with irregular bits, as hash functions multiply by.
 MIXING = np.uint64(0x9E3779B97F4A7C15)
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -24,7 +24,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Cells:
-    """Some chunks of an array: those of a grid that are given, many at a time, or all of them (None)."""
+    """A set of chunks of an array: those whose places are given, many at a time, or all of them (None)."""
 
     def __init__(self, counts: Shape, cells: Iterable[Sequence[Cell] | Places] | None) -> None:
         self.counts = counts
@@ -72,7 +72,7 @@ class Cells:
         return made
 
     def spread(self, array: StoredArray, other: StoredArray) -> Cells:
-        """The chunks of the other array that hold something of these, which are chunks of the first."""
+        """The chunks of another array that overlap these chunks of `array`."""
         if array.model.grid == other.model.grid:
             return self
         if self._is_all:
@@ -87,9 +87,10 @@ class Cells:
         return made
 
     def units(self, counts: Shape, left: Cells) -> Iterator[Unit]:
-        """The units of so many chunks along each axis in which some of these lie, in order.
+        """The units, of `counts` chunks along each axis, that have some of these chunks, in order.
 
-        The last number of each tells, as bits for `cells_of`, which of its chunks are `left`; -1: all.
+        The last number of each unit has a bit for each of its chunks that is in `left`, for `cells_of`;
+        -1: all are.
         """
         for place in self._places(counts):
             yield *place, left._bits(place, counts)
@@ -118,12 +119,12 @@ class Cells:
 
 
 def _sides(place: Cell, counts: Shape, most: Shape) -> list[range]:
-    """The places of the chunks of a unit along each axis."""
+    """The chunks of a unit, as a range along each axis."""
     return [range(p * n, min(p * n + n, end)) for p, n, end in zip(place, counts, most, strict=True)]
 
 
 def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:
-    """The chunks that a unit of so many along each axis names, on a grid of `most`."""
+    """The chunks that are left of a unit of `counts` chunks along each axis, on a grid of `most`."""
     *place, bits = unit
     sides = _sides(tuple(place), counts, most)
     every, length = product(*sides), prod(map(len, sides))
@@ -134,11 +135,11 @@ def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:
 
 
 class Stored(NamedTuple):
-    """What is stored of an array.
+    """The stored chunks of an array.
 
-    cells    its chunks; all, where the store cannot list
+    cells    which they are; all, where the store cannot list
     size     their bytes
-    version  what tells these values from others, as far as the store does; "" where it cannot list
+    version  a hash of the chunks' places, sizes and versions; "" where the store cannot list
     """
 
     cells: Cells
@@ -147,7 +148,7 @@ class Stored(NamedTuple):
 
     @classmethod
     def find(cls, array: StoredArray, *, least: int = 0) -> Stored:
-        """What one listing tells; of chunks with fewer bytes than `least`, nothing."""
+        """The stored chunks, by one listing; those with fewer bytes than `least` do not count."""
         pages = array.pages()
         if pages is None:
             return cls(Cells(array.counts, None), 0, "")
@@ -157,7 +158,7 @@ class Stored(NamedTuple):
             nonlocal size, marks
             for page in pages:
                 page = page.where(page.sizes >= least)
-                # A sum is the same in whatever order a store lists.
+                # A sum does not depend on the order in which a store lists.
                 marks += int(_mark(page).sum(dtype=np.uint64))
                 size += int(page.sizes.sum())
                 yield page.cells
@@ -167,10 +168,10 @@ class Stored(NamedTuple):
 
 
 def _mark(page: Page) -> Any:
-    """A number (uint64) for each chunk that another place, size or version of it does not have."""
+    """A hash (uint64) of each chunk's place, size and version."""
     width = page.versions.itemsize // 4
     letters = page.versions.view(np.uint32).reshape(len(page.sizes), width).astype(np.uint64)
-    # Letters that others have no more of count nothing, however long the longest version is.
+    # Padding counts nothing, so a hash does not depend on the length of other versions.
     factors = np.multiply.accumulate(np.full(width, MIXING, np.uint64))
     found = letters @ factors
     for column in (page.sizes, *page.cells.T):
@@ -179,14 +180,14 @@ def _mark(page: Page) -> Any:
 
 
 def _places(mask: Mask) -> Iterator[Cell]:
-    """Where a mask holds, in order."""
+    """The places where a mask is true, in order."""
     found = np.argwhere(mask)
     for first in range(0, len(found), PLACES_COUNT):
         yield from map(tuple, found[first : first + PLACES_COUNT].tolist())
 
 
 def _spans(array: StoredArray, other: StoredArray, axis: int) -> Any:
-    """(first, last + 1) of the chunks of an array that each chunk of the other touches along an axis."""
+    """(first, last + 1) of the chunks of `array` that each chunk of `other` overlaps along an axis."""
     length = array.model.shape[axis]
     old, new = (edges(one.model.grid, axis, length) for one in (array, other))
     first = np.searchsorted(old, new[:-1], side="right") - 1
@@ -194,10 +195,11 @@ def _spans(array: StoredArray, other: StoredArray, axis: int) -> Any:
 
 
 def _reduce(mask: Mask, axis: int, spans: Any) -> Mask:
-    """Whether there is anything in each of the spans along an axis."""
+    """Whether a mask is true anywhere in each of the spans along an axis."""
     if not mask.size or not len(spans):
         return np.zeros((*mask.shape[:axis], len(spans), *mask.shape[axis + 1 :]), bool)
-    # Of pairs of places, the stretch from the first to the second is wanted; one may lie past the end.
+    # reduceat takes the stretch from each place to the next, of which every second is a span. A span may end
+    # past the last chunk, so there is one more.
     room = np.zeros((*mask.shape[:axis], 1, *mask.shape[axis + 1 :]), bool)
     padded = np.concatenate([mask, room], axis)
     made = np.logical_or.reduceat(padded, spans.reshape(-1), axis=axis)

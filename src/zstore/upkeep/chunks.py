@@ -1,4 +1,4 @@
-"""The stored chunks of one array: which there are, what they hold, and how to go through all of them."""
+"""The stored chunks of one array: listing, reading and writing them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, join_key
 from zstore.storage.url import open_store
 
-# Decoded bytes that are held at once, and pieces of work that threads are given at a time.
+# How many decoded bytes are held at once, and how many pieces of work threads are given at a time.
 MEMORY_SIZE = 256 << 20
 WINDOW_COUNT = 256
 REQUEST_COUNT = 32
 # Entries of a listing that are dealt with at a time.
 PAGE_COUNT = 4096
-# What an item of any length is taken for.
+# The assumed size, in bytes, of an item of any length.
 OBJECT_SIZE = 64
 
 Cell = tuple[int, ...]
@@ -47,32 +47,33 @@ R = TypeVar("R")
 
 
 class Page(NamedTuple):
-    """Some stored chunks: their places (int64, a row for each), bytes (int64) and versions (str)."""
+    """Some stored chunks: places (int64, a row for each), sizes in bytes (int64) and versions (str)."""
 
     cells: np.ndarray[Any, Any]
     sizes: np.ndarray[Any, Any]
     versions: np.ndarray[Any, Any]
 
     def where(self, mask: np.ndarray[Any, Any]) -> Page:
-        """Those of a mask."""
+        """The chunks for which a mask is true."""
         return self if mask.all() else Page(*(column[mask] for column in self))
 
 
 def open_place(
     target: Node[Any] | StoreLike, path: str | None, options: Mapping[str, Any] | None, *, read_only: bool
 ) -> tuple[Store, str]:
-    """The store, and the path in it."""
+    """The store of a node, path or URL, and the path in that store."""
     if isinstance(target, Node):
         return target.store, check_path(f"{target.path}/{path or ''}")
     return open_store(target, read_only=read_only, storage_options=options), check_path(path)
 
 
 class StoredArray:
-    """One array: where it is, what it is, and how its chunks are found and read.
+    """One array by its store, path and model, whose chunks are listed, read and written.
 
     Raises
-        UnknownExtensionError, MetadataError: codecs that do not exist, or do not fit together or the chunks.
-        UnsupportedError: chunks are pickled, and the caller does not allow that.
+        UnknownExtensionError: nobody offers one of the codecs.
+        MetadataError: the codecs do not fit together, or do not fit the chunks.
+        UnsupportedError: chunks are pickled, and `allow_pickle` is false.
     """
 
     def __init__(self, store: Store, path: str, model: ArrayModel, *, allow_pickle: bool = False) -> None:
@@ -81,7 +82,7 @@ class StoredArray:
         self.model = model
         self.counts = model.grid.count(model.shape)
         self.item_size = OBJECT_SIZE if model.data_type.is_object else model.dtype.itemsize
-        # Decoded bytes of a chunk, the largest.
+        # Decoded bytes of the largest chunk.
         self.chunk_size = max(1, prod(model.grid.chunk_shape) * self.item_size)
         self._allow_pickle = allow_pickle
         self._chunks = self._open()
@@ -99,12 +100,12 @@ class StoredArray:
         return join_key(self.path, self.model.keys.key(cell))
 
     def stored(self) -> Iterator[Cell] | None:
-        """The stored chunks, also those outside the array; None where the store cannot list."""
+        """The stored chunks, strays too; None where the store cannot list."""
         keys = _listed(lambda: self.store.list(self.path))
         return None if keys is None else (cell for key in keys if (cell := self._cell(key)) is not None)
 
     def pages(self) -> Iterator[Page] | None:
-        """The stored chunks that lie in the array, many at a time; None where the store cannot list."""
+        """The stored chunks without strays, many at a time; None where the store cannot list."""
         entries = _listed(lambda: self.store.entries(self.path))
         pages = iter(lambda: [*islice(entries or (), PAGE_COUNT)], [])
         return None if entries is None else map(self._page, pages)
@@ -147,21 +148,21 @@ class StoredArray:
 
     @property
     def codecs(self) -> tuple[str, ...] | None:
-        """The names of the codecs that the kernels run on what is decoded at once; None: they do not."""
+        """The names of the codecs that kernels run on pieces (`piece_shape`); None where Python does."""
         chunks = self._chunks
         if isinstance(chunks, RegularChunks) and chunks.bound.is_native:
             return chunks.bound.step_names
         return None
 
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None, **options: Any) -> np.ndarray[Any, Any]:
-        """The items of a box, in `out` where that is given; the options are those of the engine's `read`."""
+        """The items of a box, in `out` if that is given; options are those of the engine's `read`."""
         return self._read(self._chunks, box, out, options)
 
     def read_once(
         self, box: Box, out: np.ndarray[Any, Any] | None = None, **options: Any
     ) -> np.ndarray[Any, Any]:
-        """As `read`; no chunk is kept decoded: the next box that touches it comes late."""
-        # Decoded chunks of files are kept with what they were read by.
+        """As `read`, but no decoded chunk is kept, for the next box that overlaps it comes much later."""
+        # The cache of decoded chunks belongs to the object that reads files.
         is_file = self.store.local_path(self.path) is not None
         return self._read(self._open() if is_file else self._chunks, box, out, options)
 
@@ -175,23 +176,23 @@ class StoredArray:
         return out
 
     def write(self, box: Box, items: np.ndarray[Any, Any]) -> None:
-        """Store the items of a box of whole chunks, as far as the array reaches, before its document is."""
+        """Store the items of a box of whole chunks, cut at the array's edge; its document is stored later."""
         self._write(box, items, skip_empty=False)
 
     def write_filled(self, box: Box, items: np.ndarray[Any, Any]) -> list[bool]:
-        """As `write`, without chunks that hold the fill value only; which of the box's chunks those are."""
+        """As `write`, but chunks with the fill value only are left out; gives for each whether it was."""
         self._write(box, items, skip_empty=True)
         fill, first = self.model.effective_fill_value, (slice(0, 1),) * self.model.ndim
         empty = []
         for cell in self.cells(box):
             sides = zip(self.box(cell), box, strict=True)
             part = np.asarray(items[tuple(slice(s.start - b.start, s.stop - b.start) for s, b in sides)])
-            # Most chunks show by their first item that they hold something.
+            # In most chunks the first item already is not the fill value.
             empty.append(is_filled(part[first], fill) and is_filled(part, fill))
         return empty
 
     def is_written(self, box: Box, empty: Sequence[bool]) -> bool:
-        """Whether all chunks of a box are stored, but for those that `write_filled` said it left out."""
+        """Whether all chunks of a box are stored, except those that `write_filled` left out (`empty`)."""
         wanted = compress(self.cells(box), map(not_, empty))
         return all(self.store.get_many([(self.key(cell), ByteRange(0, 1)) for cell in wanted]))
 
@@ -200,23 +201,23 @@ class StoredArray:
         self._chunks.write(plan_basic(self._chunks.write_layout, box), items)
 
     def cells(self, box: Box) -> Iterator[Cell]:
-        """The chunks that hold something of a box, in order."""
+        """The chunks that overlap a box, in order."""
         return product(*(overlap(self, axis, side) for axis, side in enumerate(box)))
 
     def count(self, box: Box) -> int:
-        """How many chunks hold something of a box."""
+        """How many chunks overlap a box."""
         return prod(len(overlap(self, axis, side)) for axis, side in enumerate(box))
 
     def _open(self) -> Chunks:
         return open_chunks(self.store, self.path, self.model, allow_pickle=self._allow_pickle)
 
     def chain(self, cell: Cell) -> Chain:
-        """The codecs, bound to what the chunk holds."""
+        """The codecs, bound to the shape of a chunk."""
         grid = self.model.grid
         return self._bind(tuple(grid.start(d, p + 1) - grid.start(d, p) for d, p in enumerate(cell)))
 
     def bind(self) -> None:
-        """Raise where codecs do not fit a chunk of any shape that the array has."""
+        """Raise MetadataError if the codecs do not fit one of the shapes that chunks of the array have."""
         for shape in self.model.grid.shapes():
             self._bind(shape)
 
@@ -229,7 +230,7 @@ class StoredArray:
 
 
 def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:
-    """What is found; None where the store cannot list."""
+    """What `find` finds; None where the store cannot list."""
     try:
         found = find()
         first = next(found, None)
@@ -239,7 +240,7 @@ def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:
 
 
 def overlap(array: StoredArray, axis: int, part: slice) -> range:
-    """The places along an axis whose chunks hold something of that part."""
+    """The places along an axis of the chunks that overlap a part of it."""
     places, start = range(array.counts[axis]), array.model.grid.start
     first = bisect_right(places, part.start, key=lambda place: start(axis, place)) - 1
     return range(first, bisect_left(places, part.stop, key=lambda place: start(axis, place)))
@@ -248,9 +249,9 @@ def overlap(array: StoredArray, axis: int, part: slice) -> range:
 def run(
     work: Callable[[T], R], pieces: Iterator[T], size: Callable[[T], int], *stores: Store
 ) -> Iterator[list[R]]:
-    """What the work makes of the pieces, window by window, on as many threads as memory and latency allow.
+    """The results of the work on pieces, window by window, on as many threads as memory and latency allow.
 
-    `size` gives the decoded bytes that the work on a piece takes.
+    size  gives the bytes that the work on a piece holds
     """
     remote = max(min(REQUEST_COUNT, store.request_count) for store in stores)
     wanted = max(thread_count(), remote)
@@ -260,9 +261,9 @@ def run(
 
 
 def keeps_bytes(source: StoredArray, target: StoredArray) -> bool:
-    """Whether the first stored chunk decodes to the same by the codecs of both; true where none is stored.
+    """Whether the first stored chunk decodes to the same items with the codecs of both arrays.
 
-    The plan says so already: this holds it to what is there. A damaged chunk says nothing.
+    That checks a plan to keep the bytes of chunks. True where no chunk is stored, or that chunk is damaged.
     """
     stored = source.stored()
     cell = next(source.all_cells() if stored is None else filter(source.holds, stored), None)
@@ -280,7 +281,7 @@ def keeps_bytes(source: StoredArray, target: StoredArray) -> bool:
 
 
 def same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Whether items are the same, bit for bit, in whatever byte order."""
+    """Whether items are the same, bit for bit, whatever their byte orders are."""
     if one.dtype.kind not in "OT":
         if not is_same_type(one.dtype, other.dtype):
             return False

@@ -1,7 +1,7 @@
-"""A hierarchy or array in another Zarr format: written anew elsewhere, or described anew where it is.
+"""Conversion of arrays and hierarchies to another Zarr format: written elsewhere, or described in place.
 
-Elsewhere the documents of an array are written after its chunks, those of groups after what they hold, the
-topmost last: what an interruption leaves is no array and no group, and is named as what it is by its record.
+Elsewhere the documents of an array are written after its chunks, those of a group after its members, and the
+topmost last: what an interruption leaves is no array and no group, and the job's record tells what it is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Work = Copying | Rechunking
 
 
 class _Place(NamedTuple):
-    """A node and what is below it."""
+    """A node and all below it, by store and path."""
 
     store: Store
     base: str
@@ -78,7 +78,7 @@ class _Place(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """One node by its path below the place: what it is, what it becomes, whether chunks keep their bytes."""
+    """One node, by its path below the place: its models, old and new, and whether chunks keep their bytes."""
 
     below: str
     old: Model
@@ -115,33 +115,33 @@ def convert(
     """Write the array or hierarchy at `path` of `source` to `target`, in Zarr `zarr_format`.
 
     Values, fill values, attributes and names of dimensions stay as they are, bit for bit; groups whose
-    metadata was consolidated are consolidated. Chunks keep their bytes where the format can say them and
-    nothing else is asked for; otherwise they are decoded and encoded, in boxes that `memory` holds. Where
-    these would cut chunks of the source too often, all are decoded once into an array that is cut cheaply.
+    metadata was consolidated are consolidated. Chunks keep their bytes where the format can express them and
+    no other chunks or codecs are asked for. Otherwise they are decoded and encoded, in boxes that `memory`
+    holds; where many boxes would decode the same chunk, all chunks are first decoded once into a scratch
+    array of which parts are read cheaply.
 
     chunks, shards, filters, serializer, compressors
-                as for `create_array`, for every array; "same" keeps what it has. A tuple with fewer lengths
-                than an array has dimensions is for the last ones
-    check       read both afterwards, and raise where an item differs
+                as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
+                lengths than an array has dimensions is for its last dimensions
+    check       read source and target afterwards, and raise where an item differs
     durable     the target survives a power cut from the moment that this returns; refused where it cannot
-    overwrite   replace the node there, or what an interrupted conversion left, and nothing else
-    resume      go on with a conversion of the same arguments that was interrupted, or begin it: chunks that
-                it has stored are not made again
-    memory      bytes that may be held at once, beside what the process holds anyway, by each worker of an
-                executor; by default an eighth of the machine's
-    scratch     where to keep what lies between source and target: a directory, a URL (reached as the target
-                is) or a store. None: beside the target where that is a directory, or workers of an executor
-                write to a bucket; else on the disk of temporary files, or in the bucket where that is full
-    executor    what makes the units, e.g. a process pool or a `dask.distributed.Client`; None: threads here
+    overwrite   replace the node at the target, or what an interrupted conversion left, and nothing else
+    resume      go on with an interrupted conversion of the same arguments, or begin it; chunks that are
+                stored are not made again
+    memory      the most bytes that the conversion may hold at once, in each worker of an executor; by
+                default an eighth of the machine's memory
+    scratch     where scratch arrays are kept: a directory, a URL (opened with `target_options`) or a store.
+                None: beside the target where that is a directory, or a bucket that workers of an executor
+                write to; else on the disk of temporary files, or in the bucket where that disk is full
+    executor    makes the units elsewhere, e.g. a process pool or a `dask.distributed.Client`; None: threads
 
     Raises
-        UnsupportedError: something that the format cannot say; nothing was written.
+        UnsupportedError: the format cannot express something; nothing was written.
         NotFoundError: there is nothing to convert.
         ChangedError: `resume`, and chunks of the source were written since.
-        StoreError: there is something at the target already, its disk is too full for what comes there, or
-            one of the stores failed.
-        MetadataError: `resume`, and what was interrupted there is something else; or `memory` holds no chunk.
-        CodecError: a chunk is damaged, or (with `check`) differs from what it was made from.
+        StoreError: the target exists already, its disk has too little room, or one of the stores failed.
+        MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
+        CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
     here = _Place(*open_place(source, path, storage_options, read_only=True))
     there = _Place(*open_place(target, target_path, target_options, read_only=False))
@@ -200,9 +200,9 @@ def estimate_conversion(
     target_options: Mapping[str, Any] | None = None,
     **asked: Any,
 ) -> dict[str, Estimate]:
-    """What `convert` with these arguments takes for each array, by its path; nothing is written.
+    """What `convert` with these arguments would take, for each array by its path; nothing is written.
 
-    Raises what `convert` raises before it begins, but for what is at the target already.
+    Raises what `convert` raises before it begins, except for a target that exists.
     """
     here = _Place(*open_place(source, path, storage_options, read_only=True))
     there = _Place(*open_place(target, target_path, target_options, read_only=False))
@@ -222,7 +222,7 @@ def _plan_work(
     rooms: Sequence[_Room],
     executor: Executor | None,
 ) -> dict[str, Work]:
-    """What is to be done for each array, by its path below the place."""
+    """The work for each array, by its path below the place."""
     size, work = check_memory(memory), dict[str, Work]()
     for below, old, new, is_copy in changes:
         if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
@@ -249,15 +249,15 @@ def _has_scratch(one: Work) -> TypeGuard[Rechunking]:
 
 
 def _compared(one: Work) -> int:
-    """How many chunks are compared."""
+    """How many chunks `check` compares."""
     return len(one.touched) if isinstance(one, Rechunking) else one.chunk_count
 
 
 class _Room(NamedTuple):
-    """A store for scratch arrays, and the bytes that are free there.
+    """A store for scratch arrays, and the bytes that are free in it.
 
-    is_target  whether it is where the target lies
-    is_own     whether it is this user's directory for what is temporary
+    is_target  whether it is the target's own store
+    is_own     whether it is this user's directory for temporary files
     """
 
     store: Store
@@ -266,17 +266,17 @@ class _Room(NamedTuple):
     is_own: bool = False
 
     def beside(self, target: StoredArray) -> Room:
-        """What is left where the target needs its part of it."""
+        """The room that is left beside the target, where both lie in one store."""
         needed = prod(target.model.shape) * target.item_size if self.is_target else 0
         return Room(self.free - needed, is_near=self.store.request_count == 1)
 
     def place(self, there: _Place, job: Job) -> _Place:
-        """Where scratch arrays of a job are: beside its journal, or below a name that no other target has.
+        """Where scratch arrays of a job lie: beside its journal, or below a name that no other target has.
 
-        What others than the resumed job have left there is gone.
+        Unless the job is resumed, what lies there is removed.
 
         Raises
-            StoreError: the directory is somebody else's.
+            StoreError: the directory belongs to another user.
         """
         made = _Place(self.store, self._base(there, job.name))
         if self.is_target:
@@ -294,12 +294,12 @@ class _Room(NamedTuple):
     def _base(self, there: _Place, name: str) -> str:
         if self.is_target:
             return join_key(there.base, JOB, name, "scratch")
-        # Stores in memory may have only the name in common.
+        # Different stores in memory may have the same name.
         own = [os.getpid(), id(there.store)] if there.store.in_memory else []
         return name_job([name, place(*there), *own])
 
     def with_held(self, there: _Place, name: str) -> _Room:
-        """The room there was before the job of that name took some of it, so that it is planned alike."""
+        """The room that there was before the job of that name began, so that resuming plans the same."""
         if self.free == inf:
             return self
         held = self.store.entries(there.base if self.is_target else self._base(there, name))
@@ -313,7 +313,7 @@ def _find_rooms(
     options: Mapping[str, Any] | None,
     executor: Executor | None,
 ) -> list[_Room]:
-    """Where scratch arrays may lie, the best first; what a `former` conversion has there is no loss."""
+    """Where scratch arrays may lie, the best first; what a `former` conversion left there counts as free."""
     rooms = _list_rooms(there, scratch, options, executor)
     return rooms if former is None else [room.with_held(there, former.name) for room in rooms]
 
@@ -333,14 +333,14 @@ def _list_rooms(
         return [_Room(there.store, free_size(directory), is_target=True)]
     own = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}")
     rooms = [_Room(LocalStore(own), free_size(own), is_own=True)]
-    # A bucket has room for all, and every worker sees it.
+    # A bucket does not get full, and every worker reaches it.
     afar = [_Room(there.store, inf, is_target=True)] if there.store.request_count > 1 else []
     is_shared = executor is not None or current_part() is not None
     return afar if is_shared and afar else rooms + afar
 
 
 def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> None:
-    """Refuse a disk that is too full for chunks, and for scratch arrays that lie there, too.
+    """Refuse a disk that is too full for the chunks, and for the scratch arrays that lie there too.
 
     Raises
         StoreError: it is.
@@ -379,12 +379,12 @@ def convert_metadata(
 ) -> Array | Group:
     """Describe the array or hierarchy at `path` in another Zarr format, in place: no chunk is touched.
 
-    The old documents stay for readers of the old format, unless `remove_old`. Writing through one of the two
-    does not change the other's attributes and shape.
+    The old documents stay for readers of the old format, unless `remove_old`. A change of attributes or shape
+    in one of the formats does not change the other.
 
     Raises
-        UnsupportedError: a chunk would need other bytes or another key, the format cannot say something, or
-            the old documents would hide the new ones; nothing was written.
+        UnsupportedError: a chunk would need other bytes or another key, the format cannot express something,
+            or the old documents would hide the new ones; nothing was written.
         NotFoundError: there is nothing.
     """
     here = _Place(*open_place(target, path, storage_options, read_only=False))
@@ -409,7 +409,7 @@ def convert_metadata(
     said = {"zarr_format": zarr_format, "remove_old": remove_old}
     is_left = left is not None and left.work == "convert_metadata"
     job = begin(store, base, "convert_metadata", said, name=name_job(said), replace=is_left)
-    # Where this was interrupted, the old documents still tell what was consolidated.
+    # After an interruption, the old documents still tell which groups were consolidated.
     groups = [path for path, model in walk_nodes(store, base) if isinstance(model, GroupModel)]
     consolidated = [change.below for change in changes if _is_consolidated(change.old)]
     if zarr_format == 3:
@@ -419,7 +419,7 @@ def convert_metadata(
     publish_nodes(store, base, {below: new for below, _, new, _ in changes})
     _consolidate(here, consolidated, zarr_format)
     if remove_old:
-        # The topmost first: from then on, readers follow the new ones.
+        # The topmost first: from then on, readers follow the new documents.
         _remove_old(store, base, zarr_format)
         for where, _ in walk_nodes(store, base):
             _remove_old(store, where, zarr_format)
@@ -428,7 +428,7 @@ def convert_metadata(
 
 
 def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = False) -> list[_Change]:
-    """What becomes of each node, groups before what they hold; in place, of those of another format only."""
+    """The changes of all nodes, groups before their members; in place, only of nodes in another format."""
     changes = []
     for path, old in walk_nodes(*here):
         if isinstance(old, ZstoreError):
@@ -457,7 +457,7 @@ def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = Fal
             raise error.locate(path=place(here.store, path)) from error
         changes.append(_Change(below, old, new, is_copy))
     if not in_place:
-        # Arrays of v1 lie in no groups; what holds them is one from v2 on.
+        # Arrays of v1 lie in no groups; from v2 on, the nodes above them are groups.
         known = {change.below for change in changes}
         bare = GroupModel(request.zarr_format)
         for above in {above for below in known for above in ancestors(below)} - known:
@@ -466,15 +466,15 @@ def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = Fal
 
 
 def _say(request: Request, changes: list[_Change]) -> dict[str, Any]:
-    """What a conversion is told from others by: what was asked for, and the documents that come of it."""
-    # An object that a codec is given as shows where it lies in memory, which says nothing.
+    """What tells a conversion from others: its arguments, and the documents that it makes."""
+    # The repr of a codec object may show its address in memory, which differs in each process.
     asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(request).items()}
     made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy in changes]
     return {**asked, "zarr_format": request.zarr_format, "documents": name_job(made)}
 
 
 def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
-    """Remove the documents of other formats from a node that has those of this one."""
+    """Remove the documents of other formats from a node that has documents of this one."""
     if node_kind(read_documents(store, [path], zarr_format)[0]) is None:
         return
     is_first = zarr_format != 1 and node_kind(read_documents(store, [path], 1)[0]) == "v1"
@@ -485,7 +485,7 @@ def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
 
 
 def _is_there(there: _Place, changes: list[_Change]) -> bool:
-    """Whether every node is there, as a conversion that has ended leaves it."""
+    """Whether every node is as a finished conversion leaves it."""
     for below, _, new, _ in changes:
         found = read_node(there.store, join_key(there.base, below))
         if isinstance(found, GroupModel):
@@ -500,6 +500,6 @@ def _is_consolidated(model: Model) -> bool:
 
 
 def _consolidate(there: _Place, groups: Iterable[str], zarr_format: ZarrFormat) -> None:
-    """Consolidate groups, from the deepest up."""
+    """Consolidate groups, the deepest first."""
     for below in sorted(groups, key=lambda below: (not below, -below.count("/"), below)):
         consolidate_node(there.store, join_key(there.base, below), zarr_format)

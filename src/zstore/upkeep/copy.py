@@ -1,7 +1,7 @@
-"""Copies of what a store holds in another store: the same keys, the same bytes, seen when they are whole.
+"""`copy`: all keys of a store in another store, byte for byte, which readers see when the copy is complete.
 
-Documents come last, the topmost at the very end. What stands in the target and would say something else of
-the chunks that come goes before the first of them.
+Documents are copied last, the topmost at the very end. Documents in the target that would describe the new
+chunks wrongly are removed before the first chunk is copied.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ from zstore.upkeep.spool import Spool
 __all__ = ["Copied", "copy"]
 
 CHOICES = ("error", "skip", "overwrite", "changed")
-# What is made at once: so many keys or bytes, whichever comes first; and by how many at a time.
+# A unit of the copy has so many keys or bytes at most; and how many units are made at a time.
 UNIT_COUNT = 256
 UNIT_SIZE = 32 << 20
 UNITS_AT_ONCE = 3
 DIGEST_SIZE = 32
-# What a zip file needs for a member beside its value: two headers with the name, and the journal of the copy.
+# Bytes that a member of a zip file takes beside its value: two headers with the name, and the copy's journal.
 MEMBER_SIZE = 512
 NO_DIGEST = bytes(DIGEST_SIZE)
 FINGERPRINT_SIZE = 16
 
 
 class _Pace:
-    """Lets so many bytes a second go by."""
+    """Slows a copy down to `bandwidth` bytes per second; called with a part's size before it is read."""
 
     def __init__(self, bandwidth: float | None) -> None:
         self._bandwidth = bandwidth
@@ -119,31 +119,32 @@ def copy(
 ) -> Copied:
     """Copy everything at and below `path` of `source` to `target`, byte for byte, whatever it is.
 
-    Within one directory tree or one bucket the system or the server copies; with `check`, `manifest` or
-    `bandwidth` every value is read here, once.
+    Between directories the operating system copies, within a bucket the server; with `check`, `manifest` or
+    `bandwidth` this process reads every value of the source, once.
 
-    if_exists      "error" where any key is there already; "skip" those; "overwrite" them; "changed":
-                   overwrite those that differ. Values of one size are read and compared, unless the manifest
-                   of the last copy says that the source's has the same version still
+    if_exists      for keys that the target has: "error" refuses to begin, "skip" keeps them, "overwrite"
+                   replaces them, "changed" replaces those that differ. Values of the same size are read and
+                   compared, unless the manifest of the last copy has the version that the source has now
     include, exclude
-                   patterns of keys below `path`: "*" stands for anything, "?" for a character, also "/". A
-                   key is copied that matches one of the first, if there are any, and none of the others
-    delete         remove what is below the target and not in the source, of the keys that the patterns take
-    resume         go on with a copy of the same arguments that was interrupted, or begin it
-    check          read every value again from the target, and compare hashes
-    manifest       a file for the hashes of all keys, as `manifest` makes it
-    bandwidth      bytes a second at most
-    request_count  how many keys are copied at a time at most
-    dry_run        say what would be done, and do nothing
+                   patterns of keys below `path`, in which "*" stands for any characters and "?" for one, "/"
+                   too. A key is copied if it matches a pattern of `include` (or there are none) and none of
+                   `exclude`
+    delete         remove keys of the target that the source does not have, as far as the patterns take them
+    resume         go on with an interrupted copy of the same arguments, or begin it
+    check          read every value back from the target, and compare hashes
+    manifest       a file to which a manifest of the copy is written
+    bandwidth      the most bytes per second
+    request_count  the most keys that are copied at a time
+    dry_run        return what would be done, and do nothing
     durable        the target survives a power cut from the moment that this returns
-    progress       called with the bytes that are done, and all there are
+    progress       called with the bytes that are done, and of all
 
     Raises
         NotFoundError: there is nothing to copy.
-        ChangedError: somebody wrote to the source meanwhile; no document was copied, `resume` goes on.
+        ChangedError: somebody wrote to the source meanwhile; no document was copied, and `resume` goes on.
         ChecksumError: with `check`, the target gives back other bytes.
-        StoreError: a key is there; the target has chunks that would show in a copied array, holds unfinished
-            work, or has no room for it; the source is unfinished; or one of the stores failed.
+        StoreError: the target has one of the keys, chunks that would show in a copied array, unfinished work,
+            or too little room; the source has unfinished work; or one of the stores failed.
     """
     if if_exists not in CHOICES:
         raise ValueError(f"if_exists={if_exists!r}, expected one of {', '.join(map(repr, CHOICES))}")
@@ -199,7 +200,7 @@ def _words(patterns: str | Sequence[str] | None) -> list[str]:
 
 
 def _accept(own: Sequence[str], include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a key is to be copied. The manifest that is made never is."""
+    """A function that tells whether a key is copied; a manifest's own file (`own`) never is."""
 
     def accept(key: str) -> bool:
         if key in own or any(fnmatchcase(key, pattern) for pattern in exclude):
@@ -214,11 +215,11 @@ def _known(manifest: Any) -> Manifest | None:
 
 
 def _check_room(there: Place, plan: CopyPlan) -> None:
-    """Raise where the disk that the target is on has no room for what is planned."""
+    """Raise StoreError if the target's disk has no room for what is planned."""
     file, size = file_of(there.store), plan.needed_size
     where = there.store.local_path(there.base) or file
     if file is not None and isinstance(there.store.holder("a")[0], ZipStore):
-        # New members wait in a file beside it, and the zip file is made anew before the old one goes.
+        # New members wait in a file beside the zip file, which is written anew before the old one is removed.
         new = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
         size = 2 * new + (file.stat().st_size if file.exists() else 0)
     free = free_size(where)
@@ -227,7 +228,7 @@ def _check_room(there: Place, plan: CopyPlan) -> None:
 
 
 class _Copying(Plan[bytes]):
-    """One copy, by stretches of its steps; each gives back what it did with each key, and hashes."""
+    """The plan of a copy: a unit is a stretch of its steps; results tell what was copied, with hashes."""
 
     def __init__(
         self, planner: Planner, plan: CopyPlan, pace: _Pace, most: int, *, hashes: bool, checks: bool
@@ -244,7 +245,7 @@ class _Copying(Plan[bytes]):
         self.done = Copied(deleted_count=len(plan.deletions))
 
     def carry_out(self, job: Job, progress: Progress | None) -> Spool:
-        """Do what is planned; gives the lines of a manifest."""
+        """Copy and delete as planned; gives the lines of a manifest."""
         plan, tick, sums = self.plan, counter(self.plan.total_size, progress), Spool()
         self._remove_documents()
         self._delete()
@@ -279,7 +280,7 @@ class _Copying(Plan[bytes]):
         return sums
 
     def _remove_documents(self) -> None:
-        """Remove the target's documents that say something else of the chunks that come; topmost first."""
+        """Remove the target's documents that would describe the new chunks wrongly, the topmost first."""
         for step in reversed(self.plan.documents):
             key = step.entry.key
             if step.action == KEEP or not step.there:
@@ -302,7 +303,7 @@ class _Copying(Plan[bytes]):
             )
 
     def units(self) -> Iterator[Unit]:
-        """Stretches of the steps, by their offsets: of so many keys, or so many bytes of their values."""
+        """Stretches of the steps, by their offsets, with up to UNIT_COUNT keys or about UNIT_SIZE bytes."""
         start = offset = count = size = 0
         for text in self.plan.steps.texts():
             data = np.frombuffer(text, np.uint8)
@@ -310,7 +311,7 @@ class _Copying(Plan[bytes]):
             # The size stands between the first two marks of a line.
             first = np.searchsorted(marks, np.append(0, ends[:-1]))
             sizes = parse_digits(data, marks[first] + 1, marks[first + 1])
-            # What comes before a line, in keys and bytes, back to the first of the unit.
+            # Sums of the values' sizes up to each line.
             sums, at = np.cumsum(sizes).tolist(), 0
             while True:
                 last = min(at + UNIT_COUNT - count - 1, bisect_left(sums, UNIT_SIZE - size, at))
@@ -326,7 +327,7 @@ class _Copying(Plan[bytes]):
         return [Step(*line.split(b"\0")) for line in self.plan.steps.lines(*unit)]
 
     def make(self, unit: Unit) -> bytes:
-        """Copy the keys of a stretch; gives which they were, whether each was copied, and their hashes."""
+        """Copy the keys of a unit; gives their fingerprint, and whether each was copied, with its hash."""
         steps = self._steps(unit)
         held = max(min(int(step.size), self.pace.part_size) for step in steps)
         most = max(1, min(self.most // self.unit_count, MEMORY_SIZE // UNITS_AT_ONCE // max(1, held)))
@@ -348,7 +349,7 @@ class _Copying(Plan[bytes]):
         return all(step.there == step.size for step in self._steps(unit))
 
     def _do(self, step: Step) -> bytes:
-        """One key: whether it was copied, and its hash or zeros."""
+        """Copy one key; gives a byte that tells whether it was copied, and its hash or zeros."""
         entry, store = step.entry, self.there.store
         key = self.there.key(entry.key)
         if step.action == KEEP:
@@ -377,7 +378,7 @@ class _Copying(Plan[bytes]):
                 if key is not None:
                     store.put(key, part)
             return whole.digest()
-        # Too large to be held: into a file without a name, on the target's disk where it has one.
+        # A large value goes through a file without a name, on the target's disk if it has one.
         with TemporaryFile(dir=store.local_path()) as file:
             for part in parts:
                 whole.update(part)
@@ -395,7 +396,11 @@ class _Copying(Plan[bytes]):
         return whole.digest()
 
     def _copy_document(self, step: Step) -> bytes:
-        """As `_do`; nothing is put that was written meanwhile, or names nodes that were left out."""
+        """As `_do`, for a document; b"" for one that `_consolidate` makes anew afterwards.
+
+        Raises
+            ChangedError: the document was written meanwhile.
+        """
         found = self.here.store.entry(self.here.key(step.entry.key))
         if found is None or (found.size, found.version) != step.entry[1:]:
             raise ChangedError(
@@ -413,24 +418,24 @@ class _Copying(Plan[bytes]):
         return b""
 
     def _is_rewritten(self, step: Step) -> bool:
-        """Whether a document names other nodes, some of which are left out."""
+        """Whether a document is consolidated metadata that may name nodes which were not copied."""
         key = step.entry.key
         is_copied = self.planner.leaves_documents and step.action != KEEP
         return is_copied and is_consolidated(key, self.here.get(key))
 
     def _consolidate(self, key: str) -> bytes:
-        """Gather what is there now; as `_do`."""
+        """Consolidate the metadata that are in the target; gives the same as `_do`."""
         path = self.there.key(key.rpartition("/")[0])
         consolidate_node(self.there.store, path, 3 if key.endswith(v3.KEY) else 2)
         return b"\1" + self._digest_there(self.there.key(key))
 
 
 def _results(data: bytes) -> Iterator[tuple[bool, bytes]]:
-    """For each key, whether it was copied and its hash."""
+    """(whether it was copied, its hash) for each key of a unit's result."""
     for at in range(0, len(data), 1 + DIGEST_SIZE):
         yield bool(data[at]), data[at + 1 : at + 1 + DIGEST_SIZE]
 
 
 def _fingerprint(steps: Sequence[Step]) -> bytes:
-    """What tells these keys of the source, as they were, from any others."""
+    """A hash of the names, sizes and versions that some keys of the source have."""
     return hashlib.sha256(b"\n".join(step.source for step in steps)).digest()[:FINGERPRINT_SIZE]

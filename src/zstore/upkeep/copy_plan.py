@@ -1,4 +1,4 @@
-"""What a copy is to do with each key of the source and of the target, before it does any of it."""
+"""The plan of a copy: what is done with each key of the source and of the target."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from zstore.storage.locking import SHAPE_LOCK
 from zstore.upkeep.manifest import Manifest, list_keys, parse_entry, parse_name, render_name
 from zstore.upkeep.spool import Spool, align, name_of
 
-# Values of v1's names may be anything; where they come last, nothing is lost.
+# A key named like a document of v1 may be something else; to copy it last does no harm.
 DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
-# Within a directory, what makes a node comes last.
+# The documents that make a node, which come last among those of one path.
 MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
 
 COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
@@ -32,11 +32,11 @@ COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
 class Copied:
     """What `copy` did, or with `dry_run` would do.
 
-    key_count       keys that were copied
-    size            their bytes
-    kept_count      keys that were left as they are, because they were there
-    compared_count  with `dry_run`: keys of the same size, which are copied if they differ
-    deleted_count   keys that were removed from the target
+    key_count       how many keys were copied
+    size            the bytes of their values
+    kept_count      how many keys of the target were kept as they were
+    compared_count  with `dry_run`: how many keys have the same size, and are copied if they differ
+    deleted_count   how many keys were removed from the target
     root            the root hash of the manifest, where one was made
     """
 
@@ -61,9 +61,9 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What becomes of one key: the line it is kept as, divided by NUL.
+    """What is done with one key; a line of a spool has these fields, divided by NUL.
 
-    As a line of `list_keys` says it, a key is copied to where none is.
+    A line of `list_keys` is a step, too: the key is copied, and the target does not have it.
     """
 
     name: bytes
@@ -75,18 +75,18 @@ class Step(NamedTuple):
 
     @property
     def entry(self) -> Entry:
-        """The key of the source, as it was listed."""
+        """The entry of the source, as it was listed."""
         return Entry(parse_name(self.name), int(self.size), self.version.decode() or None)
 
     @property
     def source(self) -> bytes:
-        """What tells it from another key, and from another version of it."""
+        """The name, size and version of the key in the source."""
         return b"\0".join(self[:3])
 
 
 @dataclass
 class CopyPlan:
-    """All that is to be done, before any of it is."""
+    """All steps of a copy, and what they come to."""
 
     steps: Spool = field(default_factory=Spool)
     documents: list[Step] = field(default_factory=list)
@@ -97,10 +97,10 @@ class CopyPlan:
 
 
 class Planner:
-    """Lists both places, and says what becomes of each key.
+    """Lists source and target, and plans what is done with each key.
 
     listed             the keys of the source, as they were
-    asked              which keys are copied: what `list_keys` takes for it
+    doubtful           texts of keys that `list_keys` has to ask about; None: it asks about all keys
     leaves_documents   whether the patterns leave out a document
     """
 
@@ -127,15 +127,15 @@ class Planner:
         self._documents = set[str]()
 
     def plan(self, known: Manifest | None) -> CopyPlan:
-        """What becomes of each key of the source, and of the target.
+        """The plan for all keys of the source and of the target; `known` is the manifest of the last copy.
 
         Raises
-            NotFoundError, StoreError: as `copy`, of what stands against it.
+            NotFoundError, StoreError: what `copy` raises before it begins.
         """
         self.listed, size = list_keys(*self.here, self.is_copied, self.doubtful)
         if not len(self.listed):
             raise NotFoundError("there is nothing to copy", path=place(*self.here))
-        # Everything is copied to where nothing is, but for what is found otherwise.
+        # Counts as if all keys were copied; each key that is not is subtracted when it is found.
         plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
         there, _ = list_keys(*self.there, self._is_in_the_way, self.doubtful)
         if len(there):
@@ -185,7 +185,7 @@ class Planner:
         return {key.rpartition("/")[0] for key in made if is_array(key, partial(self.here.get, key))}
 
     def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
-        """What becomes of a key that only the target has."""
+        """Plan what is done with a key that only the target has."""
         is_ours = self.is_resumed and self.if_exists == "error"
         above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
         if self.delete or (is_ours and above is not None):
@@ -265,7 +265,7 @@ class Planner:
         return names[bisect_left(names, first) : bisect_left(names, last)]
 
     def _check_kept(self, step: Step) -> None:
-        """Refuse to put chunks under another array's document."""
+        """Refuse to keep a document that would describe the copied chunks wrongly."""
         key = step.entry.key
         if step.action != KEEP or self.if_exists != "skip":
             return
@@ -295,13 +295,13 @@ def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:
 
 
 def rank(key: str) -> tuple[int, str, bool, str]:
-    """Where a document stands among those that are put: the deepest first, what makes a node last."""
+    """A sort key for documents: the deepest first, and the document that makes a node last of its path."""
     above, _, name = key.rpartition("/")
     return -key.count("/"), above, name in MAKING, name
 
 
 def is_array(key: str, get: Callable[[], bytes | None]) -> bool:
-    """Whether a document makes an array; one that cannot be read makes none."""
+    """Whether a document makes an array; one that cannot be parsed does not."""
     name = key.rpartition("/")[2]
     if name == v3.KEY:
         return _parsed(get()).get("node_type") == "array"
@@ -309,7 +309,7 @@ def is_array(key: str, get: Callable[[], bytes | None]) -> bool:
 
 
 def is_consolidated(key: str, data: bytes | None) -> bool:
-    """Whether a document tells of other nodes."""
+    """Whether a document is, or has, consolidated metadata."""
     return key.endswith(v2.CONSOLIDATED_KEY) or "consolidated_metadata" in _parsed(data)
 
 

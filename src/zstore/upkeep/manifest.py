@@ -1,10 +1,10 @@
-"""Manifests: which SHA-256 each key of a store has, and one hash for all; what a store is compared with.
+"""Manifests: the SHA-256 of the value of each key of a store, and one root hash for all.
 
-A manifest is a text that `sha256sum -c` reads in the store's directory: a line for each key, in the order of
-the keys' bytes. Its root hash is the SHA-256 of these lines. Lines that begin with "#" are no part of it:
+A manifest is a text that `sha256sum -c` reads in the store's directory: a line for each key, sorted by the
+keys' bytes. The root hash is the SHA-256 of these lines. Lines that begin with "#" are comments:
 
     # root HASH          the root hash
-    #: SIZE VERSION      of the next line's key where it was copied from: what tells that it is the same still
+    #: SIZE VERSION      size and version, in the source of a copy, of the key in the next line
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zstore.upkeep.windows import Piece, Seen
 
 __all__ = ["Manifest", "manifest"]
 
-# Values are read in parts of so many bytes.
+# How many bytes of a value are read at once.
 PART_SIZE = 16 << 20
 # A key of a zip file has 64 KiB at most, and twice that where all of it is escaped.
 LINE_SIZE = 1 << 18
@@ -53,7 +53,7 @@ MEANT = {escape: byte for byte, escape in ESCAPES.items()}
 
 
 class Sum(NamedTuple):
-    """One key, as its name is written, its SHA-256, and where it was copied from its size and version."""
+    """A key: its name as it is written, its SHA-256, and its size and version in the source of a copy."""
 
     name: bytes
     digest: bytes
@@ -62,10 +62,7 @@ class Sum(NamedTuple):
 
 
 class Manifest:
-    """The SHA-256 of each key of a store, and the root hash of all; goes through (key, hash) by key.
-
-    It is not held in memory.
-    """
+    """A manifest; iterating gives (key, hash), sorted by key. It is not held in memory."""
 
     def __init__(self, sums: Spool) -> None:
         self._sums = sums
@@ -77,23 +74,23 @@ class Manifest:
         return ((parse_name(each.name), each.digest.decode()) for each in self.sums())
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """The fields of `Sum` for each key, divided by NUL, as lines many at a time."""
+        """Lines with the fields of a `Sum`, divided by NUL, in blocks."""
         return self._sums.blocks()
 
     def sums(self) -> Iterator[Sum]:
-        """All there is of each key."""
+        """The `Sum` of each key."""
         return (Sum(*line.split(b"\0")) for line in self._sums)
 
     @once
     def root(self) -> str:
-        """The SHA-256 of all lines that are no comments, which says the same of the same keys and values."""
+        """The root hash: the SHA-256 of all lines that are no comments."""
         whole = hashlib.sha256()
         for each in self.sums():
             whole.update(_render(each))
         return whole.hexdigest()
 
     def lines(self) -> Iterator[bytes]:
-        """The manifest as a text, line by line."""
+        """The lines of the manifest as a file."""
         yield b"# SHA-256 by key, by zstore; `sha256sum -c` reads it in the store's directory\n"
         yield b"# root %s\n" % self.root.encode()
         for each in self.sums():
@@ -102,7 +99,7 @@ class Manifest:
             yield _render(each)
 
     def write(self, file: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all; a device or a pipe takes its lines, and stays.
+        """Write the manifest to a file, whole or not at all, or to a device or a pipe.
 
         Raises
             StoreError: the file cannot be written.
@@ -125,12 +122,12 @@ class Manifest:
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Manifest:
-        """The manifest in a file, of zstore's or of `sha256sum`'s.
+        """The manifest in a file that zstore or `sha256sum` wrote.
 
         Raises
             NotFoundError: there is no such file.
-            MetadataError: it is no manifest, names what is no key or one key twice, or has another root hash.
-            StoreError: it cannot be read.
+            MetadataError: it is no manifest, a name is no key or occurs twice, or the root hash is wrong.
+            StoreError: the file cannot be read.
         """
         where = os.fspath(file)
         try:
@@ -149,7 +146,7 @@ class Manifest:
         while line := file.readline(LINE_SIZE + 1):
             number += 1
             if number == 1 and line.endswith(b"\r\n"):
-                # As Windows ends lines, all of them; otherwise it is a part of the name.
+                # All lines end as on Windows; if the first does not, "\r" is a part of a name.
                 end = b"\r\n"
             line = line.removesuffix(end)
             if line.startswith(b"#"):
@@ -183,23 +180,23 @@ def _render(each: Sum) -> bytes:
 
 
 def _parse_line(line: bytes) -> tuple[bytes, bytes]:
-    """(the name of the key, its SHA-256)."""
+    """(name, SHA-256) of a line."""
     if len(line) > LINE_SIZE:
         raise MetadataError(f"more than {LINE_SIZE} bytes")
     found = LINE.fullmatch(line)
     if found is None:
         raise MetadataError(f"{line[:100]!r}; expected a SHA-256 in hexadecimal digits, two spaces, a key")
     is_escaped, digest, name = found.groups()
-    # Other tools name files as `find` does.
+    # `sha256sum` may have been given the names that `find` prints.
     name = name.removeprefix(b"./")
     return render_name(check_key(parse_name(name) if is_escaped else _decode(name))), digest
 
 
 def render_name(key: str) -> bytes:
-    """A key as `sha256sum` writes it: in one line, with a backslash where that is not the key itself.
+    """The name of a key as `sha256sum` writes it: on one line, with backslashes as escapes.
 
     Raises
-        StoreError: it has half of a surrogate pair, as no file's name can.
+        StoreError: the key has half of a surrogate pair, which no file's name can have.
     """
     try:
         data = key.encode("utf-8", "surrogateescape")
@@ -211,10 +208,10 @@ def render_name(key: str) -> bytes:
 
 
 def parse_name(name: bytes) -> str:
-    """The key of a name.
+    """The key that has a name.
 
     Raises
-        MetadataError: it has a backslash that says nothing.
+        MetadataError: the name has an unknown escape.
     """
 
     if b"\\" not in name:
@@ -241,9 +238,9 @@ def list_keys(
     accept: Callable[[str], bool] = lambda key: True,
     doubtful: Sequence[str] | None = (),
 ) -> tuple[Spool, int]:
-    """(name, size and version of each key below a place that is accepted, divided by NUL; bytes of all).
+    """(a line "name NUL size NUL version" for each accepted key below a place, the bytes of all values).
 
-    doubtful  `accept` is asked about keys that may have one of these in them; None: about all
+    doubtful  only keys that may hold one of these texts are passed to `accept`; None: all keys are
     """
     skip, made, size = len(base) + 1 if base else 0, Spool(), 0
     entries = store.entries(base)
@@ -260,7 +257,7 @@ def list_keys(
 
 
 def _render_page(page: Sequence[Entry], skip: int) -> Sequence[bytes]:
-    """A line for each entry, without so many characters of its key."""
+    """A line for each entry, without the first `skip` characters of its key."""
     text = "\n".join([f"{key[skip:]}\0{size}\0{version or ''}" for key, size, version in page])
     if text.count("\n") == len(page) - 1 and "\\" not in text and "\r" not in text:
         with suppress(UnicodeEncodeError):
@@ -272,7 +269,7 @@ def _render_page(page: Sequence[Entry], skip: int) -> Sequence[bytes]:
 
 
 def parse_entry(line: bytes) -> Entry:
-    """The entry of which a line of `list_keys` was made."""
+    """The entry of a line of `list_keys`."""
     name, size, version, *_ = line.split(b"\0")
     return Entry(parse_name(name), int(size), version.decode() or None)
 
@@ -284,10 +281,10 @@ def check_unchanged(
     accept: Callable[[str], bool] = lambda key: True,
     doubtful: Sequence[str] | None = (),
 ) -> None:
-    """Raise where what a place holds is no longer what `list_keys` listed.
+    """Raise if a place no longer holds what `list_keys` listed.
 
     Raises
-        ChangedError: a key is there anew, no longer, or with another size or version.
+        ChangedError: a key is new, is gone, or has another size or version.
     """
     present, _ = list_keys(store, base, accept, doubtful)
     for pair in align(listed.blocks(), present.blocks()):
@@ -309,10 +306,10 @@ def read_parts(
     part_size: int = PART_SIZE,
     pace: Callable[[int], None] | None = None,
 ) -> Iterator[bytes | memoryview]:
-    """The bytes of a value, part by part, all of one version; `pace` is told how many come before they do.
+    """The bytes of one version of a value, in parts; `pace` is called with a part's size before it is read.
 
     Raises
-        ChangedError: the value is no longer there, or another one.
+        ChangedError: the value was removed or replaced.
     """
     key, done, version = join_key(base, entry.key), 0, None
     is_whole = entry.size <= part_size
@@ -330,7 +327,7 @@ def read_parts(
 
 
 def digest_of(store: Store, base: str, entry: Entry) -> bytes:
-    """The SHA-256 of a value, of which no more is held than a part."""
+    """The SHA-256 of a value, which is read in parts."""
     whole = hashlib.sha256()
     for part in read_parts(store, base, entry):
         whole.update(part)
@@ -338,7 +335,7 @@ def digest_of(store: Store, base: str, entry: Entry) -> bytes:
 
 
 def key_within(store: Store, base: str, file: str | os.PathLike[str] | None) -> str | None:
-    """The key that a file is, where it lies below the place in a directory."""
+    """The key of a file, if it lies in the directory of a place; else None."""
     local = store.local_path(base)
     if file is None or local is None:
         return None
@@ -360,16 +357,16 @@ def manifest(
     progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """The SHA-256 of every key at and below `path`, whatever it holds, and of all together.
+    """The manifest of all keys at and below `path`: the SHA-256 of each value, and a root hash for all.
 
-    Nothing is decoded, and values are read in parts. With `file` it is written there; a file in the store
-    itself is left out. `progress` is called with the bytes done and all there are.
+    Nothing is decoded, and values are read in parts. With `file` the manifest is written there; a file in the
+    store itself is not listed. `progress` is called with the bytes that are done, and of all.
 
     Raises
         NotFoundError: there is no such directory.
         ChangedError: somebody wrote there meanwhile.
-        StoreError: a value cannot be read, or the store cannot list what it holds; the file cannot be
-            written, or its disk has too little room, before anything is read.
+        StoreError: a value cannot be read, or the store cannot list what it holds; or (before anything is
+            read) the file cannot be written, or its disk has too little room.
     """
     store, base = open_place(target, path, storage_options, read_only=True)
     _check_there(store, base)
@@ -394,7 +391,7 @@ def manifest(
 
 
 def _check_room(file: Path, count: int) -> None:
-    """Refuse a file that cannot be written, or a disk that is too full for so many lines."""
+    """Raise StoreError if a file cannot be written, or its disk has no room for `count` lines."""
     if file.exists() and not file.is_file():
         return
     LocalStore(file.parent).check_writable(file.name)
@@ -411,17 +408,17 @@ def _held_size(piece: Any) -> int:
 
 @dataclass(frozen=True)
 class Comparing:
-    """Compares the hashes of keys; pieces are lines of `list_keys` and of a manifest, side by side."""
+    """Compares a store with a manifest; pieces are the lines of a key in `list_keys` and in the manifest."""
 
     store: Store
     base: str
 
     def size(self, piece: Piece) -> int:
-        """Bytes that are held of a value."""
+        """How many bytes of a value are held at once."""
         return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
 
     def look(self, piece: Piece) -> Seen:
-        """(bytes of the value, key, cause and kind of what is not as the manifest says)."""
+        """(size of the value, [(key, cause, kind)] if it is not as the manifest says)."""
         line, said = piece
         if line is None:
             return 0, [(parse_name(Sum(*said.split(b"\0")).name), "there is no such key", "missing")]
@@ -441,7 +438,7 @@ class Comparing:
 def pair_keys(
     store: Store, base: str, known: Manifest, own: str | None
 ) -> tuple[int, Iterator[tuple[bytes | None, bytes | None]]]:
-    """(bytes of all values, pieces for `Comparing`), but for the key that is the manifest's `own`."""
+    """(bytes of all values, pieces for `Comparing`), without the key of the manifest's own file."""
     listed, total = list_keys(store, base, lambda key: key != own, [own] if own is not None else [])
     name = None if own is None else render_name(own)
     pairs = match(listed.blocks(), known.blocks())

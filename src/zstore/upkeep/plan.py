@@ -25,7 +25,7 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 
 @dataclass(frozen=True)
 class Request:
-    """What arrays are to become; "same" leaves them as they are."""
+    """What arrays are to become; "same" keeps what they have."""
 
     zarr_format: ZarrFormat
     chunks: Any = SAME
@@ -38,16 +38,16 @@ class Request:
 
     @property
     def recodes(self) -> bool:
-        """Whether chunks are to have other bytes."""
+        """Whether the chunks have to be encoded anew."""
         wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
         return not all(map(_is_same, wanted))
 
 
 def plan_array(model: ArrayModel, request: Request, *, may_copy: bool = True) -> tuple[ArrayModel, bool]:
-    """The array as it is to be, and whether each chunk keeps its bytes.
+    """(the model of the converted array, whether chunks keep their bytes).
 
     Raises
-        UnsupportedError: the array cannot be said in that format; the message names what stands in the way.
+        UnsupportedError: the format cannot express the array; the message names what it cannot.
     """
     _check_extra(model, request.zarr_format)
     if may_copy and not request.recodes:
@@ -59,10 +59,10 @@ def plan_array(model: ArrayModel, request: Request, *, may_copy: bool = True) ->
 
 
 def plan_group(model: GroupModel, zarr_format: ZarrFormat) -> GroupModel:
-    """The group as it is to be, without consolidated metadata.
+    """The model of the converted group, without consolidated metadata.
 
     Raises
-        UnsupportedError: the format has no groups, or no word for a member of the document.
+        UnsupportedError: the format has no groups, or cannot express a member of the document.
     """
     if zarr_format not in GROUP_KEYS:
         raise UnsupportedError(f"a group cannot be said in Zarr v{zarr_format}; it has arrays only")
@@ -71,10 +71,10 @@ def plan_group(model: GroupModel, zarr_format: ZarrFormat) -> GroupModel:
 
 
 def say_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
-    """The array in another format over the same chunks: same bytes, same keys.
+    """The model of an array in another format, whose chunks keep their bytes and keys.
 
     Raises
-        UnsupportedError: the chunks would have to change.
+        UnsupportedError: the chunks would need other bytes or other keys.
     """
     _check_extra(model, zarr_format)
     if zarr_format != 3 and model.keys.name != "v2":
@@ -89,11 +89,11 @@ def say_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
 
 
 class _RecodeError(UnsupportedError):
-    """The same bytes cannot be said; other bytes may."""
+    """The format cannot express chunks with these bytes; encoded anew, it may."""
 
 
 def _check_extra(model: ArrayModel | GroupModel, zarr_format: ZarrFormat) -> None:
-    """Members that zstore does not know keep their meaning in their own format only."""
+    """Refuse members that zstore does not know, which mean something in their own format only."""
     if model.extra and zarr_format != model.zarr_format:
         names = ", ".join(repr(name) for name in model.extra)
         raise UnsupportedError(f"member {names} cannot be said in Zarr v{zarr_format}")
@@ -116,7 +116,7 @@ def _same_bytes(model: ArrayModel, request: Request) -> ArrayModel:
 
 
 def _fill(model: ArrayModel, zarr_format: ZarrFormat) -> Any:
-    """The fill value; v3 has no null, so there it is what null reads as."""
+    """The fill value in a format; v3 has no null, so there it is the value that null reads as."""
     return model.effective_fill_value if zarr_format == 3 else model.fill_value
 
 
@@ -142,7 +142,7 @@ def _recoded(model: ArrayModel, request: Request) -> ArrayModel:
     else:
         order, filters, serializer, tail = "C", [], "auto", []
     if new != 3 and _is_same(request.compressors):
-        # v2 has one compressor; what comes before it is a filter.
+        # v2 has one compressor; codecs before it are filters.
         filters, tail = filters + tail[:-1], tail[-1:]
     is_sharded = inner_shape is not None
     chunks, shards = request.chunks, request.shards
@@ -151,7 +151,7 @@ def _recoded(model: ArrayModel, request: Request) -> ArrayModel:
     else:
         chunks = _trailing(chunks, inner_shape or model.grid.chunk_shape)
     if _is_same(shards):
-        # Shards that other inner chunks do not fit into are no longer the same.
+        # Shards are kept only where the new inner chunks fit into them.
         keeps = is_sharded and new == 3 and (_is_same(request.chunks) or _fits(model, chunks))
         shards = _grid(model) if keeps else None
     elif shards is not None:
@@ -191,7 +191,7 @@ def _fits(model: ArrayModel, chunks: Any) -> bool:
 
 
 def _trailing(wanted: Any, actual: tuple[int, ...]) -> Any:
-    """Lengths of the last dimensions, those before as they are; of an array with fewer, the last ones."""
+    """The actual lengths with the `wanted` ones at the end; of more than there are dimensions, the last."""
     if not isinstance(wanted, tuple) or not all(isinstance(n, int) for n in wanted):
         return wanted
     if len(wanted) > len(actual):
@@ -200,7 +200,7 @@ def _trailing(wanted: Any, actual: tuple[int, ...]) -> Any:
 
 
 def _innermost(model: ArrayModel) -> tuple[tuple[int, ...] | None, tuple[CodecModel, ...]]:
-    """(shape of the inner chunks, their chain); of an array without shards, None and its chain."""
+    """(shape of the inner chunks, their chain); without shards (None, the chain of the chunks)."""
     codecs, inner_shape = model.codecs, None
     while any(codec.name == "sharding_indexed" for codec in codecs):
         if len(codecs) > 1:
@@ -216,13 +216,13 @@ def _innermost(model: ArrayModel) -> tuple[tuple[int, ...] | None, tuple[CodecMo
 def _parts(
     model: ArrayModel, chain: Sequence[CodecModel], zarr_format: ZarrFormat
 ) -> tuple[str, list[CodecModel], Any, list[CodecModel]]:
-    """(order, filters, serializer, what follows) for an array of that format, encoded anew."""
+    """(order, filters, serializer, codecs that follow) with which an array is encoded anew in a format."""
     codecs = list(chain)
     if zarr_format == 3 != model.zarr_format:
         try:
             codecs = list(codecs_to_v3(codecs, model.data_type))
         except UnsupportedError:
-            # What is decoded is what counts; filters that cannot be said in v3 were there to save space.
+            # Filters that v3 cannot express only saved space: the values stay without them.
             codecs = [codec for codec in codecs if codec.name not in TYPED_FILTERS]
             little = CodecModel("bytes", {"endian": "little"})
             codecs = [little if codec.name == "zstore.bytes_by_field" else codec for codec in codecs]
@@ -243,12 +243,12 @@ def _parts(
 
 
 def _leading(codecs: Sequence[CodecModel], names: frozenset[str]) -> int:
-    """How many of the codecs, from the first, have one of the names."""
+    """How many codecs at the beginning of a chain have one of the names."""
     return next((place for place, codec in enumerate(codecs) if codec.name not in names), len(codecs))
 
 
 def _stored(model: ArrayModel, chain: Sequence[CodecModel]) -> Any:
-    """The dtype as it is stored now, for v2's filters say it too."""
+    """The data type as it is stored, with its byte order, which filters of v2 state too."""
     if model.data_type.is_object:
         return model.data_type
     orders = [codec.configuration.get("endian") for codec in chain if codec.name in ORDER_CODECS.values()]

@@ -1,8 +1,7 @@
-"""An array written anew with other chunks, codecs or keys, in units that memory holds; and compared.
+"""Rechunking: an array written anew with other chunks, codecs or keys, in units that memory holds.
 
-A unit owns the chunks that it writes. It can be made without any other, in any order, in any process, and
-twice: it comes out the same. A chunk is there as a whole, or not at all: who goes on makes of each unit what
-one listing of the target does not name.
+Each unit writes chunks of its own, so units can be made in any order, in any process, and twice. A chunk is
+stored as a whole or not at all: what a listing of the target does not have is what an interruption left.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from zstore.upkeep.cells import Cells, Stored, cells_of
 from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, Box, Cell, StoredArray, same_items
 from zstore.upkeep.rechunk_plan import Passes, Room, Shape, Side, plan_passes
 
-# Chunks that keep their bytes are copied by so many, or so many bytes of them; and so many units at a time.
+# Of chunks that keep their bytes, a unit has so many, or so many bytes; and so many units are made at a time.
 COPY_COUNT = 256
 COPY_SIZE = 32 << 20
 COPIES_AT_ONCE = 2
-# What lies between arrays is compressed like this, where room or distance make that worth it.
+# How scratch arrays are compressed, where they would not fit otherwise or lie in a bucket.
 QUICK = {
     "name": "blosc",
     "configuration": {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "blocksize": 0},
 }
 
-# Takes how many more chunks are done.
+# Called with how many more chunks are done.
 Done = Callable[[int], None]
 
 
@@ -44,7 +43,7 @@ Done = Callable[[int], None]
 
 
 class Copying(NamedTuple):
-    """An array whose chunks keep their bytes: from, to, what there is, and how many units at a time."""
+    """The work on an array whose chunks keep their bytes; `most` is how many units are made at a time."""
 
     source: StoredArray
     target: StoredArray
@@ -53,12 +52,12 @@ class Copying(NamedTuple):
 
     @property
     def chunk_count(self) -> int:
-        """How many chunks will be written, where all are stored that may be."""
+        """How many chunks are copied; where the source cannot list, all of the grid count."""
         return len(self.stored.cells)
 
     @property
     def raw_size(self) -> int:
-        """Bytes that are stored as they are."""
+        """The bytes of the chunks, which are stored unchanged."""
         return self.stored.size
 
     @property
@@ -67,7 +66,7 @@ class Copying(NamedTuple):
         return self.raw_size
 
     def plan(self, left: Cells) -> CopyPlan:
-        """The chunks in units of about as many bytes, of which some are left."""
+        """The plan, in units of about equal bytes; `left` are the chunks that are not yet in the target."""
         size = self.stored.size // max(1, self.chunk_count) or self.source.chunk_size
         room, counts = max(1, min(COPY_COUNT, COPY_SIZE // size)), list[int]()
         for most in reversed(self.source.counts):
@@ -77,7 +76,7 @@ class Copying(NamedTuple):
         return CopyPlan(self.source, self.target, self.stored.cells, left, tuple(counts), is_listed)
 
     def estimate(self) -> Estimate:
-        """What it takes; nothing is decoded."""
+        """The estimate of the work; nothing is decoded."""
         return Estimate(
             unit_count=sum(1 for _ in self.plan(self.stored.cells).units()),
             read_size=0,
@@ -87,10 +86,12 @@ class Copying(NamedTuple):
 
 
 class Rechunking(NamedTuple):
-    """An array that gets other chunks or codecs: from, to, which chunks will be there, and how.
+    """The work on an array that gets other chunks or codecs.
 
-    most  how many units are made at a time, each with an equal part of the memory; None: each with all of it,
-          by an executor
+    touched  the chunks of the target that will be stored
+    passes   how they are made
+    most     how many units are made at a time, each with an equal part of the memory; None: an executor
+             makes them, each with all of it
     """
 
     source: StoredArray
@@ -101,7 +102,7 @@ class Rechunking(NamedTuple):
     most: int | None
 
     def arrays(self, store: Store, path: str) -> list[StoredArray]:
-        """The source, the scratch arrays below a place, and the target: each is made of the one before."""
+        """The source, the scratch arrays below a path, and the target; each is made of the one before it."""
         between = [
             _scratch(self.source, shape, store, join_key(path, "x".join(map(str, shape))), self.passes.codec)
             for shape in self.passes.scratches
@@ -110,13 +111,13 @@ class Rechunking(NamedTuple):
 
     @property
     def chunk_count(self) -> int:
-        """How many chunks will be written, those of scratch arrays too."""
+        """How many chunks are written, scratch arrays included."""
         between = self.arrays(self.source.store, "")[1:]
         return sum(len(self.touched.spread(self.target, array)) for array in between)
 
     @property
     def raw_size(self) -> int:
-        """Bytes that are stored as they are in the target; what codecs leave of others is not known."""
+        """The bytes of the target's chunks where they are not compressed; else 0: the size is not known."""
         codecs = self.target.codecs
         return 0 if codecs is None or _compressing(codecs) else self.whole_size
 
@@ -132,7 +133,7 @@ class Rechunking(NamedTuple):
         return Recoding(self.source, target, self.touched, self.touched, counts, prod(model.grid.chunk_shape))
 
     def estimate(self) -> Estimate:
-        """What it takes."""
+        """The estimate of the work."""
         steps, target = self.passes.steps, self.target
         share = len(self.touched) / max(1, prod(target.counts))
         whole = prod(target.model.shape) * target.item_size
@@ -155,15 +156,15 @@ def plan_rechunk(
     rooms: Sequence[Room] = (),
     is_shared: bool = False,
 ) -> Rechunking:
-    """What is to be done for an array to become another.
+    """The work that makes the target array of the source array.
 
-    is_firm    whether more memory is refused rather than taken, where less than a chunk fits
-    rooms      where a scratch array may lie between source and target, the first that has room for it
-    is_shared  whether an executor makes the units, each in that memory; parts of a job are cut alike
-                without one
+    is_firm    whether `memory` that does not hold one chunk is an error, rather than exceeded
+    rooms      where a scratch array may lie; the first with enough room is taken
+    is_shared  whether an executor makes the units, each with all of the memory; parts of a job get the same
+               units without one
 
     Raises
-        MetadataError: `memory` is firm, and holds no chunk.
+        MetadataError: `is_firm`, and the memory holds no chunk.
     """
     if source.model.data_type.is_object:
         rooms = ()
@@ -188,7 +189,7 @@ def plan_rechunk(
 
 
 def _side(array: StoredArray) -> Side:
-    """An array as far as its cost goes."""
+    """What the cost of reading or writing an array depends on."""
     model, pieces, codecs = array.model, array.piece_shape, array.codecs
     return Side(
         shape=model.shape,
@@ -210,12 +211,12 @@ def _same_dtype(source: StoredArray, target: StoredArray) -> bool:
 
 
 def _at_once(source: StoredArray, target: StoredArray) -> int:
-    """How many units are made at a time: where one waits for a store, the other keeps the threads busy."""
+    """How many units are made at a time: two with a remote store, so that one works while the other waits."""
     return 1 if max(source.store.request_count, target.store.request_count) == 1 else 2
 
 
 def _scratch(source: StoredArray, shape: Shape, store: Store, path: str, codec: str = "") -> StoredArray:
-    """An array of the same items in chunks of that shape, as they are in memory or quickly compressed."""
+    """A scratch array for the items of the source in chunks of a shape, uncompressed or fast to compress."""
     model = ArrayRequest(
         shape=source.model.shape,
         dtype=source.model.data_type,
@@ -238,18 +239,19 @@ def carry_out(
     *,
     keeps: bool,
 ) -> None:
-    """Write the chunks of the target that hold something that is stored; `keeps` leaves those there are.
+    """Write the target's chunks, as far as the source has chunks there.
 
-    place  of scratch arrays, where there are any
-    name   of the array's plans in the runner's journal
+    place  where scratch arrays lie, if there are any
+    name   the name of the array's plans in the runner's journal
+    keeps  whether chunks that the target has are kept, not written again
 
     Raises
         ChangedError: a chunk was removed from the source.
         CodecError: a chunk of the source is damaged, or one cannot be encoded.
-        StoreError: one of the stores failed, or lost what lies between source and target.
+        StoreError: one of the stores failed, or lost a scratch array.
     """
     for number, plan in enumerate(plans(work, place, done, keeps=keeps)):
-        # Units of other sizes have other numbers.
+        # Plans with units of other sizes have other names.
         own = f"{name}-{number}-{'x'.join(map(str, plan.counts))}"
         runner.run(plan, own, lambda _, count: done(count), known=plan.known, most=work.most)
     if isinstance(work, Rechunking) and work.passes.scratches and not runner.is_part:
@@ -259,10 +261,10 @@ def carry_out(
 def plans(
     work: Copying | Rechunking, place: tuple[Store, str], done: Done, *, keeps: bool
 ) -> Iterator[_Units]:
-    """The passes, each to be made before the next is asked for; `done` takes what is not made again."""
+    """The plan of each pass, to be carried out before the next; `done` is told of chunks that are kept."""
 
     def left(cells: Cells, of: Cells, array: StoredArray) -> Cells:
-        # A file that is empty is what a power cut left of one.
+        # An empty file is what a power cut leaves of a chunk.
         found = cells - Stored.find(array, least=1).cells if keeps else cells
         done(len(of) - len(found))
         return found
@@ -276,13 +278,13 @@ def plans(
         ends = ends - Stored.find(target, least=1).cells
     for old, new, step in zip(arrays, arrays[1:], work.passes.steps, strict=False):
         cells = work.touched.spread(target, new)
-        # What nothing is left to be made of is not made again.
+        # Scratch chunks are made only where chunks of the target are left to be made of them.
         rest = left(ends.spread(target, new), cells, new)
         yield Recoding(old, new, cells, rest, step.counts, step.length, is_scratch=old is not work.source)
 
 
 class _Memory:
-    """The memory of units that are done, for the next ones; it does not travel."""
+    """Buffers of finished units, for the next ones; they are not sent to other processes."""
 
     def __init__(self) -> None:
         self.spare: list[np.ndarray[Any, Any]] = []
@@ -293,10 +295,11 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Units(Plan[int]):
-    """The units of one reading of an array: boxes of chunks of another, of which each names those left.
+    """The units of one pass: boxes of chunks of the target, each of which names the chunks that are left.
 
-    cells   all that are wanted; like those of them that are `left`, they do not travel
-    counts  chunks of a unit along each axis
+    cells   the chunks that are wanted; these and `left` are not sent to other processes
+    left    those of them that are still to be made
+    counts  how many chunks a unit has along each axis
     """
 
     source: StoredArray
@@ -310,11 +313,11 @@ class _Units(Plan[int]):
         return {**self.__dict__, "cells": none, "left": none}
 
     def units(self) -> Iterator[Unit]:
-        """Those in which chunks are wanted, whatever is left: they keep their numbers."""
+        """All units with wanted chunks, whether any is left or not: so the numbers of units stay the same."""
         return self.cells.units(self.counts, self.left)
 
     def known(self, unit: Unit) -> int | None:
-        """What a unit gives back that has nothing left."""
+        """0, the result of a unit of which nothing is left; None of others."""
         return None if unit[-1] else 0
 
     def unpack(self, unit: Unit, data: bytes) -> int:
@@ -331,15 +334,15 @@ class _Units(Plan[int]):
 
 @dataclass(frozen=True)
 class CopyPlan(_Units):
-    """Chunks that are put under their keys of another array, byte for byte.
+    """The plan of a copy of chunks, byte for byte, to the keys that another array has for them.
 
-    is_listed  whether the source has said that each of them is there
+    is_listed  whether the chunks were listed, so that each of them must be there
     """
 
     is_listed: bool = True
 
     def make(self, unit: Unit) -> int:
-        """Put the chunks of a unit; gives how many."""
+        """Copy the chunks of a unit; gives how many."""
         source, target = self.source, self.target
 
         def copy(cell: Cell) -> None:
@@ -361,10 +364,10 @@ class CopyPlan(_Units):
 
 @dataclass(frozen=True)
 class Recoding(_Units):
-    """One pass: units are read from an array and written into the other, whose chunks are not there yet.
+    """The plan of a pass that decodes one array and encodes another.
 
-    length  items of the largest unit
-    is_scratch  whether the array that is read is one that the pass before has written
+    length      how many items the largest unit has
+    is_scratch  whether the array that is read is a scratch array
     """
 
     length: int
@@ -395,7 +398,7 @@ class Recoding(_Units):
         return len(cells)
 
     def _read(self, whole: Box, cells: list[Cell], out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The items of a box around chunks; of a scratch array, no chunk that they need may be missing."""
+        """The items of a box around chunks; the chunks of a scratch array that these need must be there."""
         source, target = self.source, self.target
         if not self.is_scratch:
             return source.read_once(whole, out)
@@ -411,12 +414,12 @@ class Recoding(_Units):
                     path=source.store.url,
                     key=lost,
                 ) from None
-        # What is missing lies between the chunks that are wanted.
+        # Only parts of the box between the chunks are missing.
         return source.read_once(whole, out)
 
 
 def _around(target: StoredArray, cells: list[Cell]) -> tuple[Box, list[Box]]:
-    """The box around these chunks, and where in it each of them lies."""
+    """(the box around some chunks, the part of it that each chunk is)."""
     boxes = [target.box(cell) for cell in cells]
     whole = tuple(
         slice(min(part.start for part in parts), max(part.stop for part in parts))
@@ -433,10 +436,10 @@ def _around(target: StoredArray, cells: list[Cell]) -> tuple[Box, list[Box]]:
 
 
 class _Comparing(_Units):
-    """Units of two arrays that are read and compared."""
+    """The plan of a comparison of two arrays."""
 
     def make(self, unit: Unit) -> int:
-        """Raise where an item of a unit differs."""
+        """Raise CodecError where an item of a unit differs."""
         source, target = self.source, self.target
         cells = self.cells_of(unit)
         whole, parts = _around(target, cells)
@@ -454,15 +457,15 @@ class _Comparing(_Units):
 def compare(
     source: StoredArray, target: StoredArray, memory: int, executor: Executor | None, done: Done
 ) -> None:
-    """Read both and raise where an item differs, bit for bit.
+    """Read both arrays and compare their items, bit for bit.
 
     Raises
-        CodecError: a chunk of the target says something else than the source.
+        CodecError: a chunk of the target differs from the source.
     """
     most = None if executor is not None else _at_once(source, target)
     sides = _side(source), _side(target)
     passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
-    # Chunks that are stored on one side only must read as the other side's fill value.
+    # Chunks that only one array has must hold the other's fill value.
     cells = Stored.find(source).cells.spread(source, target) | Stored.find(target).cells
     plan = _Comparing(source, target, cells, cells, passes.steps[0].counts)
     with Runner(executor, most=most) as runner:

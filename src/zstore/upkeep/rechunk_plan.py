@@ -1,10 +1,10 @@
-"""How an array gets other chunks within a budget of memory: which passes, in which units, at which cost.
+"""Plans of rechunking within a budget of memory: the passes, their units, and what they cost.
 
-A pass reads boxes of one array and writes them into another; its units are boxes of whole chunks of what is
-written, so that each owns what it writes. Where the box of a unit ends within a chunk that is read, the unit
-beside it decodes that chunk again. One pass serves where the boxes that memory holds cut few chunks, or
-codecs decode parts; otherwise chunks are decoded once into a scratch array of other chunks, stored as they
-are, of which parts are read cheaply.
+A pass reads one array and writes another. Its units are boxes of whole chunks of the array that is written,
+so no two units write the same chunk. Where a unit's box ends within a chunk of the array that is read, its
+neighbour decodes that chunk again. One pass will do where few chunks are cut so, or codecs can decode parts.
+Otherwise all chunks are decoded once into a scratch array with other chunks, uncompressed, of which parts are
+read cheaply; a second pass makes the target of it.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from zstore.model.grid import Grid, RegularGrid
 
 Shape = tuple[int, ...]
 
-# What work is taken to cost, in nanoseconds: for each byte decoded, by codec; for others, the last.
+# Assumed costs in nanoseconds. Decoding a byte, by codec; OTHER_DECODING for all others.
 DECODING = {"": 0.15, "blosc": 0.6, "lz4": 0.5, "numcodecs.blosc": 0.6, "numcodecs.lz4": 0.5, "zstd": 1.2}
 DECODING |= {"numcodecs.zstd": 1.2}
 OTHER_DECODING = 4.0
-# Reading and writing a scratch array, and memory that is new, for each byte; a stretch of a file, a file.
+# Writing a byte of a scratch array, a byte of new memory; reading a stretch of a file, opening a file.
 SCRATCH_WRITING = 0.6
 NEW_MEMORY = 2.0
 STRETCH = 2_000.0
 FILE = 30_000.0
-# For each stored byte from a store with latency, and each request to one.
+# A stored byte from a store with latency, and a request to one.
 DISTANCE = 10.0
 REQUEST = 3_000_000.0
-# Compressing what goes to a scratch array with lz4; and how much more it leaves than the source's codecs.
+# Compressing a byte with lz4 for a scratch array; and how much larger it gets than with the source's codecs.
 QUICK_ENCODING = 1.5
 QUICK_RATIO = 1.5
-# What each unit costs beside.
+# A unit in addition to its bytes, and encoding a byte.
 UNIT = 500_000.0
 ENCODING = 2.0
-# So many ways to cut an array are weighed at most, and so many scratch arrays.
+# The most ways to cut an array into units, and the most scratch arrays, that are compared.
 WAYS = 200_000
 SCRATCHES = 24
-# Of decoded bytes, taken for as many stored ones.
+# The assumed stored size of a chunk, as a share of its decoded size.
 STORED = 0.5
-# What a process holds beside the items of a unit: windows of a store with latency, and their encoded chunks.
+# Bytes that a unit holds beside its items where a store has latency: windows of encoded chunks.
 WINDOWS_SIZE = 24 << 20
 
 
 class Side(NamedTuple):
-    """An array that is read or written, as far as its cost goes.
+    """What the cost of reading or writing an array depends on.
 
-    grid      of its chunks (shards, where they are)
-    pieces    the grid of what is decoded at once
-    codec     the name of what decoding costs most by; "" where chunks are stored as they are
-    is_near   whether its chunks are files, or lie in memory
-    is_native whether the kernels deal with its chunks without memory of their own
-    ratio     stored bytes for each decoded one
+    grid      the grid of its chunks, or of its shards
+    pieces    the grid of what is decoded at once: chunks or inner chunks
+    codec     the name of its compressing codecs; "" where chunks are not compressed
+    is_near   whether its chunks are files, or in memory
+    is_native whether kernels decode and encode its chunks, without memory of their own
+    ratio     stored bytes for each decoded byte
     """
 
     shape: Shape
@@ -77,7 +77,7 @@ class Side(NamedTuple):
 
     @property
     def chunk_size(self) -> int:
-        """Decoded bytes of the largest chunk, as far as the array reaches."""
+        """Decoded bytes of the largest chunk, cut at the array's edge."""
         return _size(self.grid, self.shape) * self.item_size
 
     @property
@@ -88,15 +88,15 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Pass:
-    """One reading of an array and one writing of another.
+    """A pass: all of one array is read, and all of another written.
 
-    counts      chunks of what is written in a unit, along each axis
-    length      items of the largest unit
+    counts      how many chunks a unit writes along each axis
+    length      how many items the largest unit has
     unit_count  how many units there are
-    memory      bytes that making one takes
-    decoded_size  bytes that all decode together
-    read_count, write_count  chunks that all read and write together
-    cost        what it is taken to cost, in nanoseconds
+    memory      bytes that one unit holds
+    decoded_size  bytes that all units decode
+    read_count, write_count  how many pieces all units read, and how many chunks they write
+    cost        the estimated cost, in nanoseconds
     """
 
     counts: Shape
@@ -110,7 +110,7 @@ class Pass:
 
 
 class Room(NamedTuple):
-    """Where a scratch array may lie: how many bytes fit, and whether it is a disk of this machine."""
+    """Where a scratch array may lie: how many bytes fit there, and whether it is a disk of this machine."""
 
     size: float
     is_near: bool = True
@@ -118,13 +118,13 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True)
 class Passes:
-    """How one array gets other chunks.
+    """The passes that make one array of another.
 
-    steps         in order
-    scratches     the shapes of the chunks of the arrays between them
-    scratch_size  bytes of these, about where they are compressed
-    room          which of the rooms they lie in
-    codec         "lz4" where they are compressed
+    steps         the passes, in order
+    scratches     the chunk shapes of the scratch arrays between them
+    scratch_size  bytes of the scratch arrays; estimated where they are compressed
+    room          the number of the room that they lie in
+    codec         "lz4" where they are compressed, else ""
     """
 
     steps: tuple[Pass, ...]
@@ -135,17 +135,17 @@ class Passes:
 
     @property
     def memory(self) -> int:
-        """Bytes that are held at once."""
+        """Bytes that one unit of the largest pass holds."""
         return max(step.memory for step in self.steps)
 
     @property
     def decoded_size(self) -> int:
-        """Bytes that are decoded, of the source and of what lies between."""
+        """Bytes that all passes decode."""
         return sum(step.decoded_size for step in self.steps)
 
 
 def default_memory() -> int:
-    """An eighth of the memory that the machine, or what confines this process, has."""
+    """An eighth of the memory of the machine, or of the control group that this process is in."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         said = Path("/sys/fs/cgroup/memory.max").read_text().strip()
@@ -155,10 +155,10 @@ def default_memory() -> int:
 
 
 def check_memory(memory: Any) -> int:
-    """That many bytes; the default for None.
+    """A number of bytes; `default_memory` for None.
 
     Raises
-        MetadataError: no such number of bytes.
+        MetadataError: it is no positive number of bytes.
     """
     if memory is None:
         return default_memory()
@@ -180,13 +180,13 @@ def plan_passes(
 ) -> Passes:
     """The cheapest way to write the items of one array into another.
 
-    is_firm       whether more memory is refused rather than taken, where less than a chunk fits
-    rooms         where a scratch array may lie between source and target: the first that holds it
-    ratio         stored bytes for each decoded one of the source
-    copies        how often the items of a unit are held
+    is_firm       whether `memory` that does not hold one chunk is an error, rather than exceeded
+    rooms         where a scratch array may lie; the first with enough room is taken
+    ratio         stored bytes for each decoded byte of the source
+    copies        how many times the items of a unit are held in memory
 
     Raises
-        MetadataError: one chunk of the target, with one of the source, takes more memory than that.
+        MetadataError: `is_firm`, and one chunk of the target with one of the source takes more memory.
     """
     whole = prod(target.shape) * target.item_size
     direct = _choose(source, target, memory, threads, copies)
@@ -201,7 +201,7 @@ def plan_passes(
         return best
     room, codec, left = found
     is_near, kept = rooms[room].is_near, ceil(whole * left)
-    # To write a byte there; files of this machine are written from memory as it is.
+    # The cost of writing a byte there; uncompressed files are written straight from memory.
     writing = SCRATCH_WRITING if is_near else left * DISTANCE
     writing += QUICK_ENCODING if codec else 0
     for shape in _scratches(source, target, memory):
@@ -220,9 +220,9 @@ def plan_passes(
 
 
 def _choose_room(rooms: Sequence[Room], whole: int, ratio: float) -> tuple[int, str, float] | None:
-    """(the first room that holds so many bytes, the codec there, the part of them that it leaves).
+    """(number of the first room with space for `whole` bytes, codec there, stored share of the bytes).
 
-    On a disk nothing is compressed that fits as it is; afar, what saves more of the way than it takes.
+    A disk gets a compressed array only if it would not fit otherwise; a bucket, if that saves time.
     """
     for number, room in enumerate(rooms):
         saved = 0.0 if room.is_near else 2 * (1 - ratio) * DISTANCE
@@ -235,12 +235,12 @@ def _choose_room(rooms: Sequence[Room], whole: int, ratio: float) -> tuple[int, 
 
 
 def _size(grid: Grid, shape: Shape) -> int:
-    """Items of the largest chunk, as far as the array reaches."""
+    """Items of the largest chunk, cut at the array's edge."""
     return prod(min(c, n) for c, n in zip(grid.chunk_shape, shape, strict=True)) if all(shape) else 0
 
 
 def edges(grid: Grid, axis: int, length: int) -> Any:
-    """Where the chunks of a dimension of that length begin, and where the last one ends in it."""
+    """The edges of chunks along an axis of a length: where each begins, and where the last one ends."""
     count = grid.count((length,) * len(grid.chunk_shape))[axis]
     if isinstance(grid, RegularGrid):
         found = np.arange(count + 1, dtype=np.int64) * grid.chunk_shape[axis]
@@ -252,7 +252,7 @@ def edges(grid: Grid, axis: int, length: int) -> Any:
 
 
 def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
-    """The most items that so many neighbouring chunks have along an axis."""
+    """The most items that `count` neighbouring chunks have along an axis."""
     if isinstance(grid, RegularGrid):
         return min(grid.chunk_shape[axis] * count, length)
     found = edges(grid, axis, length)
@@ -260,7 +260,7 @@ def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
 
 
 def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> float:
-    """How often a piece is touched along an axis, on average, when so many chunks are made at a time."""
+    """How many units of `count` chunks read the same piece along an axis, on average."""
     if not length:
         return 1.0
     if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
@@ -273,7 +273,7 @@ def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> flo
 
 
 def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list[int]:
-    """Numbers of chunks along an axis that are worth weighing: closer to each other where they are few."""
+    """Numbers of chunks per unit along an axis that are compared: most of the small ones, few large ones."""
     count = grid.count((length,) * len(grid.chunk_shape))[axis] if length else 1
     found, n = {1, count}, 1.0
     step = max(1.1, count ** (1 / max(1, most - 2))) if count > 1 else 2.0
@@ -289,7 +289,7 @@ def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list
 
 
 def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) -> Pass:
-    """The cheapest pass that memory holds; where none is, the one that takes the least."""
+    """The cheapest pass whose units fit into memory; if none do, the one that takes the least memory."""
     shape, ndim = source.shape, len(source.shape)
     free = [d for d in range(ndim) if target.counts[d] > 1]
     most = max(3, int(WAYS ** (1 / max(1, len(free)))) // 2)
@@ -353,10 +353,10 @@ def _product(factors: Sequence[Any]) -> Any:
 
 
 def _decoded(source: Side, visits: Sequence[Any]) -> Any:
-    """How much of the source is decoded for each of its bytes."""
+    """How many times a byte of the source is decoded, on average."""
     long = [d for d, n in enumerate(source.pieces.chunk_shape) if n > 1]
-    # What is cut along the longest strides is one stretch: Blosc decodes its blocks, and of what is stored as
-    # it is, a second axis can be cut as well.
+    # A part along the longest strides is one stretch of a piece. Blosc decodes only the blocks of a stretch;
+    # of uncompressed pieces, parts along a second axis are read alone as well.
     spared = {"": long[:2], "blosc": long[:1], "numcodecs.blosc": long[:1]}.get(source.codec, [])
     if not source.is_native:
         spared = []
@@ -364,7 +364,7 @@ def _decoded(source: Side, visits: Sequence[Any]) -> Any:
 
 
 def _stretches(source: Side, visits: Sequence[Any]) -> Any:
-    """What reading the parts of chunks that are stored as they are costs, stretch by stretch."""
+    """The cost of reading parts of uncompressed chunks, which are several stretches each."""
     runs: Any = _product([v * 0 + 1 for v in visits])
     outer: Any = runs
     for n, v in zip(source.pieces.chunk_shape, visits, strict=True):
@@ -375,7 +375,7 @@ def _stretches(source: Side, visits: Sequence[Any]) -> Any:
 
 
 def _scratches(source: Side, target: Side, memory: int) -> Iterator[Shape]:
-    """Chunks of arrays between source and target that are worth to be weighed, each once."""
+    """Chunk shapes of scratch arrays that are compared, each of them once."""
     old = tuple(min(c, n) for c, n in zip(source.pieces.chunk_shape, source.shape, strict=True))
     new = tuple(min(c, n) for c, n in zip(target.grid.chunk_shape, target.shape, strict=True))
     seen = set[Shape]()
@@ -390,7 +390,7 @@ def _scratches(source: Side, target: Side, memory: int) -> Iterator[Shape]:
 
 
 def _grown(shape: Shape, towards: Shape, limits: Shape, most: int) -> Shape:
-    """A box of whole chunks that reaches as far as it may along the axes on which other chunks are longer."""
+    """A box of whole chunks, doubled along axes where other chunks are longer, of at most `most` items."""
     grown = list(shape)
     while True:
         order = sorted(range(len(grown)), key=lambda d: grown[d] / max(1, towards[d]))

@@ -1,4 +1,4 @@
-"""Many lines in the order of their bytes, in memory that does not grow with them."""
+"""Sorting of many lines in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
 
-# So many bytes of lines are sorted in memory; beyond, they go to a temporary file.
+# How many bytes of lines are sorted in memory; more of them go to a temporary file.
 RUN_SIZE = 8 << 20
 BLOCK_SIZE = 256 << 10
 
@@ -20,9 +20,9 @@ Lines = list[bytes]
 
 
 class Spool:
-    """Lines that are added in any order, and read in the order of their bytes, each once.
+    """Lines that are added in any order, and read in the order of their bytes, each of them once.
 
-    No line has a line end in it. Nothing is added after the first reading.
+    Lines hold no line ends. None may be added after the first reading.
 
     Raises
         StoreError: there is no room for the temporary file.
@@ -37,14 +37,14 @@ class Spool:
             self.add(line)
 
     def add(self, line: bytes) -> None:
-        """Keep one more line."""
+        """Add a line."""
         self._waiting.append(line)
         self._waiting_size += len(line) + 1
         if self._waiting_size > RUN_SIZE:
             self._keep()
 
     def extend(self, lines: Sequence[bytes]) -> None:
-        """Keep more lines, as many as memory holds."""
+        """Add lines, which fit into memory."""
         self._waiting += lines
         self._waiting_size += sum(map(len, lines)) + len(lines)
         if self._waiting_size > RUN_SIZE:
@@ -69,15 +69,15 @@ class Spool:
         return self.lines()
 
     def lines(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The lines between two offsets, each the sum of `len(line) + 1` of lines from the first on."""
+        """The lines between two offsets; a line's offset is the sum of `len(line) + 1` of those before it."""
         return chain.from_iterable(map(split_lines, self.texts(start, end)))
 
     def blocks(self) -> Iterator[Lines]:
-        """All lines, many at a time."""
+        """All lines, in blocks."""
         return map(split_lines, self.texts())
 
     def texts(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The lines between two offsets, many at a time, as one text in which each has its end."""
+        """The lines between two offsets, in blocks that are one text each; every line ends in a line end."""
         file = self._whole()
         end = file.size if end is None else end
         while start < end:
@@ -87,7 +87,7 @@ class Spool:
             start += len(text)
 
     def _whole(self) -> _Sorted:
-        """All lines, in order."""
+        """The file of all lines, sorted."""
         with self._guard:
             if self._waiting:
                 self._keep()
@@ -99,10 +99,10 @@ class Spool:
 
 
 class _Sorted:
-    """A file of stretches of lines that are in order; what is added in order is one stretch.
+    """A file of runs, which are stretches of sorted lines; lines that are added in order go on with a run.
 
-    runs   (begin, end) of each
-    count  how many lines
+    runs   (begin, end) of each run
+    count  how many lines there are
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Sorted:
         self._last = text[text.rfind(b"\n", 0, -1) + 1 : -1]
 
     def read(self, start: int, size: int) -> bytes:
-        """Whole lines from an offset on, of about that size; one at least."""
+        """Whole lines from an offset on, about `size` bytes, but at least one line."""
         self._file.seek(start)
         text = self._file.read(size)
         if not text.endswith(b"\n"):
@@ -134,7 +134,7 @@ class _Sorted:
         return text
 
     def blocks(self) -> Iterator[Iterator[Lines]]:
-        """The lines of each run, many at a time; less of each, where there are many runs."""
+        """The lines of each run, in blocks, which are smaller where there are more runs."""
         size = min(BLOCK_SIZE, RUN_SIZE // len(self.runs))
         return (self._run(begin, end, size) for begin, end in self.runs)
 
@@ -149,7 +149,7 @@ class _Sorted:
 
 
 def split_lines(text: bytes) -> Lines:
-    """The lines of a text in which each has its end."""
+    """The lines of a text in which every line ends in a line end."""
     return text[:-1].split(b"\n")
 
 
@@ -173,9 +173,9 @@ def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[bytes]:
 
 
 def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Lines, Lines]]:
-    """Lines of two spools side by side, many at a time: those of one stretch of names.
+    """Blocks of lines of two spools side by side, each pair of blocks with the same stretch of names.
 
-    A line's name is what stands before its first NUL.
+    The name of a line is what stands before its first NUL.
     """
     some, others = iter(ours), iter(theirs)
     mine, its = next(some, []), next(others, [])
@@ -189,7 +189,7 @@ def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Line
 
 
 def match(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Lines of two spools side by side where their names are the same, else beside None."""
+    """Pairs of lines of two spools with the same name; None stands for a line that one of them lacks."""
     for pair in align(ours, theirs):
         mine, its = ({name_of(line): line for line in lines} for lines in pair)
         for name in sorted({**mine, **its}):

@@ -1,4 +1,4 @@
-"""Whether every chunk of a hierarchy can be read."""
+"""`verify`: whether every chunk of a hierarchy can be read, and whether a store is as its manifest says."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ from zstore.upkeep.windows import Fault, Piece, Seen, look_at
 
 __all__ = ["Damage", "Verification", "verify"]
 
-# So much damage is described; the rest is counted.
+# The most damages that are described; more are only counted.
 DAMAGE_LIMIT = 10_000
-# Of a shard whose index takes more than this, the size is asked for first: it may claim what is not there.
+# Where the index of a shard takes more bytes than this, the shard's size is asked for before it is read.
 SMALL_INDEX_SIZE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One chunk or document that cannot be read, or a chunk that is missing.
+    """A chunk or document that is missing or cannot be read, or a key that is not as a manifest says.
 
-    path   of the array or group, below the store's root
-    key    in the store; None where the whole node cannot be read
-    cause  in words
-    kind   "chunk", "document" or "missing"; of keys that a manifest names otherwise, "changed", "missing",
-           "new" or "unreadable"
+    path   the array or group, below the store's root
+    key    the key in the store; None where the whole node cannot be read
+    cause  what is wrong, in words
+    kind   "chunk", "document" or "missing"; with a manifest "changed", "missing", "new" or "unreadable"
     """
 
     path: str
@@ -53,15 +52,15 @@ class Damage:
 
 @dataclass(slots=True)
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
-    array_count    arrays that were looked at
-    chunk_count    stored chunks (shards, where there are) that were looked at
-    missing_count  chunks of the grid that are not stored, and so read as the fill value
-    stray_count    stored chunks outside their array, which a larger shape would bring back
-    damage_count   how much was found; `damages` describes the first ten thousand
-    key_count      keys that were compared with a manifest, where one was given
-    unfinished     work that is under way there, or was interrupted, and how to go on with it
+    array_count    how many arrays were checked
+    chunk_count    how many stored chunks (or shards) were checked
+    missing_count  how many chunks are not stored, so that they read as the fill value
+    stray_count    how many stored chunks lie outside of their array; a larger shape would bring them back
+    damage_count   how many damages were found; `damages` describes the first ten thousand
+    key_count      how many keys were compared with a manifest
+    unfinished     jobs that are under way or were interrupted there, and how to go on with them
     """
 
     array_count: int = 0
@@ -75,11 +74,11 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything can be read and is finished (and nothing missing, where that was asked)."""
+        """Whether no damage and no unfinished job was found."""
         return not self.damage_count and not self.unfinished
 
     def add(self, damage: Damage) -> None:
-        """Count one more, and describe it while there is room."""
+        """Count a damage, and describe it unless too many are described."""
         self.damage_count += 1
         if len(self.damages) < DAMAGE_LIMIT:
             self.damages.append(damage)
@@ -98,22 +97,22 @@ def verify(
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
 ) -> Verification:
-    """Read every chunk of the array or hierarchy at `path`, on all cores; say what is damaged or unfinished.
+    """Read every chunk of the array or hierarchy at `path`, on all cores; report damage and unfinished jobs.
 
     With missing="error", chunks (and inner chunks) that are not stored are damage too. `progress` is called
-    with the chunks done and all there are.
+    with the number of chunks that are done, and of all.
 
     With `manifest`, a file that `zstore.manifest` or `sha256sum` made, nothing is decoded: the values of all
-    keys are compared with it, and `progress` is called with bytes. What is "changed", "missing", "new" or
-    "unreadable" is damage of that kind.
+    keys are compared with it, and `progress` is called with bytes. Keys that are "changed", "missing", "new"
+    or "unreadable" are damage of that kind.
 
-    executor  what looks at chunks or keys, e.g. a process pool or a dask `Client`; None: threads here
-    journal   an empty place elsewhere that keeps what was looked at, until all is: after an interruption the
-              same call goes on with it. What changed meanwhile, where it has looked, it does not see
+    executor  makes the checks elsewhere, e.g. a process pool or a dask `Client`; None: threads here
+    journal   an empty place elsewhere, where results are kept until the end: after an interruption the same
+              call goes on from there. It does not see what changed meanwhile in places already checked
 
     Raises
-        NotFoundError: there is nothing to look at, or no manifest.
-        MetadataError: the manifest is none, or was changed; or at `journal`, something else was interrupted.
+        NotFoundError: there is nothing at `path`, or no manifest.
+        MetadataError: the manifest is malformed or was changed; or `journal` holds another interrupted job.
         StoreError: the store cannot list what it holds.
         ValueError: `missing` is neither "fill" nor "error".
     """
@@ -164,7 +163,7 @@ def verify(
             except ZstoreError as error:
                 found.add(Damage(where, None, error.message, "document"))
             except Exception as error:
-                # Whatever an array makes fail: those beside it are to be looked at.
+                # Whatever fails in one array, the others are to be checked.
                 found.add(Damage(where, None, f"{type(error).__name__}: {error}", "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
     faults = _Faults(found, progress, total)
@@ -186,7 +185,7 @@ def verify(
 
 
 def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
-    """Every node; none where something is unfinished, and nothing else there."""
+    """Every node; none where there is nothing but an unfinished job."""
     try:
         yield from walk_nodes(store, base)
     except NotFoundError:
@@ -195,7 +194,7 @@ def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
 
 
 class _Faults:
-    """What is found, in the order of where it is, however it comes."""
+    """Collects faults, which may come in any order, and sorts them by place."""
 
     def __init__(self, found: Verification, progress: Progress | None, total: int) -> None:
         self.found = found
@@ -203,14 +202,14 @@ class _Faults:
         self._tick = counter(total, None if progress is None else lambda n, _: progress(n, max(n, total)))
 
     def take(self, count: int, faults: list[tuple[Any, Fault]]) -> None:
-        """So much is done, and these were found at places that can be compared."""
+        """Add faults with their places, and report progress."""
         room = max(0, DAMAGE_LIMIT - len(self._faults))
         self._faults += faults[:room]
         self.found.damage_count += len(faults[room:])
         self._tick(count)
 
     def end(self, job: Job | None) -> Verification:
-        """All that was found."""
+        """The verification with all faults, sorted; ends the job."""
         for _, fault in sorted(self._faults, key=lambda each: each[0]):
             self.found.add(Damage(*fault))  # type: ignore[arg-type]
         if job is not None:
@@ -220,26 +219,26 @@ class _Faults:
 
 @dataclass(frozen=True)
 class _Looking:
-    """Reads chunks; pieces are (number of an array, chunk, whether it is stored)."""
+    """Checks chunks; pieces are (number of an array, chunk, whether it is stored, or None if not known)."""
 
     store: Store
     arrays: tuple[_Checked, ...]
 
     def size(self, piece: Piece) -> int:
-        """Decoded bytes that are held."""
+        """How many decoded bytes the check of a piece holds."""
         return self.arrays[piece[0]].size
 
     def look(self, piece: Piece) -> Seen:
-        """(1 where it is stored, what is wrong with it)."""
+        """(1 if the chunk is stored, its faults)."""
         number, cell, is_stored = piece
         is_stored, damages = self.arrays[number].check(cell, is_stored)
         return int(is_stored), [(each.path, each.key, each.cause, each.kind) for each in damages]
 
 
 class _Checked:
-    """One array whose chunks are looked at.
+    """One array whose chunks are checked.
 
-    size  decoded bytes that looking at one chunk takes
+    size  decoded bytes that the check of one chunk holds
     """
 
     def __init__(self, array: StoredArray, *, is_complete: bool) -> None:
@@ -252,7 +251,7 @@ class _Checked:
         self.size = prod(self._step) * array.item_size
 
     def _measure_index(self) -> int:
-        """The least that the index of a shard takes, 16 bytes for each chunk in it; 0 without shards."""
+        """The least size of a shard's index, 16 bytes for each inner chunk; 0 without shards."""
         if self._inner is None:
             return 0
         shard: Any = make_codec(self._array.model.codecs[0])
@@ -261,7 +260,7 @@ class _Checked:
         return 16 * prod(-(-length // inner) for length, inner in sides)
 
     def _stretch(self) -> tuple[int, ...]:
-        """The shape of what is read at once: a whole chunk, or whole inner chunks of a large shard."""
+        """The shape of what is read at once: a chunk, or as many inner chunks of a shard as memory holds."""
         step = list(self._array.model.grid.chunk_shape)
         for axis, length in enumerate(self._inner or ()):
             fitting = MEMORY_SIZE // max(1, prod(step) // step[axis] * self._array.item_size)
@@ -269,14 +268,14 @@ class _Checked:
         return tuple(step)
 
     def count(self) -> int:
-        """How many chunks there are to look at."""
+        """How many chunks are to be checked."""
         stored = None if self._is_complete else self._array.stored()
         if stored is None:
             return prod(self._array.counts)
         return sum(map(self._array.holds, stored))
 
     def cells(self, found: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
-        """The chunks to look at; those that are not stored are counted where the store tells so."""
+        """The chunks to check, and whether each is stored; counts strays and missing chunks in `found`."""
         stored = self._array.stored()
         if stored is not None and in_order:
             lines = Spool(" ".join(map(str, cell)).encode() for cell in stored)
@@ -299,7 +298,7 @@ class _Checked:
             found.missing_count += prod(self._array.counts)
 
     def check(self, cell: Cell, is_stored: bool | None) -> tuple[bool, list[Damage]]:
-        """Whether the chunk is stored, as far as that is not known yet, and what is wrong with it."""
+        """(whether a chunk is stored, what is wrong with it)."""
         key = self._array.key(cell)
         box = self._array.box(cell)
         if is_stored is None or self._index_size > SMALL_INDEX_SIZE:
@@ -309,7 +308,7 @@ class _Checked:
                 return True, [self._damage(key, error.message, "chunk")]
             is_stored = size is not None
             if size is not None and size < self._index_size:
-                # Its index is not all there, whatever it is asked for: nothing else of it need be looked at.
+                # The index is cut off, so that reading any item gives the error.
                 fault = self._read(_first_item(box))
                 return True, [] if fault is None else [self._damage(key, *fault)]
         if not is_stored:
@@ -320,18 +319,18 @@ class _Checked:
         return True, damages
 
     def _faults(self, box: Box) -> list[tuple[str, str]]:
-        """(cause, kind) of all that is wrong with a box, found by halves: what is sound is read once more."""
+        """(cause, kind) of every fault in a box, found by halving it where reading it fails."""
         error = self._read(box)
         if error is None:
             return []
         last_item = tuple(slice(part.stop - 1, part.stop) for part in box)
         if self._read(_first_item(box)) == error == self._read(last_item):
-            # The only inner chunk; or the index, behind which nothing can be read.
+            # The box is one inner chunk, or the fault is in the index, without which nothing can be read.
             return [error]
         return [fault for half in self._halves(box) for fault in self._faults(half)] or [error]
 
     def _halves(self, box: Box) -> list[Box]:
-        """The box cut between inner chunks, along the axis with the most; nothing where there is one."""
+        """The two halves of a box, cut between inner chunks; none of a box with one inner chunk."""
         counts = [-(-(part.stop - part.start) // n) for part, n in zip(box, self._inner or (), strict=False)]
         if not counts or max(counts) == 1:
             return []

@@ -1,4 +1,4 @@
-"""Many small pieces that are looked at, window by window: by threads or an executor, known from a journal."""
+"""Checks of many small pieces, a window at a time, by threads or an executor; a journal keeps results."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from zstore.jobs.runner import Executor, Runner
 from zstore.storage.base import Store
 from zstore.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, WINDOW_COUNT
 
-# Bytes of a window, and how many windows are looked at at a time.
+# The bytes of a window, and how many windows are checked at a time.
 WINDOW_SIZE = 32 << 20
 AT_ONCE = 3
 
-# Plain data that says what to look at.
+# Plain data that says what is to be checked.
 Piece: TypeAlias = tuple[Any, ...]
 Unit: TypeAlias = tuple[Any, ...]
-# A number, and what is wrong, each in words.
+# A fault in words; and of each piece a number, which is summed, with its faults.
 Fault: TypeAlias = tuple[str | None, ...]
 Seen: TypeAlias = tuple[int, list[Fault]]
-# The fingerprint of the pieces of a window, and what was seen of each.
+# A fingerprint of the pieces of a window, and the result for each of them.
 Looked: TypeAlias = tuple[str, list[Seen]]
 
 
 class Looker(Protocol):
-    """What looks at pieces; it travels to the workers."""
+    """What checks pieces; it is sent to the workers of an executor."""
 
     @property
     def store(self) -> Store:
-        """Where they are."""
+        """The store that pieces are in."""
 
     def look(self, piece: Piece) -> Seen:
-        """What there is to say of a piece."""
+        """The number and the faults of a piece."""
 
     def size(self, piece: Piece) -> int:
-        """How many bytes looking at it takes."""
+        """How many bytes the check of a piece holds."""
 
 
 class Windows(Plan[Looked]):
-    """Pieces many together; a unit is the pieces themselves, so that workers need no list of all."""
+    """The plan of a check: units are windows of pieces, which hold the pieces themselves."""
 
     def __init__(self, looker: Looker, pieces: Iterable[Piece] = ()) -> None:
         self._looker = looker
@@ -94,9 +94,9 @@ def look_at(
     executor: Executor | None,
     job: Job | None,
 ) -> None:
-    """Look at all pieces; `take` gets (how many, the sum of their numbers, what is wrong with which).
+    """Check all pieces; `take` gets (how many, the sum of their numbers, faults with their pieces) by window.
 
-    Of a job, what was looked at before is known from its journal, as long as pieces come in the same order.
+    With a job, pieces that its journal has are not checked again, as long as they come in the same order.
     """
     most = AT_ONCE if executor is None else None
 
