@@ -25,12 +25,11 @@ from zstore_serve import pictures, router
 from zstore_serve.export import export, export_site
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
+from zstore.conventions.model import Affine
 from zstore.errors import MetadataError, StoreError
-from zstore.pyramid.levels import create_auxiliaries
 from zstore.testing.commands import CommandContract
+
+from .applications import get, write
 
 WORDS = "bands=1&rescale=0,250&colormap=viridis"
 SHAPE = (300, 400)
@@ -40,47 +39,18 @@ class TestExport(CommandContract):
     name = "export"
 
 
-def write(place: Path, crs: str, affine: Affine, values: np.ndarray) -> Path:
-    group = zstore.create_group(place, overwrite=True)
-    variable = Variable(values.dtype, ("y", "x"))
-    geo = GeoModel(Crs.from_user(crs), affine, values.shape, ("y", "x"), variables={"v": variable})
-    documents, _ = render_geo(geo, 3)
-    group.attrs.update(documents[""]["attributes"])
-    document = documents["v"]
-    stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
-    group.create_array("v", data=values, chunks=64, **stated)
-    create_auxiliaries(group, documents, "")
-    return place
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("export")
     values = np.random.default_rng(1).integers(1, 250, SHAPE).astype("u1")
-    return write(place / "utm.zarr", "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0), values)
+    write(place / "utm.zarr", values, "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0))
+    return place / "utm.zarr"
 
 
 def served(store: Path, z: int, x: int, y: int, words: str = WORDS) -> bytes:
-    path = f"/collections/{store.name}/tiles/WebMercatorQuad/{z}/{x}/{y}.png"
-    scope = {
-        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "root_path": "",
-        "query_string": words.encode(), "headers": [], "scheme": "http", "server": ("localhost", 80),
-        "http_version": "1.1",
-    }  # fmt: skip
-    sent: list[Any] = []
-
-    async def call() -> None:
-        async def receive() -> Any:
-            await asyncio.Event().wait()
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await router(store)(scope, receive, send)
-
-    asyncio.run(call())
-    assert sent[0]["status"] == 200, sent
-    return bytes(sent[1]["body"])
+    return get(
+        router(store), f"/collections/{store.name}/tiles/WebMercatorQuad/{z}/{x}/{y}.png?{words}"
+    ).content
 
 
 def is_empty(tile: bytes) -> bool:
@@ -212,7 +182,8 @@ def test_what_makes_no_tiles_is_refused(store: Path, tmp_path: Path) -> None:
 
 def test_a_globe_is_exported_once_around(tmp_path: Path) -> None:
     values = np.tile(np.arange(1, 181, dtype="u1"), (90, 1))
-    source = write(tmp_path / "globe.zarr", "OGC:CRS84", Affine(2.0, 0, 0.0, 0, -2.0, 90.0), values)
+    source = tmp_path / "globe.zarr"
+    write(source, values, "OGC:CRS84", Affine(2.0, 0, 0.0, 0, -2.0, 90.0))
     assert export(source, tmp_path / "g.mbtiles", zooms=(0, 2), query="rescale=0,200") == 1 + 4 + 16
 
 

@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,15 @@ if not entry_points(group="zstore", name="serve"):
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
 sockets = pytest.importorskip("websockets.sync.client", reason="Chromium is driven through websockets")
 
-import uvicorn  # noqa: E402
 from PIL import Image  # noqa: E402
 from zstore_serve import router  # noqa: E402
 from zstore_serve.service import VENDOR  # noqa: E402
 from zstore_serve.vendored import read_vendored  # noqa: E402
 
 import zstore  # noqa: E402
-from zstore.conventions.crs import Crs  # noqa: E402
-from zstore.conventions.model import Affine, GeoModel, Variable  # noqa: E402
-from zstore.conventions.write import render_geo  # noqa: E402
-from zstore.pyramid.levels import create_auxiliaries  # noqa: E402
+from zstore.conventions.model import Affine  # noqa: E402
+
+from .applications import listening, write  # noqa: E402
 
 SIZE = (1000, 700)
 SCREEN = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
@@ -138,20 +135,6 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
 
-def georeferenced(
-    place: Path, values: np.ndarray, crs: str, affine: Affine, dims: tuple[str, ...], **said: Any
-) -> None:
-    group = zstore.create_group(place)
-    variable = Variable(values.dtype, dimensions=dims, **said)
-    geo = GeoModel(Crs.from_user(crs), affine, values.shape[-2:], dims[-2:], variables={"v": variable})
-    documents, _ = render_geo(geo, 3)
-    group.attrs.update(documents[""]["attributes"])
-    document = documents["v"]
-    stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
-    group.create_array("v", data=values, chunks=128, **stated)
-    create_auxiliaries(group, documents, "")
-
-
 def microscope(place: Path) -> None:
     """An image of two channels and three planes as OME-Zarr, in levels; bright at the top left."""
     planes = np.zeros((2, 3, 500, 700), "u2")
@@ -175,21 +158,6 @@ def microscope(place: Path) -> None:
     group.attrs["ome"] = {"version": "0.5", "multiscales": images, "omero": {"channels": channels}}
 
 
-@contextmanager
-def serving(*stores: Path) -> Iterator[str]:
-    """The address of a server in this process."""
-    server = uvicorn.Server(uvicorn.Config(router(*stores), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("page")
@@ -201,7 +169,7 @@ def address(place: Path) -> Iterator[str]:
     if any(read_vendored(name) is None for name in VENDOR):
         pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
     columns = np.indices((180, 360))[1]
-    georeferenced(
+    write(
         place / "globe.zarr",
         np.where(columns < 180, 10.0, 90.0).astype("f4"),
         "OGC:CRS84",
@@ -209,7 +177,7 @@ def address(place: Path) -> Iterator[str]:
         ("lat", "lon"),
     )
     times = np.stack([np.full((60, 80), 10 * n + 5, "u1") for n in range(4)])
-    georeferenced(
+    write(
         place / "times.zarr",
         times,
         "EPSG:32632",
@@ -223,7 +191,7 @@ def address(place: Path) -> Iterator[str]:
         attributes={"units": "days since 2020-01-01", "standard_name": "time"},
     )
     kinds = np.where(columns[:60, :80] < 40, 1, 2).astype("u1")
-    georeferenced(
+    write(
         place / "kinds.zarr", kinds, "EPSG:32632", Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0),
         ("y", "x"),
         flag_values=(1, 2), flag_meanings=("wood", "water"),
@@ -235,7 +203,7 @@ def address(place: Path) -> Iterator[str]:
     )
     microscope(place / "cells.zarr")
     names = ("globe", "times", "kinds", "stack", "cells")
-    with serving(*(place / f"{name}.zarr" for name in names)) as found:
+    with listening(router(*(place / f"{name}.zarr" for name in names))) as found:
         yield found
 
 
@@ -423,12 +391,12 @@ def test_what_a_band_is_stands_beside_it(
     values[0, :, :40] -= 5
     affine = Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0)
     said = {"long_name": "air temperature", "units": "K"}
-    georeferenced(tmp_path / "one.zarr", values, "EPSG:32632", affine, ("time", "y", "x"), **said)
+    write(tmp_path / "one.zarr", values, "EPSG:32632", affine, ("time", "y", "x"), **said)
     group = zstore.open_group(tmp_path / "one.zarr", mode="a")
     group.attrs["title"] = "One moment"
     units = {"units": "hours since 2020-01-01", "standard_name": "time"}
     group.create_array("time", data=np.array([6]), dimension_names=("time",), attributes=units)
-    with serving(tmp_path / "one.zarr") as own:
+    with listening(router(tmp_path / "one.zarr")) as own:
         browser.open(own)
         shown = browser.run("[at('title'), at('about'), at('dimensions')].map(e => e.innerText.trim())")
         browser.picture(kept)
@@ -495,7 +463,7 @@ def test_the_landsat_scene_of_the_demo(browser: Browser, place: Path, kept: Path
         wanted = [cells[row, column] for row, column in places]
         x, y = zip(*(source.xy(*place) for place in places), strict=True)
         east, north = transform(source.crs, "EPSG:3857", x, y)
-    with serving(place / "landsat.zarr") as address:
+    with listening(router(place / "landsat.zarr")) as address:
         browser.open(address)
         browser.picture(kept)
         # So far in that each cell is many pixels.

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import io
 import json
 import math
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -26,7 +21,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,14 +34,14 @@ from zstore_serve.expressions import parse_expression
 
 import zstore
 from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
+from zstore.conventions.model import Affine
 from zstore.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError
-from zstore.pyramid.levels import create_auxiliaries
 from zstore.pyramid.quicklook import quicklook
 from zstore.storage.memory import MemoryStore
 from zstore.testing.commands import CommandContract
+
+from .applications import Answer, ask, ask_async, get, listening, write
 
 WEB = load_tile_matrix_set("WebMercatorQuad")
 MERCATOR, DEGREES = Crs.from_user("EPSG:3857"), Crs.from_user("OGC:CRS84")
@@ -59,82 +53,6 @@ class TestServe(CommandContract):
 
 class TestView(CommandContract):
     name = "view"
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    content: bytes
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.content)
-
-    @property
-    def cells(self) -> np.ndarray:
-        return np.load(io.BytesIO(self.content))
-
-    @property
-    def picture(self) -> np.ndarray:
-        return np.asarray(Image.open(io.BytesIO(self.content)).convert("RGBA"))
-
-
-def ask(application: Any, path: str, headers: dict[str, str] | None = None) -> Answer:
-    """What an ASGI application answers, without a server between."""
-    return asyncio.run(ask_async(application, path, headers))
-
-
-async def ask_async(application: Any, path: str, headers: dict[str, str] | None = None) -> Answer:
-    place, _, query = path.partition("?")
-    given = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
-    scope = {
-        "type": "http", "method": "GET", "path": place, "raw_path": place.encode(),
-        "query_string": query.encode(), "headers": [(b"host", b"localhost"), *given],
-        "scheme": "http", "server": ("localhost", 80), "root_path": "", "http_version": "1.1",
-    }  # fmt: skip
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await application(scope, receive, send)
-    start = sent[0]
-    said = {k.decode(): v.decode() for k, v in start["headers"]}
-    return Answer(start["status"], said, b"".join(m.get("body", b"") for m in sent[1:]))
-
-
-def get(application: Any, path: str) -> Answer:
-    answer = ask(application, path)
-    assert answer.status == 200, (path, answer.content[:500])
-    return answer
-
-
-def write(
-    place: Any,
-    values: np.ndarray,
-    crs: str | None,
-    affine: Affine | None,
-    dimensions: tuple[str, str] = ("y", "x"),
-    chunks: int = 64,
-    **variable: Any,
-) -> zstore.Group:
-    group = zstore.create_group(place, overwrite=True)
-    if crs is None:
-        group.create_array("v", data=values, chunks=chunks, dimension_names=dimensions)
-        return group
-    variables = {"v": Variable(values.dtype, **variable)}
-    geo = GeoModel(Crs.from_user(crs), affine, values.shape, dimensions, variables=variables)
-    documents, _ = render_geo(geo, 3)
-    group.attrs.update(documents[""]["attributes"])
-    document = documents["v"]
-    stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
-    group.create_array("v", data=values, chunks=chunks, **stated)
-    create_auxiliaries(group, documents, "")
-    return group
 
 
 @pytest.fixture(scope="module")
@@ -693,22 +611,14 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
             raise
 
     monkeypatch.setattr(pictures, "read_band", slow)
-    application = router(utm)
     path = "/collections/pyramid.zarr/preview.png"
-    scope = {
-        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [], "scheme": "http", "server": ("localhost", 80), "root_path": "", "http_version": "1.1",
-    }  # fmt: skip
 
     async def call() -> None:
-        async def receive() -> Any:
+        async def leave() -> Any:
             await asyncio.sleep(0.05)
             return {"type": "http.disconnect"}
 
-        async def send(message: Any) -> None:
-            pass
-
-        await asyncio.wait_for(application(scope, receive, send), 5)
+        await asyncio.wait_for(ask_async(router(utm), path, receive=leave), 5)
         await asyncio.sleep(0)
 
     asyncio.run(call())
@@ -1132,21 +1042,6 @@ def test_tokens_of_addresses_are_in_no_answer(monkeypatch: pytest.MonkeyPatch) -
     assert b"SECRET" not in answer.content
 
 
-@contextmanager
-def listening(application: Any) -> Iterator[str]:
-    """The address of a server in this process."""
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 def test_gdal_reads_the_wmts(utm: Path) -> None:
     """What its driver makes of the capabilities is what the tiles hold, at the place that they have."""
     rasterio = pytest.importorskip(
@@ -1160,7 +1055,7 @@ def test_gdal_reads_the_wmts(utm: Path) -> None:
     west, north = matrix.affine.at(x * 256.0, y * 256.0)
     with listening(application) as address:
         place = (
-            f"WMTS:{address}/wmts/1.0.0/WMTSCapabilities.xml,layer=pyramid.zarr,tilematrixset=WebMercatorQuad"
+            f"WMTS:{address}wmts/1.0.0/WMTSCapabilities.xml,layer=pyramid.zarr,tilematrixset=WebMercatorQuad"
         )
         with rasterio.open(f"{place},tilematrix=13") as raster:
             assert raster.crs == "EPSG:3857"
@@ -1189,7 +1084,7 @@ def test_wmts_is_asked_by_keys_and_values() -> None:
     box = get(application, f"/collections/{name}/bounds").document["bbox"]
     (x, y), *_ = tiles_over(box, 12)
     with listening(application) as address:
-        client = library.WebMapTileService(f"{address}/wmts")
+        client = library.WebMapTileService(f"{address}wmts")
         layer = client.contents[name]
         assert layer.boundingBoxWGS84 == pytest.approx(box)
         assert layer.dimensions["time"]["values"] == ["2020-01-01", "2020-01-02", "2020-01-03"]
