@@ -184,7 +184,7 @@ def test_a_strangers_manifest_opens_nothing_that_was_not_named(tmp_path: Path) -
     asked = [str(paths[2]), str(target), "--concat", "time", "--append"]
     refused = CliRunner().invoke(command, asked)
     assert isinstance(refused.exception, StoreError) and "000.nc" in str(refused.exception)
-    assert "out of the places that are allowed" in str(refused.exception)
+    assert "outside the allowed places" in str(refused.exception)
     assert open_manifest(target).count == virtualize(paths[:2], concat="time").count
     for more in (["--allow", str(paths[0])], ["--allow", str(tmp_path / "mine")]):
         made = CliRunner().invoke(command, [*asked, *more], catch_exceptions=False)
@@ -355,9 +355,9 @@ def test_nothing_but_a_manifest_is_replaced(tmp_path: Path) -> None:
     """Whoever forgets the target names the last of the files in its place."""
     one, other = write_days(tmp_path, [2, 2])
     data = other.read_bytes()
-    with pytest.raises(StoreError, match="what is there is no manifest"):
+    with pytest.raises(StoreError, match="what is there is not a manifest"):
         virtualize(one, other)
-    with pytest.raises(StoreError, match="what is there is no manifest"):
+    with pytest.raises(StoreError, match="what is there is not a manifest"):
         write_manifest(virtualize(one), other)
     assert other.read_bytes() == data
     for _ in range(2):

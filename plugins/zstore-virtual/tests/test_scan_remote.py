@@ -306,7 +306,7 @@ def test_what_changes_or_fails_while_it_is_scanned_is_an_error_of_its_own(
 def test_a_signature_that_is_written_is_told(tmp_path: Path, name: str) -> None:
     manifest = Manifest()
     manifest.add_source("https://host/a.nc?sig=SECRET&part=1")
-    with pytest.warns(UserWarning, match=r"a\.nc\?sig=\.\.\.&part=1' is written") as told:
+    with pytest.warns(UserWarning, match=r"a\.nc\?sig=\.\.\.&part=1' is written in full") as told:
         write_manifest(manifest, tmp_path / name)
     assert "SECRET" not in str(told[0].message)
 

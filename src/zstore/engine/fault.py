@@ -53,7 +53,7 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
     if kind == "beyond":
         return StoreError(f"the file has {got} bytes; expected {expected} at least", path=path, key=key)
     if kind == "changed":
-        what = f"has {got} bytes, expected {expected}" if expected >= 0 else "is of another time"
+        what = f"has {got} bytes, expected {expected}" if expected >= 0 else "was modified at another time"
         reason = f"the file has changed since it was referred to: it {what}"
         return StoreError(reason, path=path, key=key)
     if kind == "missing":

@@ -1,4 +1,4 @@
-"""References by key, as they come, made into the chunks of arrays."""
+"""Collects references key by key, in any order, into the tables of a manifest."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ from zstore_virtual.manifest import (
     join_blocks,
 )
 
-__all__ = ["Collector", "Form", "Rows", "grid_of", "paths_of"]
+__all__ = ["Collector", "Grid", "Rows", "grid_of", "paths_of"]
 
-# How many values that are no chunks may be told of, each by its own object.
+# How many values a manifest may have that are not chunks: each is an object of its own.
 MOST_VALUES = 4_000_000
-# Rows of a block: the first of an array, and at most.
+# How many rows an array's first block has, and the largest.
 FIRST_ROWS, MOST_ROWS = 64, 1 << 16
-ENDS = ("/.zarray", "/zarr.json")
+ARRAY_DOCUMENTS = ("/.zarray", "/zarr.json")
 Ints = NDArray[np.int64]
-# How many chunks an array has along each dimension, and how they are named.
-Form = tuple[tuple[int, ...], ChunkKeys]
+# How many chunks an array has along each dimension, and the encoding of their keys.
+Grid = tuple[tuple[int, ...], ChunkKeys]
 
 
 class Collector:
-    """Takes references to values by key and gives the manifest of all of them.
+    """Takes inline values and references by key, and gives the manifest of all of them.
 
-    forms  what the grids of arrays seem to be, by path: chunks of these are kept in numpy arrays, any other
-           value by its key. At the end it is the documents that say which are chunks.
+    grids  the presumed grids of arrays, by path: keys of their chunks become rows of numpy arrays, other keys
+           are kept as they are. `finish` compares each grid with the array's document, which decides.
     """
 
-    def __init__(self, forms: Mapping[str, Form | None]) -> None:
+    def __init__(self, grids: Mapping[str, Grid | None]) -> None:
         self.manifest = Manifest()
-        self._forms = forms
-        self._above = {above for path in self._forms for above in _above(path)}
+        self._grids = grids
+        self._above = {above for path in grids for above in _above(path)}
         self._rows: dict[str, Rows] = {}
 
     def rows(self, key: str) -> tuple[Rows | None, str]:
-        """The chunks of the array that a key is below, if it has a grid, and the rest of the key."""
+        """The rows of the array that a key is below, if it has a grid, and the rest of the key."""
         parts = key.split("/")
         for n in range(len(parts) - 1, -1, -1):
             path = "/".join(parts[:n])
-            if path not in self._forms:
+            if path not in self._grids:
                 continue
-            found, form = self._rows.get(path), self._forms[path]
-            if found is None and form is not None:
-                is_top = path in self._above and form[1].separator == "/"
-                found = self._rows[path] = Rows(*form, is_alone=not is_top)
+            found, grid = self._rows.get(path), self._grids[path]
+            if found is None and grid is not None:
+                may_nest = path in self._above and grid[1].separator == "/"
+                found = self._rows[path] = Rows(*grid, is_alone=not may_nest)
             return found, "/".join(parts[n:])
         return None, key
 
     def put(self, key: str, value: bytes) -> None:
-        """A value that is given itself."""
+        """Add a value that is in the manifest itself."""
         rows, name = self.rows(key)
         number = None if rows is None else rows.number(name)
         if rows is None or number is None:
@@ -73,7 +73,7 @@ class Collector:
             rows.inline += value
 
     def refer(self, key: str, source: int, offset: int, size: int) -> None:
-        """A value that lies in a source."""
+        """Add a reference to a value in a source."""
         rows, name = self.rows(key)
         number = None if rows is None else rows.number(name)
         if rows is None or number is None:
@@ -82,11 +82,11 @@ class Collector:
             rows.put(number, source, offset, size)
 
     def finish(self, number_of: Ints | None = None) -> Manifest:
-        """The manifest; `number_of` gives the number in it of each source as they were numbered here."""
+        """The manifest; `number_of` has the manifest's number for each source number that was given here."""
         manifest = self.manifest
         for path in [*self._rows]:
             rows = self._rows.pop(path)
-            if grid_of(manifest.documents, path) != rows.form:
+            if grid_of(manifest.documents, path) != (rows.grid, rows.keys):
                 for name, value in rows.values():
                     self._keep(f"{path}/{name}" if path else name, value)
             elif rows:
@@ -100,17 +100,18 @@ class Collector:
     def _keep(self, key: str, value: bytes | Reference) -> None:
         self.manifest.documents[key] = value
         if len(self.manifest.documents) > MOST_VALUES:
-            raise MetadataError(f"more than {MOST_VALUES} values that are no chunks of an array")
+            raise MetadataError(f"more than {MOST_VALUES} values that are not chunks of an array")
 
 
 class Rows:
-    """The chunks of one array so far, in blocks of columns: place in the grid, source, offset, size.
+    """The references of one array so far, in blocks of columns: chunk number, source, offset, size.
 
-    is_alone  whether no key that looks like one of its chunks may be another array's
+    is_alone  whether every key below the array's path that looks like a chunk of it is one; below arrays with
+              keys such as "1/2" there may be another array, named by a number
     """
 
     def __init__(self, grid: tuple[int, ...], keys: ChunkKeys, *, is_alone: bool) -> None:
-        self.form = grid, keys
+        self.grid, self.keys = grid, keys
         self.is_alone = is_alone and bool(grid)
         self.inline = bytearray()
         self._blocks: list[list[NDArray[Any]]] = []
@@ -120,12 +121,11 @@ class Rows:
         return sum(len(block[0]) for block in self._blocks[:-1]) + self._count
 
     def number(self, name: str) -> int | None:
-        """The place in the grid of the chunk of this name, which has no path; None: it is no chunk."""
-        grid, keys = self.form
-        return keys.number(name, grid)
+        """The number of the chunk under a key without the array's path; None if it is no chunk."""
+        return self.keys.number(name, self.grid)
 
     def room(self) -> tuple[list[NDArray[Any]], int]:
-        """Columns with a row that is free, and which."""
+        """The columns of a block that has room, and its first free row."""
         size = len(self._blocks[-1][0]) if self._blocks else 0
         if self._count == size:
             size = min(max(2 * size, FIRST_ROWS), MOST_ROWS)
@@ -134,72 +134,72 @@ class Rows:
         return self._blocks[-1], self._count
 
     def fill(self, count: int) -> None:
-        """Take the rows of the columns that `room` gave last, up to that number."""
+        """State that the block given by `room` is now filled up to row `count`."""
         self._count = count
 
     def put(self, *values: int) -> None:
-        """A row."""
+        """Add a row: chunk number, source, offset and size."""
         columns, row = self.room()
         for column, value in zip(columns, values, strict=True):
             column[row] = value
         self._count = row + 1
 
     def chunks(self, number_of: Ints | None) -> Chunks:
-        """All of them; the rows are given up for it."""
-        grid, keys = self.form
+        """The table of all rows, which are emptied for it."""
         blocks, self._blocks = self._blocks, []
         blocks[-1] = [column[: self._count] for column in blocks[-1]]
         number, source, offset, size = join_blocks(blocks)
         if number_of is not None and len(number_of):
-            # From the end: what has no source.
+            # INLINE (-2) and ABSENT (-1) index the last two items.
             source = np.append(number_of.astype(np.int32), (INLINE, ABSENT)).astype(np.int32)[source]
-        options = {"inline": bytes(self.inline), "has_c": bool(keys.prefix), "separator": keys.separator}
-        return Chunks.of_numbers(grid, number, source, offset, size, **options)
+        options = {"has_c": bool(self.keys.prefix), "separator": self.keys.separator}
+        return Chunks.of_numbers(
+            self.grid, number, source, offset, size, inline=bytes(self.inline), **options
+        )
 
     def values(self) -> Iterator[tuple[str, bytes | Reference]]:
-        """All of them by name."""
-        grid, keys = self.form
+        """Each row's key without the array's path, with its bytes or reference."""
         for block in self._blocks:
             count = self._count if block is self._blocks[-1] else None
             for number, source, offset, size in zip(
                 *(column[:count].tolist() for column in block), strict=True
             ):
-                name = keys.key(int(at) for at in np.unravel_index(number, grid)) if grid else keys.key(())
+                cell = np.unravel_index(number, self.grid) if self.grid else ()
+                name = self.keys.key(int(at) for at in cell)
                 if source == INLINE:
                     yield name, bytes(self.inline[offset : offset + size])
                 else:
                     yield name, Reference(source, offset, size)
 
 
-def grid_of(documents: Mapping[str, bytes | Reference], path: str) -> Form | None:
-    """How many chunks an array has along each dimension, and how they are named, by its document.
+def grid_of(documents: Mapping[str, bytes | Reference], path: str) -> Grid | None:
+    """The grid of the array at `path` and the encoding of its chunk keys, by its document.
 
-    None where it is no array of one grid, or where that is too large for a table.
+    None where there is no array with a regular grid, or the grid is too large for a table.
     """
     start = path and f"{path}/"
     for name in (".zarray", "zarr.json"):
         document = documents.get(start + name)
         if isinstance(document, bytes):
             try:
-                said = parse_json(document, path=path, key=start + name)
-                return _grid(said, name == ".zarray")
+                return _parse_grid(parse_json(document, path=path, key=start + name), name == ".zarray")
             except (MetadataError, TypeError, ValueError, KeyError, AttributeError):
-                return None  # what is wrong with it, opening the array says
+                return None  # opening the array reports what is wrong with its document
     return None
 
 
-def _grid(said: Mapping[str, Any], is_v2: bool) -> Form | None:
+def _parse_grid(document: Mapping[str, Any], is_v2: bool) -> Grid | None:
     if is_v2:
-        chunks, keys = said["chunks"], ChunkKeys("v2", said.get("dimension_separator", "."))
+        chunks, keys = document["chunks"], ChunkKeys("v2", document.get("dimension_separator", "."))
     else:
-        if said.get("node_type") != "array" or said["chunk_grid"]["name"] != "regular":
+        if document.get("node_type") != "array" or document["chunk_grid"]["name"] != "regular":
             return None
-        chunks = said["chunk_grid"]["configuration"]["chunk_shape"]
-        encoding = said["chunk_key_encoding"]
+        chunks = document["chunk_grid"]["configuration"]["chunk_shape"]
+        encoding = document["chunk_key_encoding"]
         name = encoding["name"]
         separator = encoding.get("configuration", {}).get("separator", "/" if name == "default" else ".")
         keys = ChunkKeys(name, separator)
-    shape = said["shape"]
+    shape = document["shape"]
     if keys.name not in ("default", "v2") or keys.separator not in ("/", "."):
         return None
     if len(shape) != len(chunks) or not all(type(n) is int and n > 0 for n in chunks):
@@ -211,12 +211,13 @@ def _grid(said: Mapping[str, Any], is_v2: bool) -> Form | None:
 
 
 def _above(path: str) -> Iterator[str]:
-    """All that a path is below."""
+    """The paths of all groups above a path."""
     while path:
         path = path.rpartition("/")[0]
         yield path
 
 
 def paths_of(keys: Iterator[str]) -> set[str]:
-    """The paths of nodes, by the keys of their documents."""
-    return {f"/{key}".rpartition("/")[0].removeprefix("/") for key in keys if f"/{key}".endswith(ENDS)}
+    """The paths of the nodes that have array documents (or a zarr.json) among the keys."""
+    documents = (f"/{key}" for key in keys if f"/{key}".endswith(ARRAY_DOCUMENTS))
+    return {document.rpartition("/")[0].removeprefix("/") for document in documents}

@@ -1,4 +1,4 @@
-"""Manifests on disk and elsewhere: which form an address holds, and how it is read and written."""
+"""Opens and writes manifests at paths and URLs, in the form that the address names: JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_manifest(
 
     Raises
         NotFoundError: there is nothing.
-        MetadataError, UnsupportedError: it is no manifest, or one that cannot be read.
+        MetadataError, UnsupportedError: there is no manifest, or one that cannot be read.
     """
     address = plain_address(address)
     manifest = _read_at(address, storage_options)
@@ -50,17 +50,11 @@ def open_manifest(
 
 
 def plain_address(address: str | os.PathLike[str]) -> str:
-    """The path of a file on this machine, absolute and without "file://"; other URLs as they are."""
+    """The absolute path for a path or a file URL; other URLs as they are."""
     text = os.fspath(address)
     if text.startswith("file://"):
         text = unquote(urlsplit(text).path)
     return text if "://" in text else os.path.abspath(text)  # noqa: PTH100
-
-
-def _split_query(address: str) -> tuple[str, str, str]:
-    """The address, "?" and the query of one on a web server, which stands behind all that is asked of it."""
-    is_web = address.lower().startswith(("http://", "https://"))
-    return address.partition("?") if is_web else (address, "", "")
 
 
 def open_beside(
@@ -73,17 +67,17 @@ def open_beside(
     """
     top, _, name = address.rstrip("/").rpartition("/")
     if "://" in address and "://" not in top:
-        raise StoreError("expected the name of something in a bucket or a store", path=address)
+        raise StoreError("expected the name of something in a bucket or on a server", path=address)
     options = storage_options if "://" in top else None
     return open_store(top or "/", read_only=read_only, storage_options=options), name
 
 
 def check_replaceable(store: Store, name: str, address: str) -> None:
-    """Raise StoreError where something else than a manifest is, such as a file that it is made of."""
+    """Raise StoreError where the value `name` is not JSON, such as a file that the manifest is made of."""
     begin = store.get(name, AtMost(64))
     if begin is not None and bytes(begin).lstrip()[:1] not in (b"", b"{"):
         raise StoreError(
-            "what is there is no manifest, and is not replaced; expected another name", path=address
+            "what is there is not a manifest and is not replaced; expected another name", path=address
         )
 
 
@@ -99,11 +93,13 @@ def has_manifest(address: str | os.PathLike[str]) -> bool:
 
 
 def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifest:
-    if "://" not in address and Path(address).is_dir():
-        return read_parquet(LocalStore(address, read_only=True), path=address)
     if "://" not in address:
+        if Path(address).is_dir():
+            return read_parquet(LocalStore(address, read_only=True), path=address)
         return _read_file(address)
-    plain, mark, query = _split_query(address)
+    # The query of a web address is part of every request.
+    is_web = address.lower().startswith(("http://", "https://"))
+    plain, mark, query = address.partition("?") if is_web else (address, "", "")
     if plain.rstrip("/").endswith(FOLDERS):
         return read_parquet(
             open_store(address, read_only=True, storage_options=storage_options), path=address
@@ -144,26 +140,28 @@ def _read(data: Any, path: str) -> Manifest:
 def write_manifest(
     manifest: Manifest, address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a manifest as kerchunk's JSON, or as its Parquet files: to ".parq" or ".parquet".
+    """Write a manifest as kerchunk's JSON, or as kerchunk's Parquet files where the address says so.
 
-    Relative addresses of one that was read elsewhere are written out in full.
+    address  a path or URL; one that ends in ".parq" or ".parquet" is a directory of Parquet files
+
+    Relative addresses of sources are written in full, unless they mean the same in the new place.
 
     Raises
-        StoreError: something else than a manifest is there, or it cannot be written.
+        StoreError: there is something else than a manifest, or it cannot be written.
     Warns
-        UserWarning: web addresses have keys or signatures in them, which are written with them.
+        UserWarning: addresses of sources have keys or signatures in them, which are written too.
     """
     address = plain_address(address)
-    manifest = _settled(manifest, address)
+    manifest = _relocate(manifest, address)
     shown = ((source.address, without_secrets(source.address)) for source in manifest.sources)
     secret = next((safe for plain, safe in shown if safe != plain), None)
     if secret is not None:
         warnings.warn(
-            f"{secret!r} is written with what stands for '...', for whoever reads the manifest", stacklevel=2
+            f"{secret!r} is written in full: whoever reads the manifest sees what '...' hides", stacklevel=2
         )
     if address.rstrip("/").endswith(FOLDERS):
-        near = "://" not in address
-        store = LocalStore(address) if near else open_store(address, storage_options=storage_options)
+        is_local = "://" not in address
+        store = LocalStore(address) if is_local else open_store(address, storage_options=storage_options)
         write_parquet(manifest, store)
         return
     store, name = open_beside(address, storage_options=storage_options)
@@ -172,12 +170,12 @@ def write_manifest(
         store.put(name, write_json(manifest))
 
 
-def _settled(manifest: Manifest, address: str) -> Manifest:
-    """The manifest with the same sources, for another place than it was read from."""
+def _relocate(manifest: Manifest, address: str) -> Manifest:
+    """The manifest for writing to `address`: in another directory, relative addresses become full ones."""
     base = None if manifest.address is None else folder_of(manifest.address)
     if base is None or base == folder_of(address):
         return manifest
-    chunks = dict(manifest.chunks.items())  # those that come when they are asked for tell of sources, too
+    chunks = dict(manifest.chunks.items())  # loads all references, and with them all sources
     top = base.rstrip("/")
     sources = [
         source

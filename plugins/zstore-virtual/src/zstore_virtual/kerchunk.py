@@ -1,7 +1,8 @@
-"""Kerchunk's references as JSON: read without making an object of each, and written.
+"""Reads and writes kerchunk's references in JSON; reading makes no object of each reference.
 
 Spec
-    kerchunk "References specification", versions 0 and 1. The member "zstore" is ours: what the sources were.
+    kerchunk "References specification", versions 0 and 1. The member "zstore" is zstore's own: size, time and
+    entity tag of the sources.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import numpy as np
 from zstore._ext.engine.references import References
 from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, UnsupportedError
-from zstore_virtual.collect import Collector, Form, grid_of
+from zstore_virtual.collect import Collector, Grid, grid_of
 from zstore_virtual.manifest import ABSENT, INLINE, WHOLE, Chunks, Manifest, Reference, Source
 from zstore_virtual.templates import Template, Value
 
-__all__ = ["read_json", "sources_of", "tell_sources", "write_json"]
+__all__ = ["parse_sources", "read_json", "render_sources", "write_json"]
 
 STRING = rb'"(?:[^"\\\x00-\x1f]|\\.)*+"'
 NUMBER = rb"-?\d{1,19}(?![\d.eE])"
@@ -33,24 +34,30 @@ KEY = re.compile(rb"\s*(%s)\s*:\s*" % STRING)
 TEXT = re.compile(STRING)
 LIST = re.compile(rb"\[\s*(%s|null)\s*(?:,\s*(%s)\s*,\s*(%s)\s*)?\]" % (STRING, NUMBER, NUMBER))
 TOKEN = re.compile(rb'%s|[\[{]|[\]}]|,|[^\s\[\]{},"]+' % STRING)
+OPEN = re.compile(rb"\s*\{")
 NEXT = re.compile(rb"\s*([,}])")
-ENDS = (b'.zarray"', b'zarr.json"')
+# How the keys of array documents end, and the longest that such a key and such an end may be.
+DOCUMENT_ENDS = (b'.zarray"', b'zarr.json"')
 MOST_KEY, MOST_END = 4096, 16
-# Of a document that is looked at beforehand.
+# The largest document that is parsed ahead of reading, to learn the grids of arrays.
 MOST_DOCUMENT = 1 << 20
-# Of the text, so much is kept in memory behind what is being read.
+# The text is searched by blocks of this size, and two of them stay in memory behind what is being read.
 BLOCK = 1 << 20
+# The members of references of version 1; any other first member means version 0.
+MEMBERS = frozenset(("version", "templates", "gen", "refs", "zstore"))
 MOST_GENERATED = 1_000_000
 MOST_MEMBERS = 1_000_000
 MOST_SOURCES = 4_000_000
 
 
 def read_json(data: bytes | memoryview | mmap.mmap, *, path: str) -> Manifest:
-    """The manifest that references of version 0 or 1 are.
+    """The manifest in references of version 0 or 1.
+
+    path  of the references, for messages
 
     Raises
-        MetadataError: it is none, or lies outside of what can be.
-        UnsupportedError: another version, or templates that are more than the grammar has.
+        MetadataError: these are no references, or they have numbers or addresses that cannot be.
+        UnsupportedError: they are of another version, or have templates outside the grammar.
     """
     try:
         return _Reader(bytes(data) if isinstance(data, memoryview) else data).read()
@@ -61,23 +68,27 @@ def read_json(data: bytes | memoryview | mmap.mmap, *, path: str) -> Manifest:
 
 
 class _Reader:
-    """Goes through the text once; what is not a plain reference is decoded one by one."""
+    """Parses the text from beginning to end; all but plain references are decoded one by one.
+
+    Methods take and give positions in the text, in bytes.
+    """
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self._data = data
         self._numbers: dict[str, int] = {}
         self._dropped = 0
-        # Documents lie beside each other; those that seem to lie in each other are not read again and again.
-        self._room = len(data) + MOST_DOCUMENT
-        self._collector = Collector(self._forms())
-        self._dropped = 0
+        # How many bytes of documents may still be parsed ahead: a text made so that documents seem to lie
+        # within each other must not be parsed again and again.
+        self._ahead = len(data) + MOST_DOCUMENT
+        self._collector = Collector(self._grids())
+        self._dropped = 0  # the text is gone through once more
 
-    def _forms(self) -> dict[str, Form | None]:
-        """The grids of arrays, by what seem to be their documents, anywhere in the text."""
-        found: dict[str, Form | None] = {}
+    def _grids(self) -> dict[str, Grid | None]:
+        """The presumed grids of arrays, by path, from whatever looks like an array's document in the text."""
+        found: dict[str, Grid | None] = {}
         for begin in range(0, len(self._data), BLOCK):
             block = bytes(self._data[begin : begin + BLOCK + MOST_END])
-            for end in ENDS:
+            for end in DOCUMENT_ENDS:
                 at = block.find(end)
                 while 0 <= at < BLOCK:
                     key, document = self._document(begin + at, begin + at + len(end))
@@ -89,86 +100,75 @@ class _Reader:
         return found
 
     def _document(self, at: int, end: int) -> tuple[str, bytes]:
-        """The document of the key that ends there, and that key; empty ones where it is none."""
+        """The key whose last name begins at `at` and ends at `end`, and its document; both empty if none."""
         first = self._data.rfind(b'"', max(0, at - MOST_KEY), at)
         found = KEY.match(self._data, max(first, 0))
-        if first < 0 or found is None or found.end(1) != end or self._room <= 0:
+        if first < 0 or found is None or found.end(1) != end or self._ahead <= 0:
             return "", b""
         begin = found.end()
         try:
             key, text = json.loads(found[1]), TEXT.match(self._data, begin)
-            value, then = (
-                self._value(begin, self._room) if text is None else (json.loads(text[0]), text.end())
+            value, value_end = (
+                self._value(begin, self._ahead) if text is None else (json.loads(text[0]), text.end())
             )
-            self._room -= then - begin
-            return key, _inline(value) if isinstance(value, str) else json.dumps(value).encode()
+            self._ahead -= value_end - begin
+            return key, _decode_inline(value) if isinstance(value, str) else json.dumps(value).encode()
         except (MetadataError, ValueError, RecursionError):
-            self._room -= min(self._room, MOST_DOCUMENT)
-            return "", b""  # if it is one, reading it will say what is wrong
+            self._ahead -= min(self._ahead, MOST_DOCUMENT)
+            return "", b""  # if it is a document, `read` reports what is wrong with it
 
     def _drop(self, at: int) -> None:
-        """Let go of the memory of the text that is long before `at`: it is in its file."""
+        """Release the memory of a mapped file's pages that lie well before `at`."""
         end = (at - BLOCK) // BLOCK * BLOCK
         if end > self._dropped and isinstance(self._data, mmap.mmap):
             self._data.madvise(mmap.MADV_DONTNEED, self._dropped, end - self._dropped)
             self._dropped = end
 
     def read(self) -> Manifest:
-        kept: dict[str, Any] = {}
+        """The manifest. In version 0 all members are references, in version 1 those of the member "refs"."""
+        members: dict[str, Any] = {}
         at = self._open(0)
-        is_first = True
-        while True:
-            if self._ends(at) and is_first:
-                break
-            # Of version 0 all members are references; of version 1 those of its member "refs".
+        is_last = self._ends(at)
+        if not is_last and self._key(at)[0] not in MEMBERS:
+            self._references(at)
+            return self._collector.finish(self._add_sources({}, {}))
+        while not is_last:
             key, value_at = self._key(at)
-            if (
-                is_first
-                and key not in ("version", "templates", "gen", "refs", "zstore")
-                and "version" not in kept
-            ):
-                self._references(at)
-                return self._collector.finish(self._settle({}, {}))
-            is_first = False
             if key == "refs":
                 at = self._references(self._open(value_at))
             else:
-                value, at = self._value(value_at)
-                kept[key] = value
+                members[key], at = self._value(value_at)
             is_last, at = self._next(at)
-            if is_last:
-                break
-        if kept.get("version") != 1:
+        if members.get("version") != 1:
             raise UnsupportedError(
-                f"references of version {kept.get('version')!r}; expected 1, or none for 0"
+                f"references of version {members.get('version')!r}; expected 1, or none for 0"
             )
-        templates = _templates(kept.get("templates") or {})
-        self._generate(kept.get("gen") or [], templates)
-        return self._collector.finish(self._settle(templates, kept.get("zstore") or {}))
+        templates = _parse_templates(members.get("templates") or {})
+        self._generate(members.get("gen") or [], templates)
+        return self._collector.finish(self._add_sources(templates, members.get("zstore") or {}))
 
-    def _settle(self, templates: Mapping[str, Value | Template], said: Any) -> Any:
-        """The sources into the manifest, by their addresses as they are meant."""
-        known = sources_of(said)
+    def _add_sources(self, templates: Mapping[str, Value | Template], own: Any) -> Any:
+        """Add the sources to the manifest, templates filled in; gives the manifest's number of each.
+
+        own  the member "zstore"
+        """
+        known = parse_sources(own)
         manifest, numbers = self._collector.manifest, []
         for address in self._numbers:
             if templates and "{{" in address:
                 address = Template(address).fill(templates)
-            facts = known.get(address, Source(address))
-            numbers.append(
-                manifest.add_source(address, size=facts.size, modified=facts.modified, tag=facts.tag)
-            )
+            source = known.get(address, Source(address))
+            numbers.append(manifest.add_source(**source._asdict()))
         return np.array(numbers, np.int64)
 
     def _references(self, at: int) -> int:
-        """All members of the object that is open at `at`; where it ends."""
+        """Collect the references of an object whose first member is at `at`; gives where the object ends."""
         if self._ends(at):
-            end = NEXT.match(self._data, at)
-            assert end is not None
-            return end.end()
-        members = References(self._data, lambda said: self._number(json.loads(b'"%s"' % said)))
+            return self._next(at)[1]
+        members = References(self._data, lambda address: self._number(json.loads(b'"%s"' % address)))
         while True:
             key, value_at = self._key(at)
-            end = self._run(members, key, at, value_at)
+            end = self._run(members, key, at)
             if end > at:
                 at = end
                 self._drop(at)
@@ -179,12 +179,11 @@ class _Reader:
             if is_last:
                 return at
 
-    def _run(self, members: References, key: str, at: int, value_at: int) -> int:
-        """Take the members from `at` on that are plain references to chunks of one array; where they end."""
+    def _run(self, members: References, key: str, at: int) -> int:
+        """Collect members from `at` on while they are plain references of one array; gives where they end."""
         rows, name = self._collector.rows(key)
         if rows is None or not rows.is_alone or rows.number(name) is None:
             return at
-        grid, keys = rows.form
         found = KEY.match(self._data, at)
         assert found is not None
         written = found[1][1:-1]
@@ -192,20 +191,22 @@ class _Reader:
         slash = b"/" if written.endswith(name.encode()) else b"\\/"
         ending = name.encode().replace(b"/", slash)
         if written.endswith(ending):
-            separator = slash if keys.separator == "/" else b"."
-            start = written[: -len(ending)] + (b"c" + separator if keys.prefix else b"")
+            separator = slash if rows.keys.separator == "/" else b"."
+            start = written[: -len(ending)] + (b"c" + separator if rows.keys.prefix else b"")
             columns, row = rows.room()
-            row, at = members.take(at, start, separator, grid, columns, row)
+            row, at = members.take(at, start, separator, rows.grid, columns, row)
             rows.fill(row)
         return at
 
     def _number(self, address: str) -> int:
+        """The number that an address has while the text is read: templates in it are filled in later."""
         number = self._numbers.setdefault(address, len(self._numbers))
         if number >= MOST_SOURCES:
             raise MetadataError(f"the references lead to more than {MOST_SOURCES} files")
         return number
 
     def _reference(self, key: str, at: int) -> int:
+        """Collect the value at `at`, whatever its form; gives where it ends."""
         data = self._data
         found = LIST.match(data, at)
         if found is not None:
@@ -222,7 +223,7 @@ class _Reader:
             return found.end()
         text = TEXT.match(data, at)
         if text is not None:
-            self._collector.put(key, _inline(json.loads(text[0])))
+            self._collector.put(key, _decode_inline(json.loads(text[0])))
             return text.end()
         value, end = self._value(at)
         if not isinstance(value, dict):
@@ -233,13 +234,14 @@ class _Reader:
         return end
 
     def _generate(self, rules: Any, templates: Mapping[str, Value | Template]) -> None:
+        """Collect the references that the rules of "gen" make."""
         if not isinstance(rules, list):
             raise MetadataError(f"'gen' is {type(rules).__name__}; expected a list")
         total = 0
         for rule in rules:
             if not isinstance(rule, dict) or not isinstance(rule.get("dimensions"), dict):
                 raise MetadataError("a rule of 'gen' has no 'dimensions'")
-            axes = [_axis(name, said) for name, said in rule["dimensions"].items()]
+            axes = [_parse_axis(name, values) for name, values in rule["dimensions"].items()]
             total += prod(map(len, axes))
             if max([total, *map(len, axes)]) > MOST_GENERATED:
                 raise MetadataError(
@@ -256,34 +258,39 @@ class _Reader:
             for values in itertools.product(*axes):
                 given = {**templates, **dict(zip(rule["dimensions"], values, strict=True))}
                 made = {name: template.fill(given) for name, template in parts.items()}
-                offset, size = (_integer(made[n]) if n in made else None for n in ("offset", "length"))
-                number = self._number(made["url"])
-                self._collector.refer(made["key"], number, offset or 0, WHOLE if size is None else size)
+                byte_range = (0, WHOLE)
+                if "offset" in made:
+                    byte_range = _parse_integer(made["offset"]), _parse_integer(made["length"])
+                self._collector.refer(made["key"], self._number(made["url"]), *byte_range)
 
     def _open(self, at: int) -> int:
-        found = re.compile(rb"\s*\{").match(self._data, at)
+        """Where the first member of the object at `at` begins."""
+        found = OPEN.match(self._data, at)
         if found is None:
             raise self._broken(at)
         return found.end()
 
     def _ends(self, at: int) -> bool:
+        """Whether an object ends at `at`."""
         found = NEXT.match(self._data, at)
         return found is not None and found[1] == b"}"
 
     def _next(self, at: int) -> tuple[bool, int]:
+        """Whether the member that ends at `at` is the object's last, and the position behind "}" or ","."""
         found = NEXT.match(self._data, at)
         if found is None:
             raise self._broken(at)
         return found[1] == b"}", found.end()
 
     def _key(self, at: int) -> tuple[str, int]:
+        """The key of the member at `at`, and where its value begins."""
         found = KEY.match(self._data, at)
         if found is None:
             raise self._broken(at)
         return json.loads(found[1]), found.end()
 
     def _value(self, at: int, most: int | None = None) -> tuple[Any, int]:
-        """Any value, of the size that documents may have, and where it ends."""
+        """The JSON value at `at`, if it is no larger than a document may be, and where it ends."""
         limit = current_limits().document_size if most is None else min(most, MOST_DOCUMENT)
         end = _end_of(self._data, at, at + limit)
         text = bytes(self._data[at:end])
@@ -297,7 +304,11 @@ class _Reader:
 
 
 def _end_of(data: bytes | mmap.mmap, at: int, limit: int) -> int:
-    """Where the JSON value at `at` ends, below `limit`."""
+    """Where the JSON value at `at` ends.
+
+    Raises
+        MetadataError: it does not end before `limit`.
+    """
     depth = 0
     for mark in TOKEN.finditer(data, at, limit):
         token = mark[0]
@@ -317,45 +328,46 @@ def _end_of(data: bytes | mmap.mmap, at: int, limit: int) -> int:
     return at
 
 
-def _inline(text: str) -> bytes:
+def _decode_inline(text: str) -> bytes:
     if text.startswith("base64:"):
         return base64.b64decode(text[7:], validate=True)
     return text.encode()
 
 
-def _templates(said: Any) -> dict[str, Value | Template]:
-    if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
+def _parse_templates(member: Any) -> dict[str, Value | Template]:
+    if not isinstance(member, dict) or not all(isinstance(text, str) for text in member.values()):
         raise MetadataError("'templates' is not an object of texts")
-    return {name: Template(text) if "{{" in text else text for name, text in said.items()}
+    return {name: Template(text) if "{{" in text else text for name, text in member.items()}
 
 
-def _axis(name: str, said: Any) -> Any:
-    if isinstance(said, list) and all(type(value) in (int, str) for value in said):
-        return said
+def _parse_axis(name: str, values: Any) -> Any:
+    """The values of one dimension of a rule of "gen": a list, or a range."""
+    if isinstance(values, list) and all(type(value) in (int, str) for value in values):
+        return values
     names = {"start", "stop", "step"}
-    if isinstance(said, dict) and "stop" in said and said.keys() <= names and said.get("step", 1):
-        numbers = [said.get("start", 0), said["stop"], said.get("step", 1)]
+    if isinstance(values, dict) and "stop" in values and values.keys() <= names and values.get("step", 1):
+        numbers = [values.get("start", 0), values["stop"], values.get("step", 1)]
         if all(type(number) is int and abs(number) < 1 << 60 for number in numbers):
             return range(*numbers)
     raise MetadataError(
-        f"dimension {name!r} of 'gen' is {said!r:.80}; expected a list, or start, stop and step"
+        f"dimension {name!r} of 'gen' is {values!r:.80}; expected a list, or start, stop and step"
     )
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if not re.fullmatch(r"\s*\d{1,18}\s*", text, re.ASCII):
         raise MetadataError(f"'gen' makes the number {text!r:.40}; expected one of 0 or more")
     return int(text)
 
 
-def sources_of(said: Any) -> dict[str, Source]:
-    """What our own member says of the sources, by address."""
-    if not isinstance(said, dict) or not isinstance(said.get("sources", {}), dict):
+def parse_sources(member: Any) -> dict[str, Source]:
+    """The sources that the member "zstore" describes, by address."""
+    if not isinstance(member, dict) or not isinstance(member.get("sources", {}), dict):
         raise MetadataError("the member 'zstore' is not an object with 'sources'")
     found = {}
-    for address, facts in said.get("sources", {}).items():
+    for address, facts in member.get("sources", {}).items():
         if not isinstance(facts, dict):
-            raise MetadataError(f"what is said of the source {address!r} is no object")
+            raise MetadataError(f"the source {address!r} is described by {facts!r:.80}; expected an object")
         numbers = [facts.get(name) for name in ("size", "modified")]
         tag = facts.get("tag")
         if not all(n is None or (type(n) is int and 0 <= n < 1 << 62) for n in numbers):
@@ -368,51 +380,53 @@ def sources_of(said: Any) -> dict[str, Source]:
     return found
 
 
-def tell_sources(manifest: Manifest) -> dict[str, Any]:
-    """Our own member: what the sources were."""
-    said = {}
+def render_sources(manifest: Manifest) -> dict[str, Any]:
+    """The member "zstore": what is known of each source."""
+    described = {}
     for source in manifest.sources:
-        facts = source._asdict()
+        facts = {name: value for name, value in source._asdict().items() if value is not None}
         del facts["address"]
-        said[source.address] = {name: value for name, value in facts.items() if value is not None}
-    return {"sources": {address: facts for address, facts in said.items() if facts}}
+        if facts:
+            described[source.address] = facts
+    return {"sources": described}
 
 
 def write_json(manifest: Manifest) -> bytes:
-    """The manifest as references of version 1; fsspec and kerchunk read them, but for our own member."""
+    """The manifest as references of version 1; fsspec and kerchunk read them but for the member "zstore"."""
     lines = [
-        f"{json.dumps(key)}: {json.dumps(_said(manifest, value))}"
+        f"{json.dumps(key)}: {json.dumps(_render(manifest, value))}"
         for key, value in manifest.documents.items()
     ]
     for path, chunks in manifest.chunks.items():
         lines += _lines(manifest, path and f"{path}/", chunks)
-    own = json.dumps(tell_sources(manifest))
+    own = json.dumps(render_sources(manifest))
     body = ",\n".join(lines)
     return f'{{"version": 1,\n"zstore": {own},\n"refs": {{\n{body}\n}}}}\n'.encode()
 
 
-def _said(manifest: Manifest, value: bytes | memoryview | Reference) -> Any:
+def _render(manifest: Manifest, value: bytes | Reference) -> Any:
+    """What JSON has for a value: a text, or a list of address, offset and size."""
     if not isinstance(value, Reference):
-        data = bytes(value)
         try:
-            text = data.decode("ascii")
+            text = value.decode("ascii")
         except UnicodeDecodeError:
             text = "base64:"
-        # A text that others would take for a template, or for base64, is written so that they do not.
+        # Readers would take such a text for base64 or for a template.
         if text.startswith("base64:") or "{{" in text:
-            return "base64:" + base64.b64encode(data).decode()
+            return "base64:" + base64.b64encode(value).decode()
         return text
     address = manifest.sources[value.source].address
     return [address] if value.size == WHOLE and not value.offset else [address, value.offset, value.size]
 
 
 def _lines(manifest: Manifest, start: str, chunks: Chunks) -> Iterator[str]:
+    """The members of "refs" for the chunks of an array, whose keys begin with `start`."""
     addresses = [json.dumps(source.address) for source in manifest.sources]
     for row in np.flatnonzero(chunks.source != ABSENT).tolist():
         key = json.dumps(start + chunks.name(row))
         source, offset, size = int(chunks.source[row]), int(chunks.offset[row]), int(chunks.size[row])
         if source == INLINE:
-            yield f"{key}: {json.dumps(_said(manifest, chunks.inline[offset : offset + size]))}"
+            yield f"{key}: {json.dumps(_render(manifest, chunks.inline[offset : offset + size]))}"
         elif size == WHOLE:
             yield f"{key}: [{addresses[source]}]"
         else:

@@ -1,12 +1,12 @@
-"""A manifest: the documents of a hierarchy, and where each chunk of its arrays lies in other files.
+"""A manifest: the documents of a hierarchy, and for each chunk of its arrays a byte range of another file.
 
-References are kept in numpy arrays, whatever form they were read from: 20 bytes for each, 28 where
-some chunks are not there.
+References are kept in numpy arrays, whatever form they were read from: 20 bytes each, or 28 where some
+chunks of the array are not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -28,24 +28,24 @@ __all__ = [
     "join_blocks",
 ]
 
-# In the place of a source's number: there is no such chunk; its bytes are in the manifest itself.
+# These stand where a source's number would: the chunk is not stored; its bytes are in the manifest itself.
 ABSENT = -1
 INLINE = -2
-# In the place of a size: all of the source, from the offset on.
+# Stands where a size would: everything from the offset to the end of the source.
 WHOLE = -1
 MOST_DIMENSIONS = 32
 MOST_CHUNKS = 1 << 62
-# So many rows are checked together.
-CHECKED = 1 << 16
+# Rows are checked this many at a time, so that checking takes little memory.
+CHECKED_ROWS = 1 << 16
 
 
 class Source(NamedTuple):
-    """A file that references lead to, and what it was when they were made, as far as that is known.
+    """A file that references lead to, with what is known of it from the time when they were made.
 
     address   a path or a URL
     size      in bytes
     modified  when it was last changed, in nanoseconds since 1970
-    tag       its entity tag, as an object store or a web server says it
+    tag       its entity tag, as an object store or a web server sends it
     """
 
     address: str
@@ -55,7 +55,7 @@ class Source(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Bytes of a source; a `size` of WHOLE is all from the offset on."""
+    """A byte range of a source, given by its number; a `size` of WHOLE reaches to the end of the source."""
 
     source: int
     offset: int
@@ -64,16 +64,16 @@ class Reference(NamedTuple):
 
 @dataclass
 class Chunks:
-    """Where the chunks of one array lie: for each a source, an offset and a size.
+    """The references of one array: a row with source, offset and size for each chunk.
 
     grid       how many chunks there are along each dimension
-    source     int32: the number of a source in the manifest, ABSENT, or INLINE
-    offset     int64: where in the source, or in `inline`, the chunk begins
-    size       int64: how many bytes it has; WHOLE: all from the offset on
-    numbers    int64, ascending: the places of the chunks in the grid, in order C; None: all of them
+    source     int32 per row: the number of a source in the manifest, ABSENT, or INLINE
+    offset     int64 per row: where in the source, or in `inline`, the chunk begins
+    size       int64 per row: how many bytes it has; WHOLE: everything from the offset on
+    numbers    int64, ascending: the chunk of each row, counted in C order through the grid; None: all chunks
     inline     the bytes of the chunks that are in the manifest itself, one after the other
     has_c      whether keys begin with "c", as those of Zarr v3 do
-    separator  what stands between the numbers of a key
+    separator  what stands between the numbers in a key
     """
 
     grid: tuple[int, ...]
@@ -86,11 +86,7 @@ class Chunks:
     separator: str = "."
 
     def __post_init__(self) -> None:
-        self.grid = tuple(int(count) for count in self.grid)
-        if len(self.grid) > MOST_DIMENSIONS or any(c < 0 for c in self.grid) or prod(self.grid) > MOST_CHUNKS:
-            raise MetadataError(
-                f"a grid of {self.grid} chunks; expected at most 32 dimensions and 2^62 chunks"
-            )
+        self.grid = _checked_grid(self.grid)
         self.source = np.ascontiguousarray(self.source, np.int32).reshape(-1)
         self.offset = np.ascontiguousarray(self.offset, np.int64).reshape(-1)
         self.size = np.ascontiguousarray(self.size, np.int64).reshape(-1)
@@ -102,24 +98,24 @@ class Chunks:
             if not is_ascending or (
                 len(self.numbers) and not 0 <= self.numbers[0] <= self.numbers[-1] < count
             ):
-                raise MetadataError(f"chunks are not in ascending order below {count}, each once")
+                raise MetadataError(f"chunk numbers are not ascending and below {count}, each once")
             count = len(self.numbers)
         if not len(self.source) == len(self.offset) == len(self.size) == count:
             lengths = len(self.source), len(self.offset), len(self.size)
-            raise MetadataError(f"{lengths} sources, offsets and sizes given, expected {count} of each")
-        for first in range(0, count, CHECKED):
-            self._check(slice(first, first + CHECKED))
+            raise MetadataError(f"{lengths} sources, offsets and sizes are given; expected {count} of each")
+        for first in range(0, count, CHECKED_ROWS):
+            self._check(slice(first, first + CHECKED_ROWS))
 
     def _check(self, rows: slice) -> None:
-        """Set what is said of chunks that are not there to 0.
+        """Check the byte ranges of some rows, and set those of chunks that are not stored to 0.
 
         Raises
-            MetadataError: a chunk that is there is nowhere.
+            MetadataError: a byte range cannot be, or inline bytes are not in the manifest.
         """
         source, offset, size = self.source[rows], self.offset[rows], self.size[rows]
         absent = source == ABSENT
         if bool(np.any(absent & ((offset < 0) | (size < 0)))):
-            # Not in place: the arrays may be the caller's.
+            # In new arrays: these may be the caller's.
             self.offset = np.where(self.source == ABSENT, 0, self.offset)
             self.size = np.where(self.source == ABSENT, 0, self.size)
             offset, size = self.offset[rows], self.size[rows]
@@ -128,9 +124,7 @@ class Chunks:
             raise MetadataError("a reference has a negative offset or size, or reaches beyond 2^62 bytes")
         is_outside = (size < 0) | (offset + size > len(self.inline))
         if bool(np.any((source == INLINE) & is_outside)) or bool(np.any(source < INLINE)):
-            raise MetadataError(
-                "a chunk lies outside of the bytes that are in the manifest, or of all sources"
-            )
+            raise MetadataError("a chunk lies outside the manifest's own bytes, or its source is below -2")
 
     @classmethod
     def of_cells(
@@ -142,17 +136,15 @@ class Chunks:
         size: ArrayLike,
         **options: Any,
     ) -> Chunks:
-        """The chunks at these cells of the grid, (count, dimensions), in any order; others are not there.
+        """A table of the chunks at `cells`, (count, dimensions), in any order; no other chunks are stored.
 
         Raises
             MetadataError: a cell is named twice or lies outside the grid.
         """
-        grid = tuple(int(count) for count in grid)
-        if prod(grid) > MOST_CHUNKS:
-            raise MetadataError(f"a grid of {grid} chunks; expected at most 2^62")
+        grid = _checked_grid(grid)
         places = np.asarray(cells, np.int64).reshape(np.size(source), len(grid))
         if bool(np.any((places < 0) | (places >= np.asarray(grid, np.int64)))):
-            raise MetadataError(f"a chunk lies outside of the grid of {grid} chunks")
+            raise MetadataError(f"a chunk lies outside the grid of {grid} chunks")
         numbers = np.zeros(len(places), np.int64)
         for d, count in enumerate(grid):
             numbers *= count
@@ -171,7 +163,7 @@ class Chunks:
         size: NDArray[Any],
         **options: Any,
     ) -> Chunks:
-        """The chunks at these places of the grid, in order C; in any order, others are not there."""
+        """A table of the chunks with these numbers (C order), in any order; no other chunks are stored."""
         if len(numbers) > 1 and bool(np.any(numbers[1:] <= numbers[:-1])):
             order = np.argsort(numbers, kind="stable")
             numbers, source, offset, size = numbers[order], source[order], offset[order], size[order]
@@ -182,11 +174,11 @@ class Chunks:
 
     @property
     def keys(self) -> ChunkKeys:
-        """How chunks are named."""
+        """The encoding of chunk keys."""
         return ChunkKeys("default" if self.has_c else "v2", self.separator)
 
     def row(self, name: str) -> int | None:
-        """Where in the arrays the chunk of this key (without the array's path) is; None: not there."""
+        """The row of the chunk under a key without the array's path; None where it is not stored."""
         number = self.keys.number(name, self.grid)
         if number is None:
             return None
@@ -198,7 +190,7 @@ class Chunks:
         return None if self.source[number] == ABSENT else number
 
     def name(self, row: int) -> str:
-        """The key of a chunk, without the array's path."""
+        """The key of the chunk in a row, without the array's path."""
         number = row if self.numbers is None else int(self.numbers[row])
         cell = []
         for count in reversed(self.grid):
@@ -207,24 +199,35 @@ class Chunks:
         return self.keys.key(reversed(cell))
 
     def names(self) -> Iterator[str]:
-        """The keys of all chunks that are there."""
+        """The keys of all stored chunks, without the array's path."""
         return (self.name(int(row)) for row in np.flatnonzero(self.source != ABSENT))
 
 
 def join_blocks(blocks: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:
-    """Columns of which each block has a stretch; one after the other, so that never all are there twice."""
+    """The columns of a table that is given in blocks of rows; the blocks are emptied.
+
+    Columns are joined one by one, so that only one of them is in memory twice.
+    """
     columns = [np.concatenate([block.pop() for block in blocks]) for _ in range(len(blocks[0]))]
     return columns[::-1]
 
 
+def _checked_grid(grid: Iterable[int]) -> tuple[int, ...]:
+    counts = tuple(int(count) for count in grid)
+    if len(counts) > MOST_DIMENSIONS or any(count < 0 for count in counts) or prod(counts) > MOST_CHUNKS:
+        raise MetadataError(f"a grid of {counts} chunks; expected at most 32 dimensions and 2^62 chunks")
+    return counts
+
+
 @dataclass
 class Manifest:
-    """A hierarchy whose chunks lie elsewhere.
+    """The documents of a hierarchy, and references to its chunks.
 
-    documents  by key; any other value that is no chunk of an array, too
-    chunks     by the path of their array, "" for one at the root
-    sources    what references lead to, each once
-    address    where it was read, None where it was made here: relative addresses begin beside it
+    documents  by key, with every other value that is no chunk of an array
+    chunks     references by the path of their array, "" for one at the root
+    sources    the files that references lead to, each once
+    address    the path or URL that it was read from, None where it was made in memory; relative addresses
+               of sources begin in the directory of that file
     """
 
     documents: dict[str, bytes | Reference] = field(default_factory=dict)
@@ -245,19 +248,19 @@ class Manifest:
         return self._numbers[address]
 
     def near(self, path: str, name: str) -> Chunks | None:
-        """Chunks of an array with the one of that name among them, if it is there."""
+        """References of an array, those of the chunk `name` among them if it is stored."""
         return self.chunks.get(path)
 
     def table(self, path: str, is_local: Callable[[str], bool]) -> Chunks | None:
-        """All chunks of an array at once; None where they are too many, or their sources not local."""
+        """All references of an array; None where they should not be loaded at once, as `is_local` tells."""
         return self.chunks.get(path)
 
     def find(self, key: str) -> bytes | memoryview | Reference | None:
-        """What is known of a key: its bytes, or where they are; None: there is no such key."""
+        """The bytes of a key, or the reference to them; None where there is no such key."""
         found = self.documents.get(key)
         if found is not None:
             return found
-        # Any other is no chunk's: what comes when it is asked for is not loaded for it.
+        # A key that cannot be a chunk's must not make references load.
         if not key[-1:].isdigit() and key.rpartition("/")[2] != "c":
             return None
         parts = key.split("/")

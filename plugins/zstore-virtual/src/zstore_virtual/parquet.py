@@ -1,9 +1,9 @@
-"""Kerchunk's references as Parquet files: a directory with `.zmetadata`, and each array's rows in parts.
+"""Reads and writes kerchunk's references in Parquet: a directory with `.zmetadata`, each array in parts.
 
-Row n of an array is its chunk n in order C. Arrays are loaded when they are first asked for.
+Row n of an array is its chunk n in C order. References are loaded when they are first needed.
 
 Spec
-    fsspec `LazyReferenceMapper`. The member "zstore" of `.zmetadata` is our own: what the sources were.
+    fsspec `LazyReferenceMapper`. The member "zstore" of `.zmetadata` is zstore's own, as in JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.model.document import parse_json
 from zstore.storage.base import Store, join_key
 from zstore_virtual.collect import grid_of, paths_of
-from zstore_virtual.kerchunk import sources_of, tell_sources
+from zstore_virtual.kerchunk import parse_sources, render_sources
 from zstore_virtual.manifest import (
     ABSENT,
     INLINE,
@@ -39,31 +39,32 @@ from zstore_virtual.manifest import (
 __all__ = ["read_parquet", "write_parquet"]
 
 DOCUMENT = ".zmetadata"
-MOST_ROWS = 1 << 24
-PART = 100_000
-# References that are held of arrays of which single parts are loaded; and of an array that is loaded whole.
+# The most rows that a part may have, and how many a written one has.
+MOST_ROWS, PART_SIZE = 1 << 24, 100_000
+# How many references are held of arrays that are loaded part by part, and the most that one array may have to
+# be loaded whole.
 MOST_HELD, MOST_TABLE = 1 << 21, 1 << 22
 
 
 def read_parquet(store: Store, *, path: str) -> Manifest:
-    """The manifest whose files are in `store`.
+    """The manifest whose files are in `store`; `path` is what messages call it.
 
     Raises
-        MetadataError: it is none. UnsupportedError: pyarrow is not installed.
+        MetadataError: there is no `.zmetadata`, or not a right one.
     """
     data = store.get(DOCUMENT)
     if data is None:
-        raise MetadataError(f"expected references: a directory with {DOCUMENT!r}", path=path)
-    said = parse_json(data, path=path, key=DOCUMENT)
-    documents, size = said.get("metadata"), said.get("record_size")
+        raise MetadataError(f"no references in Parquet there; expected {DOCUMENT!r}", path=path)
+    document = parse_json(data, path=path, key=DOCUMENT)
+    documents, size = document.get("metadata"), document.get("record_size")
     if not isinstance(documents, dict) or type(size) is not int or not 0 < size <= MOST_ROWS:
         raise MetadataError(
-            f"expected 'metadata', and a 'record_size' of 1 to {MOST_ROWS}, got {size!r}",
+            f"record_size is {size!r}; expected 1 to {MOST_ROWS}, beside an object 'metadata'",
             path=path,
             key=DOCUMENT,
         )
     manifest = _Manifest({key: _document(value) for key, value in documents.items()})
-    manifest.chunks = _Lazy(store, manifest, size, sources_of(said.get("zstore") or {}), path)
+    manifest.chunks = _Lazy(store, manifest, size, parse_sources(document.get("zstore") or {}), path)
     return manifest
 
 
@@ -72,21 +73,24 @@ def _document(value: Any) -> bytes:
 
 
 class _Manifest(Manifest):
-    """A manifest of which parts are loaded for single chunks, as long as an array is not wanted whole."""
+    """A manifest that loads single parts of an array's references, unless all are wanted at once."""
 
     def near(self, path: str, name: str) -> Chunks | None:
-        """The part of an array that the chunk of that name is in."""
+        """The part of an array's references that the chunk `name` is in."""
         return self.chunks.near(path, name) if isinstance(self.chunks, _Lazy) else self.chunks.get(path)
 
     def table(self, path: str, is_local: Callable[[str], bool]) -> Chunks | None:
-        """All chunks of an array at once, unless they are more than `MOST_TABLE`, or not local."""
+        """All references of an array, unless they are more than `MOST_TABLE`, or lead to remote sources."""
         if isinstance(self.chunks, _Lazy) and not self.chunks.is_table(path, is_local):
             return None
         return self.chunks.get(path)
 
 
 class _Lazy(dict[str, Chunks]):
-    """The chunks of arrays, loaded when they are asked for; parts are held, `MOST_HELD` rows at most."""
+    """References by the path of their array, loaded when they are asked for.
+
+    Of arrays that are not loaded whole, parts are held: `MOST_HELD` references of all together.
+    """
 
     def __init__(
         self, store: Store, manifest: Manifest, part_size: int, known: Mapping[str, Source], path: str
@@ -98,22 +102,22 @@ class _Lazy(dict[str, Chunks]):
         grids = {
             path: grid_of(manifest.documents, path) for path in sorted(paths_of(iter(manifest.documents)))
         }
-        self._forms = {path: found for path, found in grids.items() if found is not None}
-        # Those used last are the last.
+        self._grids = {path: found for path, found in grids.items() if found is not None}
+        # In order of use: what was used last comes last.
         self._held: dict[tuple[str, int], Chunks] = {}
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The chunks of an array, loaded now if they were not."""
-        if self._is_left(path):
+        """The references of an array, loaded now if they were not."""
+        if self._is_unloaded(path):
             with self._lock:
-                if self._is_left(path):
+                if self._is_unloaded(path):
                     self[path] = self._load(path)
                     for place in [place for place in self._held if place[0] == path]:
                         del self._held[place]
         return super().get(path, default)
 
-    def _is_left(self, path: object) -> bool:
-        return path in self._forms and not super().__contains__(path)
+    def _is_unloaded(self, path: object) -> bool:
+        return path in self._grids and not super().__contains__(path)
 
     def __missing__(self, path: str) -> Chunks:
         found: Chunks | None = self.get(path)
@@ -122,16 +126,16 @@ class _Lazy(dict[str, Chunks]):
         return found
 
     def __contains__(self, path: object) -> bool:
-        return path in self._forms or super().__contains__(path)
+        return path in self._grids or super().__contains__(path)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*super().__iter__(), *filter(self._is_left, self._forms)])
+        return iter([*super().__iter__(), *filter(self._is_unloaded, self._grids)])
 
     def __len__(self) -> int:
         return len([*self])
 
     def keys(self) -> Any:
-        """All arrays, loaded."""
+        """Every array, its references loaded."""
         self.items()
         return super().keys()
 
@@ -139,27 +143,27 @@ class _Lazy(dict[str, Chunks]):
         return dict, (dict(self.items()),)
 
     def items(self) -> Any:
-        """All arrays, loaded."""
-        for path in self._forms:
+        """Every array, its references loaded."""
+        for path in self._grids:
             self.get(path)
         return super().items()
 
     def values(self) -> Any:
-        """All arrays, loaded."""
+        """Every array, its references loaded."""
         self.items()
         return super().values()
 
     def near(self, path: str, name: str) -> Chunks | None:
-        """The part of an array that the chunk of that name is in; all of them where they are loaded."""
-        if not self._is_left(path):
+        """The part that the chunk `name` is in; all references of the array where they are loaded."""
+        if not self._is_unloaded(path):
             return super().get(path)
-        grid, keys = self._forms[path]
+        grid, keys = self._grids[path]
         number = keys.number(name, grid)
         return None if number is None else self._part(path, number // self._part_size)
 
     def is_table(self, path: str, is_local: Callable[[str], bool]) -> bool:
-        """Whether an array is to be loaded whole: it is local, of `MOST_TABLE` references at most."""
-        if not self._is_left(path):
+        """Whether all references of an array may be loaded at once: local ones, `MOST_TABLE` at most."""
+        if not self._is_unloaded(path):
             return True
         parts = self._parts(path)
         if len(parts) * self._part_size > max(MOST_TABLE, self._part_size):
@@ -169,6 +173,7 @@ class _Lazy(dict[str, Chunks]):
         return all(is_local(self._manifest.sources[number].address) for number in sources if number >= 0)
 
     def _part(self, path: str, part: int) -> Chunks:
+        """The references in one part; those used longest ago are dropped for it."""
         with self._lock:
             found = self._held.pop((path, part), None)
             if found is None:
@@ -186,14 +191,14 @@ class _Lazy(dict[str, Chunks]):
         return self._chunks(path, blocks, inline)
 
     def _chunks(self, path: str, blocks: list[list[Any]], inline: bytearray) -> Chunks:
-        grid, keys = self._forms[path]
+        grid, keys = self._grids[path]
         number, source, offset, size = join_blocks(blocks or [[np.empty(0, np.int64)] * 4])
         options = {"inline": bytes(inline), "has_c": bool(keys.prefix), "separator": keys.separator}
         return Chunks.of_numbers(grid, number, source, offset, size, **options)
 
     def _columns_of(self, path: str, part: int, inline: bytearray) -> Iterator[Any]:
-        """Place in the grid, source, offset and size of what a part says is there."""
-        grid, first = self._forms[path][0], part * self._part_size
+        """The columns of a part, of the stored chunks: number, source, offset and size."""
+        grid, first = self._grids[path][0], part * self._part_size
         data = self._store.get(join_key(path, f"refs.{part}.parq"))
         columns = [np.empty(0, np.int64)] * 3
         if data is not None:
@@ -204,8 +209,8 @@ class _Lazy(dict[str, Chunks]):
             yield column[there]
 
     def _parts(self, path: str) -> list[int]:
-        """The parts that are there: a grid may have far more than anybody wrote."""
-        count = -(-prod(self._forms[path][0]) // self._part_size)
+        """The numbers of the parts that exist: a grid may be far larger than what was ever written."""
+        count = -(-prod(self._grids[path][0]) // self._part_size)
         try:
             names = self._store.list_children(path)
         except OSError:  # a web server does not list
@@ -222,23 +227,24 @@ class _Lazy(dict[str, Chunks]):
         )
 
     def _rows(self, data: Any, path: str, part: int, most: int, inline: bytearray) -> Any:
+        """Source, offset and size of the first `most` rows of a part; inline bytes are added to `inline`."""
         arrow, parquet = _arrow()
         key = join_key(path, f"refs.{part}.parq")
         try:
             file = parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(data)), read_dictionary=["path"])
             if file.metadata.num_rows > self._part_size:
                 raise MetadataError(
-                    f"{file.metadata.num_rows} references; expected {self._part_size} at most"
+                    f"the part has {file.metadata.num_rows} references; expected {self._part_size} at most"
                 )
             names = {*file.schema_arrow.names}
             if not {"path", "offset", "size"} <= names:
-                raise MetadataError(f"columns {sorted(names)}; expected path, offset, size")
+                raise MetadataError(f"the part has the columns {sorted(names)}; expected path, offset, size")
             held = sum(
                 file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups)
             )
             if held > current_limits().value_size:
                 raise MetadataError(
-                    f"{held} bytes in memory, more than the limit value_size (zstore.set_limits)"
+                    f"the part takes {held} bytes in memory, over the limit value_size (zstore.set_limits)"
                 )
             table = file.read(
                 columns=[n for n in ("path", "offset", "size", "raw") if n in names], use_threads=False
@@ -250,7 +256,7 @@ class _Lazy(dict[str, Chunks]):
             raise MetadataError(f"the references are not valid: {error}", path=self._path, key=key) from error
 
     def _columns(self, arrow: Any, table: Any, inline: bytearray) -> Any:
-        # By numpy: pyarrow's own functions take 35 MiB as soon as the first of them is called.
+        # With numpy: the first call of any of pyarrow's compute functions takes 35 MiB.
         offset, size = (_integers(table[name].combine_chunks()) for name in ("offset", "size"))
         if bool(np.any((offset < 0) | (size < 0))):
             raise MetadataError("a reference has a negative offset or size")
@@ -260,7 +266,7 @@ class _Lazy(dict[str, Chunks]):
         addresses = column.dictionary.to_pylist()
         known = [self._number(address) if address else ABSENT for address in addresses]
         source = np.array([*known, ABSENT], np.int32)[_integers(column.indices, len(known))]
-        # All of a file has neither offset nor size.
+        # An address with neither offset nor size stands for the whole file.
         size[(source != ABSENT) & (offset == 0) & (size == 0)] = WHOLE
         if "raw" in table.column_names:
             raw = table["raw"].combine_chunks()
@@ -271,14 +277,14 @@ class _Lazy(dict[str, Chunks]):
                 inline += value
         return source, offset, size
 
-    def _number(self, said: str | bytes) -> int:
-        address = said.decode() if isinstance(said, bytes) else said
-        facts = self._known.get(address, Source(address))
-        return self._manifest.add_source(address, size=facts.size, modified=facts.modified, tag=facts.tag)
+    def _number(self, address: str | bytes) -> int:
+        """The manifest's number of a source."""
+        text = address.decode() if isinstance(address, bytes) else address
+        return self._manifest.add_source(**self._known.get(text, Source(text))._asdict())
 
 
 def _is_there(array: Any) -> Any:
-    """Which items of an array of pyarrow are not null."""
+    """Which items of a pyarrow array are not null."""
     bits, first = array.buffers()[0], array.offset
     if array.null_count == len(array) or bits is None:
         return np.full(len(array), array.null_count == 0)
@@ -287,54 +293,53 @@ def _is_there(array: Any) -> Any:
 
 
 def _integers(array: Any, other: int = 0) -> Any:
-    """The numbers of an array of pyarrow as int64, `other` in the place of nulls.
+    """The numbers of a pyarrow array as int64, `other` in place of nulls.
 
     Raises
-        MetadataError: they are no whole numbers.
+        MetadataError: they are not whole numbers.
     """
     there = _is_there(array)
     if not there.any():
         return np.full(len(array), other, np.int64)
     kind = np.dtype(array.type.to_pandas_dtype())
     if kind.kind not in "iuf":
-        raise MetadataError(f"a column of {array.type}; expected whole numbers")
+        raise MetadataError(f"the part has a column of {array.type}; expected whole numbers")
     first = array.offset
     items = np.where(there, np.frombuffer(array.buffers()[1], kind, first + len(array))[first:], other)
     with np.errstate(invalid="ignore"):
         whole = items.astype(np.int64)
     if bool(np.any(whole != items)):
-        raise MetadataError(f"a column of {array.type} has other numbers than whole ones below 2^63")
+        raise MetadataError(f"the part has a column of {array.type} with fractions or numbers beyond 2^63")
     return whole
 
 
-def write_parquet(manifest: Manifest, store: Store, *, part_size: int = PART) -> None:
-    """Put a manifest into `store` as fsspec's `LazyReferenceMapper` reads it.
+def write_parquet(manifest: Manifest, store: Store, *, part_size: int = PART_SIZE) -> None:
+    """Put a manifest into `store`, in the form that fsspec's `LazyReferenceMapper` reads.
 
     Raises
-        UnsupportedError: values that are neither documents nor chunks of an array; pyarrow is not installed.
+        UnsupportedError: Parquet has no place for a value or a reference; or pyarrow is not installed.
     """
     arrow, parquet = _arrow()
     documents = {}
     for key, value in manifest.documents.items():
         if isinstance(value, Reference):
             raise UnsupportedError(
-                "a document that lies in another file; Parquet has room for its bytes", key=key
+                "the document lies in another file; in Parquet, expected its bytes", key=key
             )
         documents[key] = json.loads(value)
     if any(store.size(name) is not None for name in (".zgroup", ".zarray", "zarr.json")):
         raise StoreError("a Zarr store is there; expected another place for references", path=store.url)
-    tables = manifest.chunks.items()
     for chunks in manifest.chunks.values():
-        _check_sayable(chunks)
-    # Parts of what was there before are none of the new: until all are right, nothing is to be read.
+        _check_expressible(chunks)
+    # Nobody is to read the old parts among the new: without this document there are no references.
     store.delete(DOCUMENT)
-    for path, chunks in tables:
-        written = {f"refs.{part}.parq" for part in _written_parts(chunks, part_size)}
+    addresses = arrow.array([source.address for source in manifest.sources], "string")
+    for path, chunks in manifest.chunks.items():
+        parts = {f"refs.{part}.parq": part for part in _written_parts(chunks, part_size)}
         for name in store.list_children(path):
-            if name not in written and re.fullmatch(r"refs\.\d+\.parq", name):
+            if name not in parts and re.fullmatch(r"refs\.\d+\.parq", name):
                 store.delete(join_key(path, name))
-        addresses = arrow.array([source.address for source in manifest.sources], "string")
-        for part in _written_parts(chunks, part_size):
+        for name, part in parts.items():
             source, offset, size, raw = _part_of(chunks, part, part_size)
             codes = arrow.array(np.maximum(source, 0), "int32", mask=source < 0)
             column = arrow.DictionaryArray.from_arrays(codes, addresses).cast("string")
@@ -343,22 +348,24 @@ def write_parquet(manifest: Manifest, store: Store, *, part_size: int = PART) ->
             )
             file = io.BytesIO()
             parquet.write_table(table, file, compression="zstd")
-            store.put(join_key(path, f"refs.{part}.parq"), file.getvalue())
-    said = {"metadata": documents, "record_size": part_size, "zstore": tell_sources(manifest)}
-    store.put(DOCUMENT, json.dumps(said).encode())
+            store.put(join_key(path, name), file.getvalue())
+    document = {"metadata": documents, "record_size": part_size, "zstore": render_sources(manifest)}
+    store.put(DOCUMENT, json.dumps(document).encode())
 
 
-def _check_sayable(chunks: Chunks) -> None:
-    is_there = chunks.source >= 0
-    if bool(np.any(is_there & (chunks.size == 0) & (chunks.offset == 0))):
+def _check_expressible(chunks: Chunks) -> None:
+    """Raise UnsupportedError where a reference would mean another byte range in Parquet."""
+    is_reference = chunks.source >= 0
+    if bool(np.any(is_reference & (chunks.size == 0) & (chunks.offset == 0))):
         raise UnsupportedError(
-            "a chunk of no bytes at the beginning of a file, which Parquet takes for all of it"
+            "a chunk has no bytes at the beginning of a file, which means the whole file in Parquet"
         )
-    if bool(np.any(is_there & (chunks.size == WHOLE) & (chunks.offset != 0))):
-        raise UnsupportedError("a chunk that is the rest of a file, for which Parquet has no word")
+    if bool(np.any(is_reference & (chunks.size == WHOLE) & (chunks.offset != 0))):
+        raise UnsupportedError("a chunk reaches to the end of a file, which Parquet cannot express")
 
 
 def _written_parts(chunks: Chunks, part_size: int) -> Iterator[int]:
+    """The numbers of the parts that have chunks."""
     if chunks.numbers is None:
         yield from range(-(-len(chunks.source) // part_size))
     else:
@@ -366,6 +373,7 @@ def _written_parts(chunks: Chunks, part_size: int) -> Iterator[int]:
 
 
 def _part_of(chunks: Chunks, part: int, part_size: int) -> tuple[Any, Any, Any, list[bytes | None]]:
+    """The columns of a part, a row for each chunk of it: source, offset, size and inline bytes."""
     first, last = part * part_size, min((part + 1) * part_size, prod(chunks.grid))
     if chunks.numbers is None:
         rows = slice(first, last)

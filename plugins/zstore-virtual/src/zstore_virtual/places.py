@@ -1,4 +1,4 @@
-"""The places that references may lead to: every address is one of them and a name below it, or refused."""
+"""The places that references may lead to: an address lies in one of them, or is refused."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Place", "Places", "folder_of", "local_path", "open_place", "settle_a
 
 LOCAL = ("", "file", "local")
 WEB = ("http", "https")
-# The same bucket by its other names.
-SAME = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az"}
+# Other names of a scheme.
+SYNONYMS = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az"}
 
 
 class Place(NamedTuple):
-    """A directory (`is_local`), or a URL with all below it; `query` stands behind every address."""
+    """A directory (`is_local`) or a URL, with everything below; `query` is appended to each address there."""
 
     address: str
     is_local: bool
@@ -28,7 +28,10 @@ class Place(NamedTuple):
 
 
 class Places:
-    """What the caller allows: addresses, each with all that is below it, and single local files."""
+    """The places that the caller allows: addresses with everything below them, and single local files.
+
+    base  the directory or URL where relative addresses begin, None where there is none
+    """
 
     def __init__(self, allowed: Iterable[str], base: str | None) -> None:
         self._base = base
@@ -36,18 +39,18 @@ class Places:
 
     @property
     def are_local(self) -> bool:
-        """Whether all places are directories and files here."""
+        """Whether all places are local directories and files."""
         return all(scheme in LOCAL for scheme, _, _ in self._allowed)
 
     def is_local(self, address: str) -> bool:
-        """Whether an address is one of a file here."""
+        """Whether an address is that of a local file."""
         if "://" not in address and not address.startswith("/") and self._base is not None:
             address = self._base
         scheme, mark, _ = address.partition("://")
         return not mark or scheme.lower() in LOCAL
 
     def find(self, address: str) -> tuple[Place, str]:
-        """The place that an address is in, and its name there; relative ones begin where the manifest is.
+        """The allowed place that an address is in, and its name below that.
 
         Raises
             StoreError: it lies in no place that is allowed.
@@ -73,13 +76,13 @@ class Places:
             return Place(place if is_local else f"{scheme}://{place}", is_local, query), name
         allowed = ", ".join(repr(_join(scheme, place)) for scheme, place, _ in self._allowed) or "none"
         raise StoreError(
-            f"a reference leads to {address!r}, out of the places that are allowed ({allowed}); expected the "
-            "storage option 'allow' to name a place above it"
+            f"a reference leads to {address!r}, outside the allowed places ({allowed}); expected the storage "
+            "option 'allow' to name a place above it"
         )
 
 
 def open_place(place: Place, options: Mapping[str, Any] | None) -> Store:
-    """The store of a place that is not a directory; a web server's answers are not followed elsewhere."""
+    """The store of a place that is a URL; redirects of web servers are not followed."""
     given = dict(options or {})
     if place.address.startswith(("http://", "https://")):
         given["allow_redirects"] = False
@@ -88,14 +91,14 @@ def open_place(place: Place, options: Mapping[str, Any] | None) -> Store:
 
 
 def folder_of(address: str) -> str:
-    """The directory, or the prefix, that an address is right below."""
+    """The directory or prefix that holds what is at an address."""
     scheme, path, _ = _split(address, None)
     top = path.rstrip("/").rpartition("/")[0]
     return _join(scheme, top or ("/" if scheme in LOCAL else ""))
 
 
 def local_path(address: str, base: str | None) -> str | None:
-    """The absolute path of a source that is a file on this machine, None of any other."""
+    """The absolute path of a source that is a local file; None for any other."""
     try:
         scheme, path, _ = _split(address, base)
     except StoreError:
@@ -104,7 +107,7 @@ def local_path(address: str, base: str | None) -> str | None:
 
 
 def settle_address(address: str) -> str:
-    """An address as it is compared with others: URLs by one name of their scheme, paths absolute."""
+    """An address in the form in which addresses are compared: one name per scheme, absolute paths."""
     scheme, path, query = _split(address, None)
     return _join(scheme, path) + (f"?{query}" if query else "")
 
@@ -114,7 +117,7 @@ def _join(scheme: str, path: str) -> str:
 
 
 def _split(address: str, base: str | None) -> tuple[str, str, str]:
-    """The scheme ("" of files), the path (of files absolute, of others with bucket or server), the query."""
+    """The scheme ("" for files), the path (absolute, or from the bucket or server on), and the query."""
     address = os.fspath(address)
     scheme, mark, path = address.partition("://")
     query = ""
@@ -124,14 +127,14 @@ def _split(address: str, base: str | None) -> tuple[str, str, str]:
         scheme, path = "", address
     scheme = scheme.lower()
     if scheme in LOCAL:
-        # Two slashes at the beginning would stay. Links are looked at when it is opened.
+        # `abspath` would keep two slashes at the beginning. Links are checked when the file is opened.
         return "", os.path.abspath("/" + path.lstrip("/") if path.startswith("/") else path), ""  # noqa: PTH100
-    scheme = SAME.get(scheme, scheme)
+    scheme = SYNONYMS.get(scheme, scheme)
     if scheme in WEB:
         parts = urlsplit(f"{scheme}://{path}")
         if "@" in parts.netloc or parts.fragment:
             raise StoreError(f"the address {address!r} has a user or a fragment; expected neither")
         path, query = parts.netloc.lower() + parts.path, parts.query
     if ".." in path.split("/"):
-        raise StoreError(f"the address {address!r} has a '..'; expected the place that it stands for")
+        raise StoreError(f"the address {address!r} has a '..'; expected the path that it stands for")
     return scheme, path, query

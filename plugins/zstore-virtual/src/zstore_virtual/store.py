@@ -1,4 +1,4 @@
-"""A store whose values lie in other files, where a manifest says."""
+"""A store whose values are byte ranges of other files, as a manifest says."""
 
 from __future__ import annotations
 
@@ -37,8 +37,15 @@ OPTIONS = ("allow", "remote_options", "target_options")
 FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 
-class _Wish(NamedTuple):
-    """What is asked of a source for the request of that number."""
+class _Read(NamedTuple):
+    """A byte range to read from a source.
+
+    request  index of the request that it answers
+    source   number of the source
+    name     of the source below its place
+    wanted   the byte range
+    size     of the whole value; None: the value is the whole source
+    """
 
     request: int
     source: int
@@ -47,21 +54,21 @@ class _Wish(NamedTuple):
     size: int | None
 
 
-# Within the store, `list` is the method.
-Wishes = dict[Place, list[_Wish]]
+# Defined out here because in the class `list` is the method.
+Reads = dict[Place, list[_Read]]
 
 
 class VirtualStore(Store):
-    """The values of a manifest, for reading only.
+    """The documents of a manifest and the values that it refers to, for reading only.
 
-    allow           places that references may lead to, with all that is below them: directories and URLs. By
-                    default the directory, or the prefix, that the manifest's file is in
-    stores          stores of places that are opened already, by their URLs, each with all that is below it
+    allow           directories and URLs that references may lead to, with everything below them; by default
+                    the directory or prefix that the manifest's file is in
+    stores          open stores of places, by URL
     remote_options  storage options of sources that are not local files
     target_options  storage options of the manifest's own file
 
-    Where a source's size, the time of its last change or its entity tag is known, another one there now is an
-    error; a tag that is not known is learned from the first answer.
+    A source whose size, modification time or entity tag is not what the manifest says is an error. Where the
+    manifest says no tag, every answer must have the tag of the first.
     """
 
     is_bounded = False
@@ -112,13 +119,13 @@ class VirtualStore(Store):
 
     @classmethod
     def from_object(cls, target: Any, *, read_only: bool = False) -> VirtualStore:
-        """The store around VirtualiZarr's `ManifestStore`; what is in its registry is allowed."""
+        """The store around VirtualiZarr's `ManifestStore`; the places in its registry are allowed."""
         stores = stores_of(target)
-        asked = {
+        remote = {
             url.rstrip("/"): open_store(store) for url, store in stores.items() if not url.startswith("file:")
         }
-        near = [url.removeprefix("file://") or "/" for url in stores if url.startswith("file:")]
-        return cls(manifest_of(target), allow=[*near, *asked], stores=asked)
+        local = [url.removeprefix("file://") or "/" for url in stores if url.startswith("file:")]
+        return cls(manifest_of(target), allow=[*local, *remote], stores=remote)
 
     @property
     def url(self) -> str:
@@ -132,18 +139,18 @@ class VirtualStore(Store):
         return None if part is None else part.data
 
     def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys; neighbouring stretches of one source become one request."""
+        """`get` for many keys; neighbouring byte ranges of one source become one request."""
         return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the sizes of the values."""
-        parts, wishes = self._plan(requests)
-        for place, mine in wishes.items():
+        parts, planned = self._plan(requests)
+        for place, reads in planned.items():
             if place.is_local:
-                self._read_local(place, mine, parts)
+                self._read_local(place, reads, parts)
             else:
-                found = self._store(place).get_parts([(wish.name, wish.wanted) for wish in mine])
-                self._settle(requests, mine, found, parts)
+                found = self._store(place).get_parts([(read.name, read.wanted) for read in reads])
+                self._take(reads, found, parts)
         return parts
 
     async def get_many_async(self, requests: Sequence[Request]) -> Values:
@@ -152,14 +159,13 @@ class VirtualStore(Store):
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
-        parts, wishes = self._plan(requests)
-        for place, mine in wishes.items():
+        parts, planned = self._plan(requests)
+        for place, reads in planned.items():
             if place.is_local:
-                self._read_local(place, mine, parts)
+                self._read_local(place, reads, parts)
             else:
-                store = self._store(place)
-                found = await store.get_parts_async([(wish.name, wish.wanted) for wish in mine])
-                self._settle(requests, mine, found, parts)
+                found = await self._store(place).get_parts_async([(read.name, read.wanted) for read in reads])
+                self._take(reads, found, parts)
         return parts
 
     def size(self, key: str) -> int | None:
@@ -194,30 +200,25 @@ class VirtualStore(Store):
         return self
 
     def origin(self, key: str) -> str | None:
-        """Which bytes of which source a value is."""
+        """The byte range and source of a value, in words; None where it is in the manifest itself."""
         found = self.manifest.find(key)
         return self._describe(found) if isinstance(found, Reference) else None
 
     def stretches(self, prefix: str) -> Stretches | None:
-        """Where the chunks of an array lie, if all sources of it are local files."""
+        """Where the chunks of an array lie, if all its sources are local files."""
         chunks = self.manifest.table(prefix, self._places.is_local)
         if chunks is None:
             return None
         used = np.unique(chunks.source)
         used = used[used >= 0]
-        if len(used) and used[-1] >= len(self.manifest.sources):
-            raise StoreError(
-                f"a reference names source {used[-1]} of {len(self.manifest.sources)}", path=self.url
-            )
         places: dict[str, int] = {}
         files = []
-        for number in used:
-            place, name = self._find(int(number))
+        for number in used.tolist():
+            place, name = self._find(number)
             if not place.is_local:
                 return None
             source = self.manifest.sources[number]
-            size = -1 if source.size is None else source.size
-            modified = -1 if source.modified is None else source.modified
+            size, modified = (-1 if fact is None else fact for fact in (source.size, source.modified))
             files.append((places.setdefault(place.address, len(places)), name, size, modified))
         file = chunks.source
         if len(used) != len(self.manifest.sources):
@@ -250,6 +251,7 @@ class VirtualStore(Store):
         return _open_again, (self.manifest, *options)
 
     def _find(self, number: int) -> tuple[Place, str]:
+        """The place of a source, and its name there."""
         found = self._found.get(number)
         if found is None:
             if not 0 <= number < len(self.manifest.sources):
@@ -271,10 +273,10 @@ class VirtualStore(Store):
                 self._stores[place] = store
         return store
 
-    def _plan(self, requests: Sequence[Request]) -> tuple[Parts, Wishes]:
-        """The parts that are here, and what to ask of each place for the others."""
+    def _plan(self, requests: Sequence[Request]) -> tuple[Parts, Reads]:
+        """The parts that are in the manifest itself, and what to read from each place for the others."""
         parts: Parts = [None] * len(requests)
-        wishes: Wishes = {}
+        planned: Reads = {}
         for index, (key, byte_range) in enumerate(requests):
             found = self.manifest.find(check_key(key))
             if found is None:
@@ -291,80 +293,82 @@ class VirtualStore(Store):
             elif found.offset == 0:
                 wanted, size = byte_range or ByteRange(0), None
             else:
-                raise StoreError("a reference to the end of a file begins within it", path=self.url, key=key)
-            wishes.setdefault(place, []).append(_Wish(index, found.source, name, wanted, size))
-        return parts, wishes
+                raise StoreError(
+                    "a reference from within a file to its end has no size; expected one",
+                    path=self.url,
+                    key=key,
+                )
+            planned.setdefault(place, []).append(_Read(index, found.source, name, wanted, size))
+        return parts, planned
 
-    def _read_local(self, place: Place, wishes: Sequence[_Wish], parts: Parts) -> None:
-        tree, file, opened, status = None, -1, None, None
+    def _read_local(self, place: Place, reads: Sequence[_Read], parts: Parts) -> None:
+        """Read byte ranges of files in a directory; a file stays open as long as reads of it follow."""
+        tree, file, opened = None, -1, None
         try:
-            for wish in wishes:
+            for read in reads:
                 try:
                     tree = tree or Tree(place.address)
-                    if opened != wish.source:
+                    if opened != read.source:
                         if file >= 0:
                             os.close(file)
                             file = -1
-                        file, opened = tree.open(wish.name, FLAGS), wish.source
-                    status = os.fstat(file)
-                    if not stat.S_ISREG(status.st_mode):
-                        raise self._failed(wish, "cannot read: expected a plain file")
-                    total, modified = status.st_size, status.st_mtime_ns
-                    self._check(wish, total, modified, None)
-                    begin, end = wish.wanted.resolve(total)
-                    data = os.pread(file, end - begin, begin) if end > begin else b""
-                    while len(data) < end - begin and (
-                        more := os.pread(file, end - begin - len(data), begin + len(data))
-                    ):
-                        data += more
+                        file, opened = tree.open(read.name, FLAGS), read.source
+                    parts[read.request] = self._read_file(file, read)
                 except OSError as error:
                     if isinstance(error, StoreError) or error.errno is None:
                         raise
-                    raise self._failed(wish, f"cannot read: {error.strerror}", error.errno) from error
-                parts[wish.request] = self._part(wish, data, total)
+                    raise self._failed(read, f"cannot read: {error.strerror}", error.errno) from error
         finally:
             if file >= 0:
                 os.close(file)
 
-    def _settle(
-        self,
-        requests: Sequence[Request],
-        wishes: Sequence[_Wish],
-        found: Parts,
-        parts: Parts,
-    ) -> None:
-        """Take what a place has answered, if it is what the references were made for."""
-        for wish, part in zip(wishes, found, strict=True):
+    def _read_file(self, file: int, read: _Read) -> Part:
+        """Read a byte range of an open file."""
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise self._failed(read, "cannot read: expected a plain file")
+        self._check(read, status.st_size, status.st_mtime_ns, None)
+        begin, end = read.wanted.resolve(status.st_size)
+        data = os.pread(file, end - begin, begin) if end > begin else b""
+        while len(data) < end - begin and (
+            more := os.pread(file, end - begin - len(data), begin + len(data))
+        ):
+            data += more
+        return self._part(read, data, status.st_size)
+
+    def _take(self, reads: Sequence[_Read], found: Parts, parts: Parts) -> None:
+        """Put what a remote place has answered into `parts`, once each source is checked."""
+        for read, part in zip(reads, found, strict=True):
             if part is None:
-                raise self._failed(wish, "cannot read: it is not there")
-            self._check(wish, part.total_size, None, part.version)
-            parts[wish.request] = self._part(wish, part.data, part.total_size)
+                raise self._failed(read, "cannot read: it is not there")
+            self._check(read, part.total_size, None, part.version)
+            parts[read.request] = self._part(read, part.data, part.total_size)
 
-    def _part(self, wish: _Wish, data: bytes | memoryview, total: int) -> Part:
-        if wish.size is None:
+    def _part(self, read: _Read, data: bytes | memoryview, total: int) -> Part:
+        if read.size is None:
             return Part(data, total)
-        if len(data) != wish.wanted.size:
-            raise self._failed(wish, f"it gave {len(data)} bytes, expected {wish.wanted.size}")
-        return Part(data, wish.size)
+        if len(data) != read.wanted.size:
+            raise self._failed(read, f"it gave {len(data)} bytes, expected {read.wanted.size}")
+        return Part(data, read.size)
 
-    def _check(self, wish: _Wish, total: int, modified: int | None, tag: str | None) -> None:
-        """Raise StoreError where a source is not what it was, or ends before what is wanted does."""
-        source: Source = self.manifest.sources[wish.source]
-        end = wish.wanted.start + (wish.wanted.size or 0)
-        if wish.size is not None and end > total:
-            raise self._failed(wish, f"it has {total} bytes; expected {end} at least")
+    def _check(self, read: _Read, total: int, modified: int | None, tag: str | None) -> None:
+        """Raise StoreError where a source is not what it was, or ends before the byte range does."""
+        source: Source = self.manifest.sources[read.source]
+        end = read.wanted.start + (read.wanted.size or 0)
+        if read.size is not None and end > total:
+            raise self._failed(read, f"it has {total} bytes; expected {end} at least")
         if source.size is not None and source.size != total:
-            raise self._failed(wish, f"it has changed: it has {total} bytes, expected {source.size}")
+            raise self._failed(read, f"it has changed: it has {total} bytes, expected {source.size}")
         if modified is not None:
             if source.modified is not None and source.modified != modified:
-                raise self._failed(wish, "it has changed: it is of another time")
+                raise self._failed(read, "it has changed: it was modified at another time")
             return
-        known = self._seen.setdefault(wish.source, (total, source.tag if source.tag is not None else tag))
+        known = self._seen.setdefault(read.source, (total, source.tag if source.tag is not None else tag))
         if known[0] != total or (known[1] is not None and tag is not None and known[1] != tag):
-            raise self._failed(wish, f"it has changed: its entity tag is {tag!r}, expected {known[1]!r}")
+            raise self._failed(read, f"it has changed: its entity tag is {tag!r}, expected {known[1]!r}")
 
-    def _failed(self, wish: _Wish, reason: str, number: int | None = None) -> StoreError:
-        source = self.manifest.sources[wish.source].address
+    def _failed(self, read: _Read, reason: str, number: int | None = None) -> StoreError:
+        source = self.manifest.sources[read.source].address
         error = StoreError(f"a reference leads to {source!r}: {reason}", path=self.url)
         error.errno = number
         return error

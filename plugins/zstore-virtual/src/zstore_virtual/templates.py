@@ -1,7 +1,7 @@
-"""The templates of kerchunk's references, by a small grammar of their own: nothing in them is executed.
+"""The templates of kerchunk's references, filled in by a small grammar: nothing in them is executed.
 
-What stands in "{{" and "}}" is a name, a number, a text, a sum or product of those (+ - * // % and brackets),
-or a template that is called with named values: "{{f(c='text')}}".
+Between "{{" and "}}" stands a name, a number, a text, an arithmetic expression of these (+ - * // % and
+brackets), or a call of a template with named values: "{{f(c='text')}}".
 
 Spec
     kerchunk "References specification", version 1.
@@ -13,7 +13,6 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from zstore.errors import MetadataError, UnsupportedError
 
@@ -21,7 +20,7 @@ __all__ = ["Template", "Value"]
 
 Value = int | str
 FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-# Of one expression, of what a template makes, and of a number.
+# The longest expression, the longest text that a template makes, and the largest number.
 MOST_EXPRESSION, MOST_TEXT, MOST_NUMBER = 200, 8192, 1 << 62
 OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -33,10 +32,11 @@ OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 class Template:
-    """A text with fields, read once and filled in often.
+    """A text with fields, parsed once and filled in often.
 
     Raises
-        UnsupportedError: a field is more than the grammar has.
+        MetadataError: the text is too long.
+        UnsupportedError: a field is outside the grammar.
     """
 
     def __init__(self, text: str) -> None:
@@ -53,12 +53,11 @@ class Template:
         """The text with its fields filled in.
 
         Raises
-            MetadataError: a name that has no value, or what comes of it is too long.
+            MetadataError: a name has no value, an operation is not possible, or the text is too long.
         """
-        made = []
-        for part in self._parts:
-            made.append(part if isinstance(part, str) else str(_value(part, values)))
-        text = "".join(made)
+        text = "".join(
+            part if isinstance(part, str) else str(_evaluate(part, values)) for part in self._parts
+        )
         if len(text) > MOST_TEXT:
             raise MetadataError(f"a template makes {len(text)} characters; expected {MOST_TEXT} at most")
         return text
@@ -80,6 +79,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def _check(node: ast.expr) -> None:
+    """Raise ValueError where an expression has something that the grammar lacks."""
     if isinstance(node, ast.Name):
         return
     if isinstance(node, ast.Constant) and type(node.value) in (int, str):
@@ -100,21 +100,20 @@ def _check(node: ast.expr) -> None:
     raise ValueError(type(node).__name__)
 
 
-def _value(node: ast.expr, values: Mapping[str, Value | Template]) -> Value:
+def _evaluate(node: ast.expr, values: Mapping[str, Value | Template]) -> Value:
     if isinstance(node, ast.Constant):
-        constant: Any = node.value
-        found: Value = constant
-        return found
+        assert isinstance(node.value, int | str)
+        return node.value
     if isinstance(node, ast.Name):
         named = _named(node.id, values)
-        # A template whose fields are all given by the call has none of ours.
+        # A template that is named without a call is given no values.
         return named.fill({}) if isinstance(named, Template) else named
     if isinstance(node, ast.Call):
         assert isinstance(node.func, ast.Name)
         called = _named(node.func.id, values)
         if not isinstance(called, Template):
-            raise MetadataError(f"{node.func.id!r} is called, but is no template with fields")
-        return called.fill({k.arg or "": _value(k.value, values) for k in node.keywords})
+            raise MetadataError(f"{node.func.id!r} is called, but is not a template with fields")
+        return called.fill({k.arg or "": _evaluate(k.value, values) for k in node.keywords})
     if isinstance(node, ast.UnaryOp):
         return -_number(node.operand, values)
     assert isinstance(node, ast.BinOp)
@@ -128,7 +127,7 @@ def _value(node: ast.expr, values: Mapping[str, Value | Template]) -> Value:
 
 
 def _number(node: ast.expr, values: Mapping[str, Value | Template]) -> int:
-    found = _value(node, values)
+    found = _evaluate(node, values)
     if not isinstance(found, int):
         raise MetadataError(f"a template computes with {found!r}; expected a number")
     return found
