@@ -79,7 +79,7 @@ def test_floatpred(dtype: str) -> None:
     peer = imagecodecs.numcodecs.Floatpred(shape=(40, 30), dtype=dtype)
     assert bytes(codec.decode(peer.encode(data), data.nbytes)) == data.tobytes()
     assert bytes(codec.decode(codec.encode(data.tobytes()), data.nbytes)) == data.tobytes()
-    with pytest.raises(CodecError, match="no rows of"):
+    with pytest.raises(CodecError, match="not rows of"):
         codec.decode(bytes(data.nbytes + 1), data.nbytes + 1)
 
 

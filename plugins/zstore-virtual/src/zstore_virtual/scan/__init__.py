@@ -1,4 +1,4 @@
-"""What reads the index of another format's file and makes a manifest of it."""
+"""Scans files of other formats: reads the index of their chunks and makes a manifest of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CODECS = ("Delta", "Floatpred", "Lz4h5", "Lzf", "Lzw", "Packbits", "Packints", "
 
 @hookimpl
 def register_codecs() -> list[Offer]:
-    """Codecs of HDF5 and TIFF, under the names that numcodecs' users gave them."""
+    """Codecs of HDF5 and TIFF; most have the names under which imagecodecs registers them with numcodecs."""
     return [
         Offer("zstore.hdf5_shuffle", "zstore_virtual.scan.codecs:Hdf5Shuffle"),
         Offer("zstore.tiff_predictor", "zstore_virtual.scan.codecs:TiffPredictor"),
@@ -25,5 +25,5 @@ def register_codecs() -> list[Offer]:
 
 @hookimpl
 def register_commands() -> list[Offer]:
-    """The word `zstore virtualize`."""
+    """The command `zstore virtualize`."""
     return [Offer("virtualize", "zstore_virtual.scan.command:virtualize")]

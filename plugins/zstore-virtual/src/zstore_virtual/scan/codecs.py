@@ -1,4 +1,4 @@
-"""Codecs of HDF5 and TIFF files that Zarr lacks, under the names that numcodecs' users gave them.
+"""Codecs of HDF5 and TIFF files that Zarr lacks; most call imagecodecs and have its names.
 
 Spec     imagecodecs.numcodecs, whose ids and options these are; HDF5's registered filters; TIFF 6.0,
          sections 13 and 14, and Adobe's technical note 3 (predictors)
@@ -43,12 +43,13 @@ FAILURES = (RuntimeError, ValueError, TypeError, IndexError, OverflowError)
 
 
 class _Codec:
-    """What is told of a codec: `known` are its options with their defaults, None where there is none."""
+    """A codec that calls imagecodecs' functions of the same name."""
 
     name: ClassVar[str]
     known: ClassVar[Mapping[str, Any]] = {}
+    """The options with their defaults, None where an option must be given."""
     ignored: ClassVar[frozenset[str]] = frozenset()
-    """Options that follow from the chunk, whatever the document says."""
+    """Options that are accepted and not used: they follow from the chunk."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self._configuration = dict(configuration)
@@ -79,7 +80,7 @@ class _Codec:
         return f"{type(self).__name__}({options})"
 
     def _call(self, verb: str, data: Any, *more: Any, **options: Any) -> Any:
-        """What imagecodecs makes of the data."""
+        """Encode or decode the data with imagecodecs."""
         with optional(f"codec {self.name!r} needs imagecodecs", "tiff", owner="zstore-virtual"):
             import imagecodecs
         function = f"{self.name.rpartition('_')[2]}_{verb}"
@@ -91,13 +92,13 @@ class _Codec:
 
 
 class _Stream(_Codec, BytesCodec):
-    """Bytes to bytes, by imagecodecs' function of the same name."""
+    """A codec from bytes to bytes, for which the calls of imagecodecs are enough."""
 
     def encode(self, data: Any) -> bytes:
         return bytes(self._call("encode", bytes(data), **self._options))
 
     def decode(self, data: Any, size_limit: int) -> bytes:
-        # One byte more tells what is too long from what is whole.
+        # With room for one byte more, data that decode to too many bytes are noticed.
         decoded = self._call("decode", bytes(data), out=size_limit + 1, **self._options)
         if len(decoded) > size_limit:
             raise self.fail(f"decodes to more than the {size_limit} bytes allowed")
@@ -111,7 +112,7 @@ class Lzw(_Stream):
 
 
 class Packbits(_Stream):
-    """TIFF's PackBits, of pieces: imagecodecs takes time by the square of what it encodes at once."""
+    """TIFF's PackBits, encoded by pieces: imagecodecs takes time by the square of the size."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_packbits"
 
@@ -122,14 +123,14 @@ class Packbits(_Stream):
 
 
 class Lzf(_Stream):
-    """LZF, as h5py writes it where `header` is false."""
+    """LZF; h5py writes it without a header."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_lzf"
     known: ClassVar[Mapping[str, Any]] = {"header": True}
 
 
 class Szip(_Stream):
-    """HDF5's szip, which says how many bytes it decodes to."""
+    """HDF5's szip, whose header says how many bytes it decodes to."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_szip"
     known: ClassVar[Mapping[str, Any]] = {
@@ -151,7 +152,7 @@ class Lz4h5(_Stream):
 
 
 class Hdf5Shuffle(_Codec, BytesCodec):
-    """HDF5's shuffle where bytes are left that make no whole item: those stay behind the others."""
+    """HDF5's shuffle of any number of bytes: what is left behind the last whole item stays at the end."""
 
     name: ClassVar[str] = "zstore.hdf5_shuffle"
     known: ClassVar[Mapping[str, Any]] = {"elementsize": None}
@@ -164,14 +165,14 @@ class Hdf5Shuffle(_Codec, BytesCodec):
         return made
 
     def encode(self, data: Any) -> bytes:
-        return self._turn(data, (-1, self._options["elementsize"]))
+        return self._transpose(data, (-1, self._options["elementsize"]))
 
     def decode(self, data: Any, size_limit: int) -> bytes:
         if memoryview(data).nbytes > size_limit:
             raise self.fail(f"decodes to {memoryview(data).nbytes} bytes, at most {size_limit} allowed")
-        return self._turn(data, (self._options["elementsize"], -1))
+        return self._transpose(data, (self._options["elementsize"], -1))
 
-    def _turn(self, data: Any, shape: tuple[int, int]) -> bytes:
+    def _transpose(self, data: Any, shape: tuple[int, int]) -> bytes:
         source = np.frombuffer(data, np.uint8)
         whole = source.size - source.size % self._options["elementsize"]
         return source[:whole].reshape(shape).T.tobytes() + source[whole:].tobytes()
@@ -181,7 +182,7 @@ class Hdf5Shuffle(_Codec, BytesCodec):
 
 
 class Packints(_Codec, BytesCodec):
-    """Integers of fewer than 8 bits, the highest bits first, each run of `runlen` from a byte of its own."""
+    """Integers of 1, 2 or 4 bits, the highest bits first; each run of `runlen` items begins with a byte."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_packints"
     known: ClassVar[Mapping[str, Any]] = {"bitspersample": None, "runlen": 0}
@@ -214,7 +215,7 @@ class Packints(_Codec, BytesCodec):
 
 
 class Delta(_Codec, ArrayCodec):
-    """TIFF's predictor 2: each sample less the one before it in its row."""
+    """TIFF's predictor 2: each sample is replaced by its difference to the one before it in the row."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_delta"
     known: ClassVar[Mapping[str, Any]] = {"axis": -1, "dist": 1}
@@ -239,7 +240,7 @@ class Delta(_Codec, ArrayCodec):
 
 @dataclass(frozen=True)
 class TiffPredictor(NativeCodec):
-    """TIFF's predictor 2 over stored bytes: integers in rows, each less the one `distance` before it."""
+    """TIFF's predictor 2 over stored bytes: each integer less the one `distance` items before in its row."""
 
     name: ClassVar[str] = "zstore.tiff_predictor"
     options: ClassVar[tuple[Option, ...]] = (
@@ -262,9 +263,10 @@ class TiffPredictor(NativeCodec):
 
 
 class Floatpred(_Codec, BytesCodec):
-    """TIFF's predictor 3: the bytes of a row's floats, the highest of all first, each less the one before it.
+    """TIFF's predictor 3: the floats of a row as planes of bytes, the highest byte first, then differences.
 
-    It stands behind `bytes` of little-endian items, whatever the file's order: planes of bytes have none.
+    It stands behind `bytes` of little-endian items whatever the file's byte order: planes of bytes do not
+    depend on it.
     """
 
     name: ClassVar[str] = "numcodecs.imagecodecs_floatpred"
@@ -272,7 +274,7 @@ class Floatpred(_Codec, BytesCodec):
     ignored: ClassVar[frozenset[str]] = frozenset(("shape", "dtype"))
 
     def bind(self, spec: ChunkSpec) -> Self:
-        # Behind `bytes` the codec is told of bytes only: shape and dtype are the document's.
+        # Behind `bytes` the spec is that of bytes: shape and dtype come from the document.
         return type(self)(self._configuration, spec)
 
     def _items(self, data: Any) -> np.ndarray[Any, Any]:
@@ -283,7 +285,7 @@ class Floatpred(_Codec, BytesCodec):
             # The last strip of an image has fewer rows.
             row = prod(shape[1:]) * dtype.itemsize
             if items.nbytes % row or items.nbytes > shape[0] * row:
-                raise self.fail(f"{items.nbytes} bytes are no rows of {row} bytes")
+                raise self.fail(f"{items.nbytes} bytes are not rows of {row} bytes")
             shape = (items.nbytes // row, *shape[1:])
         return items.view(dtype).reshape(shape)
 
@@ -300,7 +302,7 @@ class Floatpred(_Codec, BytesCodec):
 
     @property
     def __zstore_codec__(self) -> Callable[[], object] | None:
-        """The kernel, for rows of pixels of some samples: floats are taken as little-endian."""
+        """The kernel, where chunks are rows of pixels with few enough samples; None elsewhere."""
         shape, axis = self._configuration["shape"], self._options["axis"]
         distance = prod(shape[2:])
         is_row = axis in (1, 1 - len(shape)) and self._options["dist"] == 1

@@ -1,4 +1,4 @@
-"""`zstore virtualize`: files of other formats as one Zarr hierarchy of references."""
+"""The command `zstore virtualize`: makes a manifest of files of other formats."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["virtualize"]
 @click.command()
 @click.argument("sources", nargs=-1, required=True)
 @click.argument("target")
-@click.option("--concat", metavar="DIMENSION", help="Have files follow each other along this dimension.")
+@click.option("--concat", metavar="DIMENSION", help="Join the files along this dimension, which they have.")
 @click.option("--stack", metavar="DIMENSION", help="Make each file one item of this new dimension.")
-@click.option("--values", metavar="LIST", help="With --stack: a date or a number for each file, by commas.")
-@click.option("--drop", multiple=True, metavar="NAME", help="Leave this variable out; may be given often.")
-@click.option("--append", is_flag=True, help="Have the files that TARGET lacks follow those that it has.")
+@click.option(
+    "--values", metavar="LIST", help="With --stack: a date or a number for each file, separated by commas."
+)
+@click.option("--drop", multiple=True, metavar="NAME", help="Leave this variable out; may be repeated.")
+@click.option("--append", is_flag=True, help="Add the files that TARGET lacks behind those that it has.")
 @click.option(
     "--allow",
     multiple=True,
     metavar="PLACE",
-    help="With --append: where TARGET may lead to, beside SOURCES and its own directory; may be given often.",
+    help="With --append: where else TARGET may lead to than SOURCES and its own directory; may be repeated.",
 )
-@click.option(
-    "--processes", type=click.IntRange(min=1), metavar="N", help="Scan in so many processes, not in this one."
-)
+@click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Scan in N other processes.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
 @storage_options
 def virtualize(
@@ -45,8 +45,8 @@ def virtualize(
 ) -> None:
     """Write references to the NetCDF, HDF5, GeoTIFF or Zarr files SOURCES to TARGET (.json, .parquet).
 
-    SOURCES are paths and URLs; of URLs, only headers are fetched. What was interrupted goes on where it was
-    when the same command is given again.
+    SOURCES are paths, URLs and patterns of them; of remote files, only headers are fetched. An interrupted
+    command goes on where it was when it is given again.
 
     \b
     zstore virtualize scene.tif scene.json
@@ -61,32 +61,30 @@ def virtualize(
     is_there = has_manifest(target)
     if is_there and not (append or overwrite):
         raise StoreError("something is there already; expected append or overwrite", path=target)
-    told = None
-    if values is not None:
-        told = [_value_of(word.strip()) for word in values.split(",")]
-    held = open_manifest(target) if append and is_there else None
+    labels = None if values is None else [_parse_label(word.strip()) for word in values.split(",")]
+    old = open_manifest(target) if append and is_there else None
     before = 0
-    if held is not None:
-        held.chunks.items()  # the sources of all arrays are known then
-        before = len(held.sources)
+    if old is not None:
+        old.chunks.items()  # loads all references, and with them all sources
+        before = len(old.sources)
     with show_progress("scanning") as progress, _pool(processes) as executor:
         manifest = make(
             sources,
             target,
             concat=concat,
             stack_along=stack,
-            values=told,
+            values=labels,
             drop=drop,
-            append_to=held,
+            append_to=old,
             allow=allow,
             executor=executor,
             progress=progress,
         )
-    added = f", {len(manifest.sources) - before} new" if held is not None else ""
+    added = f", {len(manifest.sources) - before} new" if old is not None else ""
     click.echo(f"{target}: {manifest.count} references to {len(manifest.sources)} files{added}")
 
 
-def _value_of(word: str) -> str | float:
+def _parse_label(word: str) -> str | float:
     try:
         return float(word)
     except ValueError:
@@ -94,7 +92,7 @@ def _value_of(word: str) -> str | float:
 
 
 def _pool(processes: int | None) -> AbstractContextManager[Any]:
-    """Processes that begin anew: those that are copies of this one would share its threads' locks."""
+    """Spawned processes: forked ones would inherit locks that this one's threads hold."""
     if processes is None:
         return nullcontext()
     from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,4 @@
-"""One file of any format that can be scanned, as a manifest."""
+"""Scans one file of any known format."""
 
 from __future__ import annotations
 
@@ -27,52 +27,52 @@ def scan_file(
     drop: Iterable[str] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """The manifest of one NetCDF, HDF5 or GeoTIFF file, or of a Zarr hierarchy, here or at a URL.
+    """The manifest of one NetCDF, HDF5 or GeoTIFF file, or of a Zarr hierarchy, at a path or URL.
 
     drop             variables to leave out, by name or path
-    storage_options  of a URL
+    storage_options  for a URL
 
     Raises
         NotFoundError, StoreError: it is not there, or damaged.
-        UnsupportedError: another format, or something that references cannot say, which is named.
+        UnsupportedError: another format, or something that references cannot express, which is named.
     """
-    place = os.fspath(path)
-    left_out = frozenset(drop)
-    is_folder = place.endswith("/") if is_remote(place) else os.path.isdir(place)  # noqa: PTH112 - of a name that is none, too
+    address = os.fspath(path)
+    dropped = frozenset(drop)
+    is_folder = address.endswith("/") if is_remote(address) else os.path.isdir(address)  # noqa: PTH112 - False for a NUL
     try:
         if not is_folder:
-            return _scan_one(place, left_out, storage_options)
+            return _scan_file(address, dropped, storage_options)
     except NotFoundError:
-        # In a bucket, a hierarchy is no value but many below a prefix.
-        if not is_remote(place):
+        # In a bucket, a hierarchy is not one value but many below a prefix.
+        if not is_remote(address):
             raise
     from zstore_virtual.scan.zarr import scan_zarr
 
-    return scan_zarr(place, left_out, storage_options)
+    return scan_zarr(address, dropped, storage_options)
 
 
-def _scan_one(place: str, left_out: frozenset[str], options: Mapping[str, Any] | None) -> Manifest:
+def _scan_file(address: str, drop: frozenset[str], options: Mapping[str, Any] | None) -> Manifest:
     draft = Draft()
-    with open_origin(place, options) as origin:
+    with open_origin(address, options) as origin:
         begin = origin.read(0, 4)
         if begin in TIFF:
             from zstore_virtual.scan.tiff import scan_tiff
 
-            scan_tiff(origin, draft, left_out)
+            scan_tiff(origin, draft, drop)
         elif begin in CLASSIC:
             with open_classic(origin) as classic:
-                scan_classic(classic, origin, draft, left_out)
+                scan_classic(classic, origin, draft, drop)
         elif _is_hdf5(origin):
-            with open_netcdf(origin.address, file=origin.open()) as found:
-                scan_hdf5(found, origin, draft, left_out)
+            with open_netcdf(origin.address, file=origin.open()) as file:
+                scan_hdf5(file, origin, draft, drop)
         else:
             expected = "expected NetCDF, HDF5, GeoTIFF or a Zarr hierarchy"
-            raise UnsupportedError(f"file begins with {begin!r}; {expected}", path=place)
+            raise UnsupportedError(f"file begins with {begin!r}; {expected}", path=address)
     return draft.finish()
 
 
 def _is_hdf5(origin: Origin) -> bool:
-    """Whether HDF5's signature stands at the beginning, or behind a block of the user's."""
+    """Whether HDF5's signature is at the beginning, or at 512, 1024, 2048, … bytes, behind a user block."""
     at = 0
     while at + len(HDF5) <= origin.size:
         if origin.read(at, len(HDF5)) == HDF5:

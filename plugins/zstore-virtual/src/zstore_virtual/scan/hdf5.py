@@ -13,7 +13,7 @@ from zstore.errors import UnsupportedError
 from zstore.integrations.rasters.netcdf import file_number, plan_variable, stored_attributes, walk_groups
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT, INLINE
-from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
+from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import Origin
 
 __all__ = ["scan_hdf5"]
@@ -144,7 +144,7 @@ class _Variable:
                 plan["chunks"] = cut_contiguous(dataset.shape, dataset.dtype.itemsize)
             array = draft.add_array(self.place, **plan)
             begin = dataset.id.get_offset() if dataset.id.get_storage_size() else None
-            refer_stretch(draft, self.place, array, source, begin)
+            refer_contiguous(draft, self.place, array, source, begin)
             return
         plan["chunks"] = dataset.chunks
         filters = self._filters()

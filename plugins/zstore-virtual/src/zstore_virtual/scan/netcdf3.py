@@ -1,9 +1,9 @@
-"""NetCDF classic files: fixed variables lie in one stretch, others in a stretch for each record."""
+"""Scans NetCDF classic files: fixed variables are contiguous, record variables have a chunk per record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -12,22 +12,21 @@ import numpy as np
 from zstore.errors import ZstoreError
 from zstore.integrations.rasters.netcdf import plan_variable, stored_attributes
 from zstore.integrations.rasters.netcdf_classic import ClassicFile, measure
-from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
+from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import FIRST_SIZE, Origin
 
 __all__ = ["open_classic", "scan_classic"]
 
-
-# A header of another file's that has more bytes is not fetched.
+# The most that is fetched of a remote file's header.
 HEADER_SIZE = 64 << 20
 
 
 @contextmanager
 def open_classic(origin: Origin) -> Iterator[ClassicFile]:
-    """The file; of one that is not on this machine, its header in an empty file of the same length.
+    """The open file; for a remote one, a local file of the same length that has only its header.
 
     Raises
-        as `ClassicFile`.
+        what `ClassicFile` raises.
     """
     if origin.ranges is None:
         with ClassicFile(origin.address) as file:
@@ -41,13 +40,11 @@ def open_classic(origin: Origin) -> Iterator[ClassicFile]:
             copy.truncate(origin.size)
             copy.flush()
             fetched = wanted
-            is_all = fetched >= min(origin.size, HEADER_SIZE)
-            try:
-                if measure(copy.name).header_size <= fetched or is_all:
+            if fetched >= min(origin.size, HEADER_SIZE):
+                break
+            with suppress(ZstoreError):  # the header ends behind what is fetched
+                if measure(copy.name).header_size <= fetched:
                     break
-            except ZstoreError as error:
-                if is_all:
-                    raise type(error)(error.message, path=origin.address) from None
         try:
             file = ClassicFile(copy.name)
         except ZstoreError as error:
@@ -57,14 +54,14 @@ def open_classic(origin: Origin) -> Iterator[ClassicFile]:
 
 
 def scan_classic(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
-    """Add what an open `ClassicFile` holds."""
+    """Add all variables of an open `ClassicFile`, but those to drop."""
     source = draft.add_source(origin)
     draft.add_group("", stored_attributes(file.attrs, "/"))
     layout = file.layout
-    for (name, variable), place in zip(file.variables.items(), layout.places, strict=True):
+    placed = zip(file.variables.items(), layout.places, strict=True)
+    for (name, variable), (begin, size, is_record) in placed:
         if name in drop:
             continue
-        begin, size, is_record = place
         plan = plan_variable(variable, f"/{name}", 3, "auto", None, None)
         dtype = np.dtype(plan["dtype"])
         plan |= {"dtype": dtype.newbyteorder(">") if dtype.itemsize > 1 else dtype, "compressors": []}
@@ -72,7 +69,7 @@ def scan_classic(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] =
         if not is_record:
             if shape:
                 plan["chunks"] = cut_contiguous(shape, dtype.itemsize)
-            refer_stretch(draft, name, draft.add_array(name, **plan), source, begin)
+            refer_contiguous(draft, name, draft.add_array(name, **plan), source, begin)
             continue
         plan["chunks"] = (1, *shape[1:])
         array = draft.add_array(name, **plan)

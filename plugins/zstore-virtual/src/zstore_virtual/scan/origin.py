@@ -1,4 +1,4 @@
-"""What is scanned: a file of this machine, or a value of a bucket or a web server, read by ranges."""
+"""The files that are scanned: local ones, and remote ones, which are read by byte ranges."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
     "place_of",
 ]
 
-# The first request is for so many bytes, most headers and small indices; each later one for whole blocks.
+# The first request is for this many bytes, enough for most headers and small indices; others are for blocks.
 FIRST_SIZE = 512 << 10
 BLOCK_SIZE = 256 << 10
-# What is read one behind the other is fetched further ahead each time, up to so much.
+# Sequential reads fetch ahead, twice as far each time, up to this many bytes.
 AHEAD_SIZE = 4 << 20
-# No more than that is held of one value.
+# How much is held of one value, at most.
 HELD_SIZE = 64 << 20
 
 
@@ -43,11 +43,11 @@ HELD_SIZE = 64 << 20
 class Origin:
     """One file that is scanned.
 
-    address         its absolute path, or its URL
-    size            in bytes
-    modified        when it was last changed, in nanoseconds since 1970; None of what is not on this machine
-    tag             its entity tag, where there is one
-    ranges          its bytes, where they are read by ranges; None of a file on this machine
+    address   its absolute path or its URL
+    size      in bytes
+    modified  when a local file was last changed, in nanoseconds since 1970
+    tag       the entity tag of a remote file, where there is one
+    ranges    reads a remote file; None for a local one
     """
 
     address: str
@@ -57,11 +57,11 @@ class Origin:
     ranges: Ranges | None = None
 
     def open(self) -> RangeFile | None:
-        """An open file, of what is not on this machine."""
+        """The remote file as a file object; None for a local file."""
         return None if self.ranges is None else RangeFile(self.ranges)
 
     def read(self, begin: int, size: int) -> bytes:
-        """So many bytes, fewer where the file ends before."""
+        """`size` bytes from `begin` on, fewer where the file ends before."""
         if self.ranges is not None:
             return self.ranges.read(begin, size)
         try:
@@ -73,12 +73,12 @@ class Origin:
 
 
 def is_remote(address: str) -> bool:
-    """Whether an address is a URL of what is not on this machine."""
+    """Whether an address is a URL, and so not a path."""
     return "://" in address
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
-    """The URL, or the absolute path: links of its directory are followed where ".." stands behind them."""
+    """The URL in its settled form, or the absolute path; before a ".." is taken away, links are followed."""
     if is_remote(text := os.fspath(path)):
         return settle_address(text)
     place = Path(path).absolute()
@@ -87,10 +87,11 @@ def place_of(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def open_origin(address: str, options: Mapping[str, Any] | None = None) -> Iterator[Origin]:
-    """The file at an address; `options` are storage options of what is not on this machine.
+    """The file at an address; `options` are storage options for a URL.
 
     Raises
-        NotFoundError: there is none. StoreError: it cannot be read, or is changed while it is read.
+        NotFoundError: there is no such file.
+        StoreError: it cannot be read, or it changes while it is scanned.
     """
     if not is_remote(address):
         place = Path(place_of(address))
@@ -111,7 +112,7 @@ def open_origin(address: str, options: Mapping[str, Any] | None = None) -> Itera
         try:
             yield Origin(address, ranges.size, None, ranges.tag, ranges)
         except Exception as error:
-            # What went wrong while it was read is lost on the way through HDF5 and GDAL.
+            # HDF5 and GDAL do not pass on why a read failed.
             if ranges.failure is not None and ranges.failure is not error:
                 raise ranges.failure from error
             raise
@@ -120,15 +121,15 @@ def open_origin(address: str, options: Mapping[str, Any] | None = None) -> Itera
 
 
 def _unreadable(address: str, error: OSError | ValueError) -> Exception:
-    """The error for a file that the system does not let us read."""
-    if isinstance(error, OSError) and error.errno is None:  # not the system's: a signal's handler raised it
+    """The error for a file that the system cannot read."""
+    if isinstance(error, OSError) and error.errno is None:  # raised by a signal handler, not by the system
         return error
     return StoreError(f"cannot read: {getattr(error, 'strerror', error)}", path=address)
 
 
 @contextmanager
 def open_folder(address: str, options: Mapping[str, Any] | None = None) -> Iterator[Store]:
-    """The store below an address that is not on this machine."""
+    """The store of everything below a URL."""
     plain, mark, query = address.partition("?")
     place, _ = Places([plain], None).find(f"{plain.rstrip('/')}/x{mark}{query}")
     with open_place(place, options) as store:
@@ -136,14 +137,15 @@ def open_folder(address: str, options: Mapping[str, Any] | None = None) -> Itera
 
 
 class Ranges:
-    """The bytes of a value in a store: blocks of them are fetched when they are needed, and held.
+    """Reads a value in a store by blocks, which are fetched when they are needed, and held.
 
     size     of the value
     tag      its entity tag, where there is one
-    failure  what went wrong first
+    failure  the first error that a read met
 
     Raises
-        NotFoundError: there is no such value. StoreError: it cannot be read, or has changed meanwhile.
+        NotFoundError: there is no such value.
+        StoreError: it cannot be read, or has changed since the first read.
     """
 
     def __init__(self, store: Store, name: str, address: str) -> None:
@@ -157,7 +159,7 @@ class Ranges:
         self._fetch([(0, FIRST_SIZE)])
 
     def read(self, begin: int, size: int) -> bytes:
-        """So many bytes from there on, fewer where the value ends before."""
+        """`size` bytes from `begin` on, fewer where the value ends before."""
         with self._lock:
             return self._read(begin, size)
 
@@ -180,7 +182,7 @@ class Ranges:
             raise
 
     def _runs(self, missing: list[int]) -> list[tuple[int, int]]:
-        """The ranges to ask for: blocks that follow each other at once, the last run further ahead."""
+        """The byte ranges to fetch: one per run of neighbouring blocks, the last one longer to read ahead."""
         runs = [[missing[0], missing[0] + 1]]
         for number in missing[1:]:
             if number == runs[-1][1]:
@@ -218,13 +220,13 @@ class Ranges:
                 self._blocks[(begin + at) // BLOCK_SIZE] = bytes(data[at : at + BLOCK_SIZE])
 
     def _drop(self, kept: int) -> None:
-        """Forget what was not used for longest."""
+        """Forget the blocks that were used longest ago; `kept` of them stay in any case."""
         while len(self._blocks) > max(HELD_SIZE // BLOCK_SIZE, kept):
             self._blocks.popitem(last=False)
 
 
 class RangeFile(io.RawIOBase):
-    """An open file of what `Ranges` reads."""
+    """A file object for reading what `Ranges` reads."""
 
     def __init__(self, ranges: Ranges) -> None:
         super().__init__()
@@ -250,7 +252,7 @@ class RangeFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read as many bytes as there is room for, fewer at the end only."""
+        """Fill `buffer`, or as much of it as there are bytes before the end."""
         view = memoryview(buffer).cast("B")
         data = self._ranges.read(self._at, len(view))
         view[: len(data)] = data
@@ -259,9 +261,9 @@ class RangeFile(io.RawIOBase):
 
 
 def find_addresses(pattern: str, options: Mapping[str, Any] | None = None) -> list[str]:
-    """The addresses that a pattern matches in a bucket, by name; without one, the address itself.
+    """The URLs in a bucket that match a pattern, sorted; a URL without a pattern is given as it is.
 
-    A web server does not list: its addresses have no patterns, and a "?" begins a query there.
+    Addresses on web servers have no patterns: servers do not list, and a "?" begins a query.
     """
     if pattern.lower().startswith(("http://", "https://")) or not has_magic(pattern):
         return [pattern]
@@ -271,12 +273,12 @@ def find_addresses(pattern: str, options: Mapping[str, Any] | None = None) -> li
     fixed = next(n for n, part in enumerate(parts) if has_magic(part))
     if not fixed or "**" in parts:
         raise StoreError(
-            "pattern names no bucket, or has '**'; expected patterns of names in one", path=pattern
+            "the pattern names no bucket, or has '**'; expected patterns for names in a bucket", path=pattern
         )
     top = f"{scheme}://{'/'.join(parts[:fixed])}"
-    wanted = parts[fixed:]
+    patterns = parts[fixed:]
     with open_folder(top, options) as store:
-        keys = sorted(key for key in store.list("") if _matches(key.split("/"), wanted))
+        keys = sorted(key for key in store.list("") if _matches(key.split("/"), patterns))
     if not keys:
         raise NotFoundError("no file matches", path=pattern)
     return [f"{top}/{key}" for key in keys]

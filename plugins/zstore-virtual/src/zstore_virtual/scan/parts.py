@@ -1,4 +1,4 @@
-"""The files of one hierarchy, scanned one by one: parts that know what joining them will ask for."""
+"""Scans many files, one by one, into parts: manifests with the values that joining them will need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.errors import UnsupportedError, ZstoreError
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.jobs.plan import Unit
 from zstore.model.document import parse_json
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
 from zstore_virtual.kerchunk import read_json, write_json
-from zstore_virtual.manifest import Manifest
+from zstore_virtual.manifest import Chunks, Manifest
 from zstore_virtual.places import folder_of
 from zstore_virtual.scan.draft import DOCUMENT
 from zstore_virtual.scan.files import scan_file
@@ -30,31 +30,36 @@ from zstore_virtual.store import VirtualStore
 
 __all__ = [
     "COMPARED_SIZE",
-    "NAMING",
     "Document",
     "Part",
+    "PartNode",
     "ScanPlan",
+    "common_attributes",
     "digest_of",
     "documents_of",
     "load_array",
+    "names_of_coordinates",
+    "places_of",
+    "renumber",
 ]
 
 Document: TypeAlias = "dict[str, Any]"
-# Up to that, arrays without the dimension are compared; up to KNOWN_SIZE, read when their file is scanned.
+# The largest arrays without the joined dimension that are compared, and the largest that are read along with
+# their file.
 COMPARED_SIZE = 256 << 20
-KNOWN_SIZE = 1 << 20
-# Attributes that name the arrays which say where values lie.
+SMALL_SIZE = 1 << 20
+# CF's attributes that name the coordinates, and other arrays that describe where values lie.
 NAMING = ("coordinates", "bounds", "grid_mapping", "cell_measures", "ancillary_variables", "climatology")
 
 
 class Part(NamedTuple):
-    """A manifest, what it is called in messages (the path of its file), and where its values are read.
+    """The manifest of one file, to be joined with others.
 
-    Of what was scanned here, anywhere: it leads to the files that were scanned.
-
-    options  storage options of what is not on this machine
-    values   of arrays that were read when their file was scanned, by path
-    digests  of values of others
+    name     the address of the file, for messages
+    allow    places that values may be read from; everywhere for a file that was scanned by this call
+    options  storage options of remote sources
+    values   of the arrays that were read along with their file, by path
+    digests  of the values of other arrays, by path
     """
 
     name: str
@@ -77,18 +82,83 @@ class Part(NamedTuple):
 def load_array(
     manifest: Manifest, path: str, allow: Sequence[str], options: Mapping[str, Any] | None = None
 ) -> Array:
-    """The array at `path`, whose chunks lie in the places that are allowed.
+    """The array at `path` of a manifest, for reading from the places in `allow`.
 
-    options  storage options of what is not on this machine
+    options  storage options of remote sources
 
     Raises
-        NotFoundError, StoreError: a source is not there, not what it was, or out of the places.
+        NotFoundError, StoreError: a source is not there, has changed, or lies outside these places.
     """
     return open_array(VirtualStore(manifest, url=manifest.address, allow=allow, remote_options=options), path)
 
 
+class PartNode(NamedTuple):
+    """A node of a part."""
+
+    part: Part
+    path: str
+    document: Document
+
+    @property
+    def shape(self) -> list[int]:
+        """The shape of an array."""
+        found: list[int] = self.document["shape"]
+        return found
+
+    @property
+    def dimensions(self) -> list[str | None]:
+        """The dimension names of an array."""
+        return self.document.get("dimension_names") or [None] * len(self.shape)
+
+    @property
+    def attributes(self) -> Document:
+        """The attributes."""
+        found: Document = self.document.get("attributes", {})
+        return found
+
+    def load(self) -> Array:
+        """The array."""
+        return self.part.load(self.path)
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """All values of the array."""
+        return self.part.read(self.path)
+
+    def differs(self, first: PartNode, what: str, mine: Any, others: Any) -> MetadataError:
+        """The error for a node that is not like that of the first part."""
+        return MetadataError(
+            f"{what} of {self.path!r} is {mine!r} in {self.part.name!r}; "
+            f"expected {others!r} as in {first.part.name!r}",
+            path=self.part.name,
+        )
+
+    def differs_in_attribute(self, first: PartNode, name: str) -> MetadataError:
+        """The error for an attribute that is not like that of the first part."""
+        values = (node.attributes.get(name) for node in (self, first))
+        return self.differs(first, f"attribute {name!r}", *values)
+
+
+def common_attributes(nodes: Sequence[PartNode]) -> Document:
+    """The attributes that all nodes have with the same value."""
+    return {
+        name: value
+        for name, value in nodes[0].attributes.items()
+        if all(node.attributes.get(name) == value for node in nodes)
+    }
+
+
+def renumber(manifest: Manifest, path: str, into: Manifest) -> Chunks:
+    """The references of an array for another manifest, to which their sources are added."""
+    chunks = manifest.chunks[path]
+    numbers = np.zeros(len(manifest.sources), np.int32)
+    for number in np.unique(chunks.source[chunks.source >= 0]).tolist():
+        numbers[number] = into.add_source(**manifest.sources[number]._asdict())
+    renumbered = numbers[np.maximum(chunks.source, 0)] if len(numbers) else chunks.source
+    return replace(chunks, source=np.where(chunks.source >= 0, renumbered, chunks.source))
+
+
 def documents_of(part: Part) -> dict[str, Document]:
-    """The documents of all nodes by path, groups first where they are above."""
+    """The documents of all nodes, parsed, by path; groups come before what is in them."""
     found = {}
     for key, value in part.manifest.documents.items():
         if key.rpartition("/")[2] != DOCUMENT:
@@ -96,27 +166,28 @@ def documents_of(part: Part) -> dict[str, Document]:
                 f"manifest has the document {key!r}; expected those of Zarr v3 only", path=part.name
             )
         if not isinstance(value, bytes):
-            expected = "expected it in the manifest"
-            raise UnsupportedError(f"document {key!r} lies in another file; {expected}", path=part.name)
+            raise UnsupportedError(
+                f"document {key!r} lies in another file; expected it in the manifest", path=part.name
+            )
         found[key.rpartition("/")[0]] = parse_json(value, path=part.name, key=key)
     return found
 
 
 def digest_of(values: np.ndarray[Any, Any]) -> str | None:
-    """What is the same only where values are; None of values that have no bytes of their own."""
+    """A digest that only equal values share; None for values of variable length."""
     if values.dtype.kind not in "biufcmMSU":
         return None
-    said = f"{values.dtype.str} {values.shape}".encode()
-    return hashlib.sha256(said + np.ascontiguousarray(values).tobytes()).hexdigest()
+    head = f"{values.dtype.str} {values.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """Scans files, a unit each; what a unit gives back is its part.
+    """The plan of a job that scans files: each file is a unit, whose result is its part.
 
-    addresses  of the files, in JSON and compressed: the plan travels with each unit
-    dimension  along which they are to be joined
-    is_new     whether the dimension is a new one
+    addresses  of the files, in compressed JSON, because the plan travels with each unit
+    dimension  along which the files will be joined
+    is_new     whether that is a new dimension
     """
 
     addresses: bytes
@@ -127,7 +198,7 @@ class ScanPlan:
 
     @classmethod
     def of(cls, addresses: Sequence[str], **options: Any) -> ScanPlan:
-        """The plan of these files."""
+        """The plan for scanning these files."""
         return cls(zlib.compress(json.dumps([*addresses]).encode(), 1), **options)
 
     def units(self) -> Iterable[Unit]:
@@ -140,7 +211,7 @@ class ScanPlan:
         manifest = scan_file(address, drop=self.drop, storage_options=self.options)
         part = self._part(address, manifest)
         values, digests = {}, {}
-        for path, is_joined in self._asked(documents_of(part)):
+        for path, is_joined in self._arrays_to_read(documents_of(part)):
             found = part.read(path)
             digest = digest_of(found)
             if digest is not None and is_joined:
@@ -154,7 +225,7 @@ class ScanPlan:
         return True
 
     def pack(self, result: Part) -> bytes:
-        """The part, for a journal."""
+        """The part as bytes, for the journal."""
         values = {
             path: [found.dtype.str, found.shape, base64.b64encode(np.ascontiguousarray(found)).decode()]
             for path, found in result.values.items()
@@ -163,22 +234,22 @@ class ScanPlan:
         return zlib.compress(head.encode() + b"\n" + write_json(result.manifest), 1)
 
     def unpack(self, unit: Unit, data: bytes) -> Part:
-        """The part that `pack` was given.
+        """The part that `pack` made the bytes of.
 
         Raises
-            ValueError: it is not that of the unit's file, or the file on this machine has changed since.
+            ValueError: it is the part of another file, or a local file has changed since.
         """
         address = _addresses_of(self.addresses)[unit[0]]
         try:
             head, _, body = zlib.decompress(data).partition(b"\n")
-            said = json.loads(head)
-            if said["name"] != address:
-                raise ValueError(f"it is of {said['name']!r}, expected {address!r}")
+            packed = json.loads(head)
+            if packed["name"] != address:
+                raise ValueError(f"it is of {packed['name']!r}, expected {address!r}")
             values = {
                 path: np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape)
-                for path, (dtype, shape, text) in said["values"].items()
+                for path, (dtype, shape, text) in packed["values"].items()
             }
-            digests = dict(said["digests"])
+            digests = dict(packed["digests"])
             manifest = read_json(body, path=address)
             place = place_of(address)
             for source in manifest.sources:
@@ -194,20 +265,11 @@ class ScanPlan:
         return self._part(address, manifest)._replace(values=values, digests=digests)
 
     def _part(self, address: str, manifest: Manifest) -> Part:
-        allow = (
-            "/",
-            *{folder_of(source.address) for source in manifest.sources if is_remote(source.address)},
-        )
-        return Part(address, manifest, allow, self.options)
+        return Part(address, manifest, places_of(manifest), self.options)
 
-    def _asked(self, documents: Mapping[str, Document]) -> Iterator[tuple[str, bool]]:
-        """The arrays that are to be compared, or joined in the manifest (True), as joining them will ask."""
-        named = {
-            word
-            for document in documents.values()
-            for key in NAMING
-            for word in str(document.get("attributes", {}).get(key, "")).split()
-        }
+    def _arrays_to_read(self, documents: Mapping[str, Document]) -> Iterator[tuple[str, bool]]:
+        """The small arrays whose values joining will copy (True) or compare (False)."""
+        named = names_of_coordinates(documents.values())
         for path, document in documents.items() if self.dimension is not None else ():
             if document["node_type"] != "array" or not _is_small(document):
                 continue
@@ -220,9 +282,25 @@ class ScanPlan:
                 yield path, self.dimension in names
 
 
+def places_of(manifest: Manifest) -> tuple[str, ...]:
+    """All local files, and the prefixes that the remote sources of a manifest are in."""
+    remote = {folder_of(source.address) for source in manifest.sources if is_remote(source.address)}
+    return "/", *remote
+
+
+def names_of_coordinates(documents: Iterable[Document]) -> set[str]:
+    """The names of the arrays that attributes of the documents call coordinates, bounds and the like."""
+    return {
+        word
+        for document in documents
+        for key in NAMING
+        for word in str(document.get("attributes", {}).get(key, "")).split()
+    }
+
+
 def _is_small(document: Document) -> bool:
-    """Whether an array has at most a MiB, told by its document."""
-    return 8 * prod(document["shape"]) <= KNOWN_SIZE
+    """Whether an array's document promises at most `SMALL_SIZE` bytes."""
+    return 8 * prod(document["shape"]) <= SMALL_SIZE
 
 
 @lru_cache(4)

@@ -27,7 +27,7 @@ from zstore.pyramid.dataset import join_attributes
 from zstore.pyramid.levels import draft_auxiliaries
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT
-from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_stretch
+from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import Origin
 
 __all__ = ["scan_tiff"]
@@ -258,7 +258,7 @@ class _Image:
             if not page.is_tiled and not missing.any() and np.all(np.diff(offsets) == sizes[:-1]):
                 options["chunks"] = cut_contiguous(shape, dtype.itemsize)
                 array = draft.add_array(self.place, **options)
-                refer_stretch(draft, self.place, array, source, int(offsets[0]))
+                refer_contiguous(draft, self.place, array, source, int(offsets[0]))
                 return
         if not page.is_tiled and shape[0] % cell[0]:
             # The last strip holds what is left.

@@ -1,4 +1,4 @@
-"""Files of any format that can be scanned, one or many, as one manifest."""
+"""Makes one manifest of one file or of many, of any format that can be scanned."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from zstore_virtual.manifest import Manifest, Source
 from zstore_virtual.places import Place, Places, folder_of, local_path, open_place
 from zstore_virtual.scan.joining import join, stack
 from zstore_virtual.scan.origin import find_addresses, is_remote, place_of
-from zstore_virtual.scan.parts import Part, ScanPlan
+from zstore_virtual.scan.parts import Part, ScanPlan, places_of
 
 __all__ = ["virtualize"]
 
-# Beside the manifest, until it is there: what was scanned for it.
+# The journal of what was scanned lies beside the manifest, under its name and this, until that is written.
 JOURNAL = ".scanned"
 STEP = "files"
 
@@ -43,38 +43,36 @@ def virtualize(
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
-    """The manifest of one file, or of many as one hierarchy; not a chunk is copied.
+    """The manifest of one file, or of many as one hierarchy; chunks stay in their files.
 
-    sources          paths and URLs, in order; or a pattern such as "data/*.nc" or "s3://bucket/data/*.nc",
-                     whose files are taken by name
-    target           where to write it (.json, .parquet), in place of a manifest that is there, and of nothing
-                     else. Beside it lies what was scanned until it is written: the same call, made again,
-                     goes on after an interruption
+    sources          paths and URLs, in order, or patterns such as "data/*.nc" and "s3://bucket/data/*.nc",
+                     whose files are taken in order of their names
+    target           where to write the manifest (.json, .parquet); a manifest there is replaced, anything
+                     else is an error. What was scanned is kept beside it until it is written, so that the
+                     same call, made again, goes on after an interruption
     concat           the dimension along which files follow each other
-    stack_along      a new dimension, of which each file is one item
-    values           what the new dimension's coordinate says of each file: dates or numbers
+    stack_along      a new dimension, along which each file is one item
+    values           the new dimension's coordinate: a date or a number for each file
     drop             variables to leave out, by name or path
-    append_to        a manifest made before, which the files are to follow; those it has are passed over
-    allow            where values of `append_to`, if it was read from a file, may lie that are compared:
-                     beside the sources, and all that is in the directory of that file
-    storage_options  of the sources that are URLs, and of `target`
-    executor         runs the scans, one for each file: `concurrent.futures` executors, a dask client
+    append_to        a manifest of earlier files, which these follow; files that it has are skipped
+    allow            places from which values of `append_to` may be read to compare them, where it was read
+                     from a file; its own directory and the places of `sources` are allowed in any case
+    storage_options  for sources and a target that are URLs
+    executor         runs the scans, one for each file: an executor of `concurrent.futures`, a dask client
     progress         called with (files done, files to do)
 
     Raises
-        NotFoundError, StoreError: a file is not there or damaged, or is not what the manifest has of it; at
-            `target` is something else than a manifest.
+        NotFoundError, StoreError: a file is not there, damaged, or not what the manifest says of it; or there
+            is something else than a manifest at `target`.
         MetadataError: no files, many files without a dimension, or files that do not fit each other.
-        UnsupportedError: something that references cannot say, which is named.
+        UnsupportedError: something that references cannot express, which is named.
     """
     if concat is not None and stack_along is not None:
         raise MetadataError(f"concat is {concat!r} and stack_along {stack_along!r}; expected one of them")
     dimension = concat or stack_along
     options = current_storage_options() if storage_options is None else storage_options
-    paths = _find(sources, options)
-    given = paths
-    if append_to is not None:
-        paths = _new_ones(paths, append_to, options)
+    given = _find(sources, options)
+    paths = given if append_to is None else _new_files(given, append_to, options)
     if dimension is None and (len(paths) > 1 or append_to is not None):
         raise MetadataError(
             f"{len(paths)} files are given and no dimension; expected one to join or stack along"
@@ -82,7 +80,7 @@ def virtualize(
     plan = ScanPlan.of(
         paths, drop=tuple(drop), dimension=dimension, is_new=stack_along is not None, options=options
     )
-    store, folder = (None, "") if target is None else _beside(target, options)
+    store, folder = (None, "") if target is None else _open_journal(target, options)
     parts = _scan(plan, len(paths), store, folder, executor, progress)
     made = append_to
     if dimension is None:
@@ -114,12 +112,12 @@ def _scan(
     executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> list[Part]:
-    """The parts of a plan, in order; those in the journal of this very plan are not scanned again."""
+    """The parts of a plan, in order; those that the journal has of the same plan are not scanned again."""
     journal, parts = None, dict[int, Part]()
     tick = counter(count, progress)
     if store is not None:
-        asked = [plan.addresses.hex(), plan.drop, plan.dimension, plan.is_new]
-        journal = Journal(store, join_key(folder, name_job(asked)))
+        request = [plan.addresses.hex(), plan.drop, plan.dimension, plan.is_new]
+        journal = Journal(store, join_key(folder, name_job(request)))
 
     def take(unit: Sequence[int], part: Part) -> None:
         parts[unit[0]] = part
@@ -130,8 +128,8 @@ def _scan(
     return [parts[number] for number in range(count)]
 
 
-def _beside(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    """The store that a manifest is written to, and the prefix there of what was scanned for it."""
+def _open_journal(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    """The store that the manifest will be written to, and the prefix of its journal there."""
     address = plain_address(target)
     store, name = open_beside(address, storage_options=options)
     if not address.rstrip("/").endswith(FOLDERS):
@@ -142,15 +140,15 @@ def _beside(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -
 def _allowed(
     manifest: Manifest, paths: Iterable[str], allow: Iterable[str | os.PathLike[str]]
 ) -> tuple[str, ...]:
-    """The places that a manifest may lead to: everywhere if it was made here, and not read from a file."""
+    """The places that values of a manifest may be read from: any where it was made in memory."""
     if manifest.address is None:
-        return ("/", *{folder_of(source.address) for source in manifest.sources if is_remote(source.address)})
+        return places_of(manifest)
     named = {folder_of(path) if is_remote(path) else path for path in map(place_of, paths)}
     return folder_of(manifest.address), *map(os.fspath, allow), *sorted(named)
 
 
 def _find(sources: Any, options: Mapping[str, Any] | None) -> list[str]:
-    """The paths and URLs, patterns made into what they match."""
+    """The paths and URLs, with those that match in place of a pattern."""
     given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     paths: list[str] = []
     for source in (os.fspath(one) for one in given):
@@ -170,75 +168,81 @@ def _find(sources: Any, options: Mapping[str, Any] | None) -> list[str]:
     return paths
 
 
-def _new_ones(paths: Iterable[str], manifest: Manifest, options: Mapping[str, Any] | None) -> list[str]:
-    """The files that the manifest does not have.
+def _new_files(paths: Iterable[str], manifest: Manifest, options: Mapping[str, Any] | None) -> list[str]:
+    """The files that a manifest does not have.
 
     Raises
-        StoreError: one that it has was changed since.
+        StoreError: a file that it has was changed since.
     """
-    manifest.chunks.items()  # those that come when they are asked for tell of sources, too
+    manifest.chunks.items()  # loads all references, and with them all sources
     base = None if manifest.address is None else folder_of(manifest.address)
     folders: dict[str, str] = {}
 
-    def settle(place: str) -> str:
+    def resolve(place: str) -> str:
         folder, _, name = place.rpartition("/")
         if folder not in folders:
             folders[folder] = os.path.realpath(folder or "/").rstrip("/")
         return f"{folders[folder]}/{name}"
 
-    held: dict[str, Source] = {}
+    known: dict[str, Source] = {}
     for source in manifest.sources:
         place = local_path(source.address, base)
-        held[place_of(_full(source.address, base)) if place is None else settle(place)] = source
-    new, far = [], list[tuple[str, Source]]()
+        known[place_of(_full(source.address, base)) if place is None else resolve(place)] = source
+    new, remote = [], list[tuple[str, Source]]()
     for path in paths:
-        place = place_of(path) if is_remote(path) else settle(place_of(path))
-        found = [(place, held[place])] if place in held else []
-        if not found and (
-            is_remote(place) or Path(place).is_dir()
-        ):  # of a Zarr hierarchy every chunk is a file
-            found += [(other, held[other]) for other in held if other.startswith(f"{place.rstrip('/')}/")]
-        if is_remote(place):
-            far += found
-        for other, source in found if not is_remote(place) else ():
-            _check_unchanged(other, source)
+        place = place_of(path) if is_remote(path) else resolve(place_of(path))
+        found = [(place, known[place])] if place in known else []
+        if not found and (is_remote(place) or Path(place).is_dir()):
+            # A Zarr hierarchy: each of its chunks is a source.
+            top = f"{place.rstrip('/')}/"
+            found = [(other, source) for other, source in known.items() if other.startswith(top)]
         if not found:
             new.append(path)
-    _check_far(far, options)
+        elif is_remote(place):
+            remote += found
+        else:
+            for other, source in found:
+                _check_unchanged(other, source)
+    _check_remote(remote, options)
     return new
 
 
 def _full(address: str, base: str | None) -> str:
+    """The URL of a source of a manifest in `base`."""
     return address if is_remote(address) or base is None else f"{base.rstrip('/')}/{address}"
 
 
 def _check_unchanged(path: str, source: Source) -> None:
+    """Raise StoreError where a local file is not what the manifest says of it."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
         raise NotFoundError("a file that the manifest has is not there", path=path) from None
     if (source.size, source.modified) not in ((found.st_size, found.st_mtime_ns), (None, None)):
         raise StoreError(
-            f"file has {found.st_size} bytes, changed at {found.st_mtime_ns}; expected {source.size} and "
-            f"{source.modified} as when it was scanned",
+            f"file has {found.st_size} bytes and was modified at {found.st_mtime_ns} ns; expected "
+            f"{source.size} and {source.modified} as when it was scanned",
             path=path,
         )
 
 
-def _check_far(held: Iterable[tuple[str, Source]], options: Mapping[str, Any] | None) -> None:
-    """Refuse URLs whose values are not what the manifest has of them; one request for each, many at once."""
-    asked: dict[Place, list[tuple[str, str, Source]]] = defaultdict(list)
-    for address, source in held:
+def _check_remote(known: Iterable[tuple[str, Source]], options: Mapping[str, Any] | None) -> None:
+    """Raise StoreError where a remote file is not what the manifest says of it.
+
+    There is one request for each file, many at once.
+    """
+    by_place: dict[Place, list[tuple[str, str, Source]]] = defaultdict(list)
+    for address, source in known:
         place, name = Places([folder_of(address)], None).find(address)
-        asked[place].append((name, address, source))
-    for place, those in asked.items():
+        by_place[place].append((name, address, source))
+    for place, files in by_place.items():
         with open_place(place, options) as store:
-            parts = store.get_parts([(name, ByteRange(0, 1)) for name, _, _ in those])
-        for (_, address, source), part in zip(those, parts, strict=True):
+            parts = store.get_parts([(name, ByteRange(0, 1)) for name, _, _ in files])
+        for (_, address, source), part in zip(files, parts, strict=True):
             if part is None:
                 raise NotFoundError("a file that the manifest has is not there", path=address)
-            is_other = None not in (source.tag, part.version) and source.tag != part.version
-            if source.size not in (None, part.total_size) or is_other:
+            has_other_tag = None not in (source.tag, part.version) and source.tag != part.version
+            if source.size not in (None, part.total_size) or has_other_tag:
                 raise StoreError(
                     f"file has {part.total_size} bytes and the entity tag {part.version!r}; expected "
                     f"{source.size} and {source.tag!r} as when it was scanned",

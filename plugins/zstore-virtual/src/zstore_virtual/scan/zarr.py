@@ -1,4 +1,4 @@
-"""Zarr itself: every chunk is a whole file, and documents are said in Zarr v3 over the same chunks."""
+"""Scans Zarr hierarchies: each chunk is a whole file, and documents are converted to Zarr v3."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DOCUMENTS = frozenset((DOCUMENT, ".zarray", ".zgroup", ".zattrs"))
 def scan_zarr(
     url: str, drop: frozenset[str] = frozenset(), storage_options: Mapping[str, Any] | None = None
 ) -> Manifest:
-    """The manifest of a Zarr hierarchy in a directory of this machine, or below the prefix of a bucket.
+    """The manifest of a Zarr hierarchy in a local directory, or below a prefix of a bucket.
 
     Raises
         NotFoundError: there is none.
-        UnsupportedError: another kind of store; Zarr v1; keys that are not one file each.
+        UnsupportedError: it is in Zarr v1, or v3 cannot express something in it.
     """
     if url.startswith("file://"):
         url = plain_address(url)
@@ -45,39 +45,39 @@ def scan_zarr(
 
 
 def _scan(store: Store, url: str, drop: frozenset[str]) -> Manifest:
-    kept = MemoryStore()
-    old = dict(walk_nodes(store, ""))
-    if not old:
+    models = dict(walk_nodes(store, ""))
+    if not models:
         raise NotFoundError("no Zarr hierarchy there", path=url)
-    left_out = {path for path in old if path in drop or path.rpartition("/")[2] in drop}
-    keys = [join_key(path, name) for path in old.keys() - left_out for name in DOCUMENTS]
+    dropped = {path for path in models if path in drop or path.rpartition("/")[2] in drop}
+    keys = [join_key(path, name) for path in models.keys() - dropped for name in DOCUMENTS]
+    copies = MemoryStore()
     for key, value in zip(keys, store.get_many([(key, None) for key in keys]), strict=True):
         if value is not None:
-            kept.put(key, bytes(value))
-    convert_metadata(kept, remove_old=True)
+            copies.put(key, bytes(value))
+    convert_metadata(copies, remove_old=True)
     manifest = Manifest()
-    for path, model in walk_nodes(kept, ""):
+    for path, model in walk_nodes(copies, ""):
         key = join_key(path, DOCUMENT)
-        document = parse_json(kept.get(key) or b"", path=url, key=key)
+        document = parse_json(copies.get(key) or b"", path=url, key=key)
         document.pop("consolidated_metadata", None)
         if isinstance(model, ArrayModel):
             document["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "/"}}
-            manifest.chunks[path] = _refer(store, url, path, old[path], manifest)
-        manifest.documents[join_key(path, DOCUMENT)] = render_json(document)
+            manifest.chunks[path] = _references(store, url, path, models[path], manifest)
+        manifest.documents[key] = render_json(document)
     return manifest
 
 
-def _refer(store: Store, url: str, path: str, model: Any, manifest: Manifest) -> Chunks:
-    """Where the chunks of an array lie: one file each."""
-    root = store.local_path()
+def _references(store: Store, url: str, path: str, model: Any, manifest: Manifest) -> Chunks:
+    """The references of an array: each chunk is a source of its own, which is added to the manifest."""
+    is_local = store.local_path() is not None
     cells, sources, sizes = [], [], []
-    found = store.entries(path) if root is None else (Entry(key, 0) for key in store.list(path))
+    found = (Entry(key, 0) for key in store.list(path)) if is_local else store.entries(path)
     for key, size, tag in sorted(found):
         cell = model.keys.cell(key[len(path) :].lstrip("/"), len(model.shape))
         if cell is None:
             continue
         address, modified = f"{url.rstrip('/')}/{key}", None
-        if root is not None:
+        if is_local:
             facts = Path(address).stat()
             size, modified = facts.st_size, facts.st_mtime_ns
         cells.append(cell)
