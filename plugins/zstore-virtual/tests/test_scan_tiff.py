@@ -213,7 +213,7 @@ REFUSED = {
     "has LERC within another compression": lambda path: write(
         path, picture("float32"), compress="lerc_zstd", **TILES
     ),
-    "bands lie together and have": lambda path: _scaled_apart(path),
+    "interleaved bands have": lambda path: _scaled_apart(path),
 }
 
 

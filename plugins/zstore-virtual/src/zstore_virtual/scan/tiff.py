@@ -1,7 +1,8 @@
-"""GeoTIFF and COG: tifffile's tables of tiles and strips, GDAL's words for the rest, overviews as levels.
+"""Scans GeoTIFF files and COGs: tifffile lists tiles and strips, GDAL tells the rest.
 
-Bands that lie apart (one band, or PLANARCONFIG_SEPARATE) become arrays of two dimensions, as `raster_to_zarr`
-makes them; those that lie together pixel by pixel one array with the dimension "band" last.
+Bands that are stored apart (a single one, or PLANARCONFIG_SEPARATE) become arrays of two dimensions, as
+`raster_to_zarr` makes them; interleaved bands become one array with a last dimension "band". Overviews become
+levels of a pyramid.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from zstore_virtual.scan.origin import Origin
 
 __all__ = ["scan_tiff"]
 
-# What tifffile raises of files that say what it did not think of.
+# Errors that tifffile raises for damaged files.
 DAMAGES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error)
-# Of NewSubfileType.
+# Bits of NewSubfileType.
 REDUCED, MASK = 1, 4
-LAST_SAMPLES = "band"
-IMAGE = "image"
-# By TIFF's number: codecs behind `bytes`.
+# The dimension and the array of interleaved bands.
+BAND_DIMENSION, IMAGE = "band", "image"
+# By TIFF's number of the compression: codecs behind `bytes`.
 STREAMS: dict[int, list[dict[str, Any]]] = {
     1: [],
     5: [{"name": "numcodecs.imagecodecs_lzw"}],
@@ -48,9 +49,9 @@ STREAMS: dict[int, list[dict[str, Any]]] = {
     34925: [{"name": "numcodecs.lzma"}],
     50000: [{"name": "numcodecs.zstd", "configuration": {"level": 9}}],
 }
-# Codecs in the place of `bytes`.
+# By the same number: codecs in place of `bytes`.
 IMAGES = {7: "jpeg", 34887: "lerc", 50001: "webp"}
-# Of the bits of a mask, 1 is valid; GDAL and the arrays that rasters' masks become say 255.
+# In a mask's bits 1 means valid; GDAL, and arrays of masks in zstore, have 255 for it.
 MASK_CAST = {
     "name": "cast_value",
     "configuration": {
@@ -61,18 +62,18 @@ MASK_CAST = {
 
 
 def scan_tiff(origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
-    """Add what a GeoTIFF holds: a group of arrays, or a pyramid where there are overviews.
+    """Add the arrays of a GeoTIFF: a group, or a pyramid where there are overviews.
 
     Raises
-        StoreError: it cannot be read.
-        UnsupportedError: a compression, a layout or a type that references cannot say; it is named.
+        StoreError: the file cannot be read.
+        UnsupportedError: a compression, a layout or a type that references cannot express; it is named.
     """
     with optional("GeoTIFF files can be scanned only with tifffile", "tiff", owner="zstore-virtual"):
         import tifffile
     path = origin.address
-    opener = None if origin.ranges is None else _only(origin)
+    opener = None if origin.ranges is None else _opener(origin)
     try:
-        # First, as it takes the tables of all levels: GDAL finds them in the blocks that are held then.
+        # tifffile first: it fetches the tables of all levels, which GDAL then finds among the held blocks.
         with tifffile.TiffFile(origin.open() or path) as file:
             images, masks = _sort_pages(file, path)
             with open_raster(path, opener=opener) as raster:
@@ -82,11 +83,11 @@ def scan_tiff(origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) 
         raise StoreError(f"TIFF file cannot be read: {error}", path=path) from error
 
 
-def _only(origin: Origin) -> Any:
-    """What lets GDAL read a file that is not on this machine, and find no other beside it."""
+def _opener(origin: Origin) -> Any:
+    """An opener for rasterio with which GDAL reads a remote file, and finds no other file beside it."""
     from rasterio.abc import FileContainer
 
-    class Only(FileContainer):  # type: ignore[misc]
+    class OneFile(FileContainer):  # type: ignore[misc]
         def open(self, path: str, mode: str = "r", **_: Any) -> Any:
             if not self.isfile(path) or "w" in mode or "+" in mode:
                 raise FileNotFoundError(path)
@@ -110,11 +111,11 @@ def _only(origin: Origin) -> Any:
         def rm(self, path: str) -> None:
             raise PermissionError(path)
 
-    return Only()
+    return OneFile()
 
 
 def _sort_pages(file: Any, path: str) -> tuple[list[Any], list[Any]]:
-    """(images, masks) from the finest level to the coarsest."""
+    """The pages of images and those of masks, each from the finest level to the coarsest."""
     pages = [*file.pages]
     pages += [page for main in file.pages if main.subifds for page in main.pages]
     images = [page for page in pages if not page.subfiletype & MASK]
@@ -136,15 +137,19 @@ def _add_levels(
     draft: Draft,
     drop: frozenset[str],
 ) -> None:
+    """Add the groups of all levels, with an array for each band, or for all of them, and one for the mask.
+
+    found  what GDAL tells of the raster
+    order  the byte order of the file, as in numpy
+    """
     path = origin.address
     bands = [name for number, name in found.rasters[0].bands if number]
     mask = next((name for number, name in found.rasters[0].bands if not number), None)
-    is_together = images[0].planarconfig == 1 and len(bands) > 1
     variables: dict[str, Variable] = dict(found.geo.variables)
     attributes = dict(found.attributes)
-    if is_together:
-        variables = {IMAGE: _join_bands([variables[name] for name in bands], bands, path)}
+    if images[0].planarconfig == 1 and len(bands) > 1:
         attributes.pop("bands")
+        variables = {IMAGE: _join_bands([variables[name] for name in bands], bands, path)}
         if mask is not None:
             variables[mask] = found.geo.variables[mask]
     for name in drop & set(variables):
@@ -152,8 +157,7 @@ def _add_levels(
     if mask in variables and len(masks) != len(images):
         raise UnsupportedError(
             f"file has {len(masks)} masks for {len(images)} levels; expected one for each, or to have "
-            f"{mask!r} "
-            "left out (drop)",
+            f"{mask!r} left out (drop)",
             path=path,
         )
     levels = tuple(_level(found.geo, number, page) for number, page in enumerate(images))
@@ -161,52 +165,49 @@ def _add_levels(
     documents, _ = render_geo(geo, 3)
     source = draft.add_source(origin)
     draft.add_group("", join_attributes(attributes, documents[""]["attributes"]))
-    for number, (grid, image) in enumerate(zip(geo.grids, images, strict=True)):
+    for number, grid in enumerate(geo.grids):
         if grid.path:
             draft.add_group(grid.path, documents[grid.path]["attributes"])
         draft_auxiliaries(None, draft, documents, grid.path)
         for name, variable in variables.items():
-            page = masks[number] if name == mask else image
-            if page.imagelength != grid.shape[0] or page.imagewidth != grid.shape[1]:
+            page = (masks if name == mask else images)[number]
+            if (page.imagelength, page.imagewidth) != tuple(grid.shape):
                 raise UnsupportedError(
                     f"{name!r} of level {number} has {page.imagelength} rows, {page.imagewidth} columns; "
-                    "expected "
-                    f"{grid.shape}",
+                    f"expected {grid.shape}",
                     path=path,
                 )
-            document = documents[join_key(grid.path, name)]
+            array_path = join_key(grid.path, name)
+            document = documents[array_path]
             options = {
                 "fill_value": document["fill_value"],
                 "attributes": document["attributes"],
                 "dimension_names": variable.dimensions or geo.dimensions,
             }
             plane = bands.index(name) if name in bands else 0
-            place = join_key(grid.path, name)
-            _Image(page, order, path, place, is_mask=name == mask).add_to(draft, source, plane, options)
+            _Image(page, order, path, array_path, is_mask=name == mask).add_to(draft, source, plane, options)
 
 
 def _join_bands(variables: Sequence[Variable], names: Sequence[str], path: str) -> Variable:
-    """One variable for bands that lie together."""
+    """One variable for interleaved bands."""
     first = variables[0]
     for name in ("dtype", "nodata", "scale_factor", "add_offset", "units"):
         stated = [getattr(variable, name) for variable in variables]
         if len({repr(value) for value in stated}) > 1:
-            raise UnsupportedError(
-                f"bands lie together and have {name} {stated}; expected one for all", path=path
-            )
+            raise UnsupportedError(f"interleaved bands have {name} {stated}; expected one for all", path=path)
     attributes = {
         key: value
         for key, value in first.attributes.items()
         if all(variable.attributes.get(key) == value for variable in variables)
     }
     bands = tuple(Band(name=name) for name in names)
-    dimensions = ("y", "x", LAST_SAMPLES)
+    dimensions = ("y", "x", BAND_DIMENSION)
     kept = replace(first, dimensions=dimensions, bands=bands, attributes=attributes, long_name=None)
     return replace(kept, flag_values=None, flag_meanings=None)
 
 
 def _level(geo: GeoModel, number: int, page: Any) -> Level:
-    """A level whose cells are so many of the finest that its shape follows; else it has the same bounds."""
+    """The level of a page; its factors are whole numbers where these give its shape, else ratios."""
     shape = (page.imagelength, page.imagewidth)
     factors: list[float] = []
     for whole, length in zip(geo.shape, shape, strict=True):
@@ -219,17 +220,22 @@ def _level(geo: GeoModel, number: int, page: Any) -> Level:
 
 @dataclass(frozen=True)
 class _Image:
-    """One page of the file, or one plane of it, as an array."""
+    """A page of the file, or one plane of it, that becomes an array.
+
+    order    the byte order of the file, as in numpy
+    address  of the file
+    path     of the array
+    """
 
     page: Any
     order: str
+    address: str
     path: str
-    place: str
     is_mask: bool = False
 
     def fail(self, what: str) -> UnsupportedError:
-        """The error for a page that cannot be said by references."""
-        return UnsupportedError(f"image {self.place!r} {what}", path=self.path, key=self.place)
+        """The error for an image that references cannot express."""
+        return UnsupportedError(f"image {self.path!r} {what}", path=self.address, key=self.path)
 
     def add_to(self, draft: Draft, source: int, plane: int, options: dict[str, Any]) -> None:
         """Add the array of a plane, and its references."""
@@ -237,41 +243,40 @@ class _Image:
         samples = page.samplesperpixel if page.planarconfig == 1 and page.samplesperpixel > 1 else 0
         last = (samples,) if samples else ()
         shape = (page.imagelength, page.imagewidth, *last)
-        cell = (page.tilelength, page.tilewidth) if page.is_tiled else self._strip()
-        grid = tuple(-(-length // step) for length, step in zip(shape, cell, strict=False))
+        chunk = (page.tilelength, page.tilewidth) if page.is_tiled else self._strip()
+        grid = tuple(-(-length // step) for length, step in zip(shape, chunk, strict=False))
         count = grid[0] * grid[1]
         offsets = np.array(page.dataoffsets, np.int64)[plane * count : (plane + 1) * count]
         sizes = np.array(page.databytecounts, np.int64)[plane * count : (plane + 1) * count]
         if len(offsets) != count or len(sizes) != count:
             raise self.fail(f"has {len(offsets)} offsets and {len(sizes)} sizes; expected {count} of each")
-        dtype, codecs = self._codecs((*cell, *last))
-        options = {"shape": shape, "dtype": dtype, "chunks": (*cell, *last), **codecs, **options}
-        missing = (offsets == 0) | (sizes == 0)
-        is_stored = page.compression == 1 and not codecs["filters"] and not codecs["compressors"]
-        if is_stored:
-            rows = np.full(count, cell[0])
-            if not page.is_tiled:
-                rows[-1] = shape[0] - cell[0] * (count - 1)
-            expected = rows * prod((cell[1], *last)) * dtype.itemsize
-            if np.any((sizes != expected) & ~missing):
+        dtype, codecs = self._codecs((*chunk, *last))
+        options = {"shape": shape, "dtype": dtype, "chunks": (*chunk, *last), **codecs, **options}
+        is_missing = (offsets == 0) | (sizes == 0)
+        # The last strip of an image has the rows that are left.
+        rows = np.full(count, chunk[0])
+        if not page.is_tiled:
+            rows[-1] = shape[0] - chunk[0] * (count - 1)
+        if page.compression == 1 and not codecs["filters"] and not codecs["compressors"]:
+            expected = rows * prod((chunk[1], *last)) * dtype.itemsize
+            if np.any((sizes != expected) & ~is_missing):
                 raise self.fail(f"has chunks of {sorted(set(sizes.tolist()))} bytes; expected {expected[0]}")
-            if not page.is_tiled and not missing.any() and np.all(np.diff(offsets) == sizes[:-1]):
+            if not page.is_tiled and not is_missing.any() and np.all(np.diff(offsets) == sizes[:-1]):
                 options["chunks"] = cut_contiguous(shape, dtype.itemsize)
-                array = draft.add_array(self.place, **options)
-                refer_contiguous(draft, self.place, array, source, int(offsets[0]))
+                array = draft.add_array(self.path, **options)
+                refer_contiguous(draft, self.path, array, source, int(offsets[0]))
                 return
-        if not page.is_tiled and shape[0] % cell[0]:
-            # The last strip holds what is left.
-            edges = [[cell[0]] * (count - 1) + [shape[0] - cell[0] * (count - 1)], [cell[1]]]
-            options["chunks"] = [*edges, *([n] for n in last)]
-        array = draft.add_array(self.place, **options)
-        draft.refer(self.place, array, np.where(missing, ABSENT, source), offsets, sizes)
+        if rows[-1] != chunk[0]:
+            options["chunks"] = [rows.tolist(), [chunk[1]], *([n] for n in last)]
+        array = draft.add_array(self.path, **options)
+        draft.refer(self.path, array, np.where(is_missing, ABSENT, source), offsets, sizes)
 
     def _strip(self) -> tuple[int, int]:
+        """Rows and columns of a strip."""
         return min(self.page.rowsperstrip, self.page.imagelength), self.page.imagewidth
 
     def _codecs(self, chunk: tuple[int, ...]) -> tuple[np.dtype[Any], dict[str, Any]]:
-        """The items' type as it is stored, and filters, serializer and compressors."""
+        """The stored data type, and filters, serializer and compressors, as options of `create_array`."""
         page = self.page
         if page.fillorder != 1:
             raise self.fail(f"has FillOrder {page.fillorder}; expected 1")
@@ -286,8 +291,7 @@ class _Image:
         if dtype is None or page.sampleformat not in (1, 2, 3, 6) or bits != 8 * np.dtype(dtype).itemsize:
             raise self.fail(
                 f"has {bits} bits per sample in format {page.sampleformat}; expected whole bytes of "
-                "integers, floats "
-                "or complex floats"
+                "integers, floats or complex floats"
             )
         dtype = np.dtype(dtype)
         if compression in IMAGES:
@@ -296,7 +300,7 @@ class _Image:
         filters: list[dict[str, Any]] = []
         compressors = list(STREAMS[compression])
         predictor = int(page.predictor) if compressors else 1
-        told: dict[str, Any] = {"axis": -2 if len(chunk) > 2 else -1, "dist": 1}
+        along: dict[str, Any] = {"axis": -2 if len(chunk) > 2 else -1, "dist": 1}
         distance = prod(chunk[2:])
         if predictor == 2 and dtype.kind in "iu" and distance <= DISTANCE_LIMIT:
             endian = "big" if stored.byteorder == ">" else "little"
@@ -305,25 +309,26 @@ class _Image:
                 0, {"name": "zstore.tiff_predictor", "configuration": row | {"endian": endian}}
             )
         elif predictor == 2 and dtype.kind in "iu":
-            filters = [{"name": "numcodecs.imagecodecs_delta", "configuration": told}]
+            filters = [{"name": "numcodecs.imagecodecs_delta", "configuration": along}]
         elif predictor == 3 and dtype.kind == "f":
-            told |= {"shape": list(chunk), "dtype": dtype.newbyteorder("<").str}
-            compressors.insert(0, {"name": "numcodecs.imagecodecs_floatpred", "configuration": told})
+            along |= {"shape": list(chunk), "dtype": dtype.newbyteorder("<").str}
+            compressors.insert(0, {"name": "numcodecs.imagecodecs_floatpred", "configuration": along})
             stored = dtype
         elif predictor != 1:
             raise self.fail(f"has predictor {predictor} of {dtype}; expected 2 of integers or 3 of floats")
         return stored, {"filters": filters, "compressors": compressors}
 
     def _packed(self, chunk: tuple[int, ...], bits: int, streams: Sequence[Any]) -> dict[str, Any]:
+        """Filters and compressors for samples of 1, 2 or 4 bits."""
         if int(self.page.predictor) != 1 and int(self.page.compression) != 1:
             raise self.fail(f"has predictor {self.page.predictor} of {bits} bits; expected none")
-        told = {"bitspersample": bits, "runlen": prod(chunk[1:])}
-        packed = {"name": "numcodecs.imagecodecs_packints", "configuration": told}
+        configuration = {"bitspersample": bits, "runlen": prod(chunk[1:])}
+        packed = {"name": "numcodecs.imagecodecs_packints", "configuration": configuration}
         return {"filters": [MASK_CAST] if self.is_mask else [], "compressors": [packed, *streams]}
 
     def _image(self, compression: int) -> dict[str, Any]:
         """The serializer of chunks that are image files."""
-        page, told = self.page, dict[str, Any]()
+        page, configuration = self.page, dict[str, Any]()
         if compression == 7:
             import tifffile.tifffile
 
@@ -331,17 +336,17 @@ class _Image:
             jpeg, data = tifffile.tifffile.jpeg_decode_colorspace(*spaces)
             for name, value in (("colorspace_jpeg", jpeg), ("colorspace_data", data)):
                 if value is not None:
-                    told[name] = value if isinstance(value, str) else int(value)
+                    configuration[name] = value if isinstance(value, str) else int(value)
             if page.photometric == 6 and page.tags.valueof(530, default=(2, 2)) != (1, 1):
                 text = (
-                    f"{self.place!r} of {self.path!r} is JPEG with colours at half the resolution: they are "
+                    f"{self.path!r} of {self.address!r} is JPEG with colours at half the resolution: they "
+                    "are interpolated, as libjpeg does by default, where GDAL repeats them"
                 )
-                text += "interpolated, as libjpeg does by default, where GDAL repeats them"
                 warnings.warn(RasterWarning(text), stacklevel=2)
             if page.jpegtables is not None:
-                told["tables"] = base64.b64encode(page.jpegtables).decode()
+                configuration["tables"] = base64.b64encode(page.jpegtables).decode()
         elif compression == 34887 and page.tags.get(50674) and page.tags[50674].value[1] != 0:
             raise self.fail("has LERC within another compression; expected LERC alone")
         elif compression == 50001 and page.samplesperpixel == 4:
-            told["hasalpha"] = True
-        return {"name": f"numcodecs.imagecodecs_{IMAGES[compression]}", "configuration": told}
+            configuration["hasalpha"] = True
+        return {"name": f"numcodecs.imagecodecs_{IMAGES[compression]}", "configuration": configuration}
