@@ -110,7 +110,7 @@ def test_chunks_in_a_bucket_are_read_from_its_objects(
     assert asked == ["a/c/3/0"]
     # One of the many is gone, or shorter.
     bucket = open_store(f"s3://bucket/{damage}/chunks", storage_options=options)
-    name = root.store._tables["a"].names[2]
+    name = root.store._objects.tables["a"].names[2]
     value = bucket.get(name)
     bucket.delete(name)
     if damage == "shorter":
@@ -270,7 +270,9 @@ def test_a_repository_on_a_web_server(web: str, tmp_path: Path) -> None:
         session.commit("one")
     url = f"icechunk+{web}/repository"
     if not hasattr(icechunk, "http_storage"):
-        with pytest.raises(UnsupportedError, match="reads no web servers; expected icechunk 2 or newer"):
+        with pytest.raises(
+            UnsupportedError, match="cannot read from web servers; expected icechunk 2 or newer"
+        ):
             zstore.open(url)
         return
     for where in (url, f"{web}/repository|icechunk:@branch.main/"):

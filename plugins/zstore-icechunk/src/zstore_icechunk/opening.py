@@ -1,4 +1,4 @@
-"""How a repository is opened, and a session of one of its versions."""
+"""Opens repositories, and sessions for reading one of their versions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from zstore_icechunk.places import (
     Place,
     Version,
     library,
+    message_of,
     no_repository,
-    said,
     say_names,
-    telling,
+    translate_errors,
 )
 from zstore_icechunk.virtual import authorized
 
-__all__ = ["Opened"]
+__all__ = ["Opener"]
 
 
-class Opened:
-    """How a store was opened, to open it again."""
+class Opener:
+    """Opens the repository at a place, with storage options; stores keep it to open theirs again."""
 
     def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
         self.place = place
@@ -38,21 +38,21 @@ class Opened:
 
     @cached_property
     def secrets(self) -> list[str]:
-        """What nobody is to see in a message."""
+        """The values of options that messages must not show."""
         return self.place.secrets(self.bucket_options)
 
     def open(self, *, create: bool = False) -> Any:
-        """icechunk's repository.
+        """Open icechunk's repository; with `create`, make it if there is none.
 
         Raises
-            NotFoundError: there is none, and none is to be made.
-            StoreError: it cannot be reached, or does not take these options.
+            NotFoundError: there is none.
+            StoreError: it cannot be reached, or options are wrong.
         """
         icechunk, directory = library(), self.place.directory
         if directory is not None and not os.path.isdir(directory) and not create:  # noqa: PTH112
-            # Looking would make it.
+            # icechunk would make the directory.
             no_repository(self.place)
-        with telling("open", self.place.url, self.secrets):
+        with translate_errors("open", self.place.url, self.secrets):
             storage = self.place.storage(self.bucket_options)
             allow = self.options.get("allow")
             config = icechunk.Repository.fetch_config(storage) if allow else None
@@ -75,14 +75,14 @@ class Opened:
         return self.repository
 
     def session(self, version: Version) -> tuple[Any, str]:
-        """icechunk's session for reading a version, and the URL of that.
+        """icechunk's session for reading a version, and the URL pipeline of that version.
 
         Raises
-            NotFoundError: there is no such repository, branch, tag or snapshot, or it is younger than that.
+            NotFoundError: there is no such repository, branch, tag or snapshot, or no state at that time.
         """
         repository = self.open()
         shown = f"{self.place.url}|icechunk:{version.text}"
-        with telling("open", shown, self.secrets):
+        with translate_errors("open", shown, self.secrets):
             try:
                 if version.snapshot is not None:
                     session = repository.readonly_session(snapshot_id=version.snapshot)
@@ -91,10 +91,10 @@ class Opened:
                 elif version.as_of is None:
                     session = repository.readonly_session(version.branch)
                 else:
-                    session = _session_of(repository, version, shown)
+                    session = _session_at_time(repository, version, shown)
             except library().IcechunkError as error:
                 self.check(version, shown)
-                text = said(error, self.secrets)
+                text = message_of(error, self.secrets)
                 if version.snapshot is None or "not found" not in text:
                     raise
                 raise NotFoundError(f"no snapshot {version.snapshot!r}: {text}", path=shown) from None
@@ -111,7 +111,8 @@ class Opened:
                 raise NotFoundError(f"no {kind} {name!r}; {say_names(kind, name, names)}", path=url) from None
 
 
-def _session_of(repository: Any, version: Version, url: str) -> Any:
+def _session_at_time(repository: Any, version: Version, url: str) -> Any:
+    """The session of the state that a branch had at a time."""
     first = None
     for info in repository.ancestry(branch=version.branch):
         first = info.written_at

@@ -1,4 +1,4 @@
-"""From a URL and storage options to a repository, and the version of it that is meant."""
+"""Finds the repository, and the version of it, that a URL and storage options name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote, urlsplit
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, without_secrets
 from zstore.storage.objects.options import Settings, kind_of, read_options
 
-__all__ = ["Place", "Version", "find_place", "library", "read_version", "said", "telling"]
+__all__ = ["Place", "Version", "find_place", "library", "message_of", "read_version", "translate_errors"]
 
-# Storage options of a repository; all others are the bucket's or the server's.
+# Storage options of repositories; all others are for the bucket or server.
 OWN = ("branch", "tag", "snapshot", "as_of", "allow", "remote_options")
 MAIN = "main"
 SNAPSHOT = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
@@ -28,7 +28,7 @@ SECRETS = {
     *("access_key_id", "secret_access_key", "session_token", "account_key", "sas_key", "token"),
     *("bearer_token", "service_account_key"),
 }
-# By kind, what icechunk takes of the vocabulary of buckets, by its own names.
+# By kind of place, the storage options that icechunk takes, and their names there.
 TAKES: dict[str, dict[str, str]] = {
     "s3": {
         **{name: name for name in ("access_key_id", "secret_access_key", "session_token", "region")},
@@ -47,20 +47,22 @@ TAKES: dict[str, dict[str, str]] = {
     },
     "http": {},
 }
+# By kind of place, icechunk's options of which one is enough to sign requests.
 CREDENTIALS = {
     "s3": {"access_key_id"},
     "gs": {"application_credentials", "bearer_token", "service_account_key", "service_account_file"},
     "az": {"access_key", "sas_token", "bearer_token"},
 }
 
+# The process that imported icechunk, 0 before.
 _process = 0
 
 
 def library() -> Any:
-    """The package `icechunk`; where nobody else imported it before, it logs errors only.
+    """The package `icechunk`, set to log only errors unless somebody else imported it first.
 
     Raises
-        StoreError: this process was forked from one that uses it, whose threads are not here.
+        StoreError: this process was forked from one that used icechunk, and lacks its threads.
     """
     global _process
     is_first = "icechunk" not in sys.modules
@@ -72,14 +74,14 @@ def library() -> Any:
         _process = os.getpid()
     if _process != os.getpid():
         raise StoreError(
-            "icechunk was used before this process was forked, and its threads are not here; expected a "
-            "process that is spawned"
+            "icechunk was used before this process was forked, and its threads are missing here; expected a "
+            "spawned process"
         )
     return icechunk
 
 
 class Version(NamedTuple):
-    """What of a repository is meant: of a branch its newest state, or that of a time; a tag; a snapshot."""
+    """A version of a repository: the newest state of a branch, or its state at a time; a tag; a snapshot."""
 
     branch: str | None = None
     tag: str | None = None
@@ -88,16 +90,18 @@ class Version(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a URL pipeline says it; a time is not said."""
+        """The version as URL pipelines write it; they have no way to write a time."""
         if self.snapshot is not None:
             return f"@{self.snapshot}"
         return f"@tag.{quote(self.tag)}" if self.tag is not None else f"@branch.{quote(self.branch or MAIN)}"
 
 
 class Place(NamedTuple):
-    """Where a repository is: `kind` is "file", "s3", "gs", "az" or "http"; a file's `bucket` is its path.
+    """Where a repository is.
 
-    `url` is what stands before "|icechunk:".
+    kind    "file", "s3", "gs", "az" or "http"
+    bucket  the name of the bucket, or the path of a local directory
+    url     what stands before "|icechunk:" in a URL pipeline
     """
 
     kind: str
@@ -107,39 +111,43 @@ class Place(NamedTuple):
 
     @property
     def directory(self) -> str | None:
-        """Of a repository in local files."""
+        """The path of a repository in local files; None for any other."""
         return self.bucket if self.kind == "file" else None
 
     def storage(self, options: Mapping[str, Any]) -> Any:
-        """icechunk's storage of it.
+        """icechunk's storage object for this place.
 
         Raises
-            StoreError: an option that nobody knows, or that icechunk does not take.
-            UnsupportedError: this icechunk reads no web servers.
+            StoreError: an option is unknown, or icechunk does not take it.
+            UnsupportedError: this version of icechunk cannot read from web servers.
         """
-        icechunk = library()
-        if self.kind == "file":
-            if options:
-                raise StoreError(
-                    f"unknown storage options {sorted(options)}; expected {', '.join(OWN)}", path=self.url
-                )
-            return icechunk.local_filesystem_storage(self.bucket)
         if self.kind == "http":
-            if not hasattr(icechunk, "http_storage"):
-                raise UnsupportedError(
-                    f"icechunk {icechunk.__version__} reads no web servers; expected icechunk 2 or newer, "
-                    "which needs Python 3.12",
-                    path=self.url,
-                )
-            settings = _settings("http", options, self.url)
-            headers = settings.client.get("default_headers")
-            opts = {"allow_http": str(self.url.lower().startswith("http:")).lower()}
-            return icechunk.http_storage(self.url, opts, **({"headers": dict(headers)} if headers else {}))
-        settings = _settings(self.kind, options, self.url)
-        given = _given(self.kind, settings, self.url)
+            return self._web_storage(options)
+        if self.kind != "file":
+            return self._bucket_storage(options)
+        if options:
+            raise StoreError(
+                f"unknown storage options {sorted(options)}; expected {', '.join(OWN)}", path=self.url
+            )
+        return library().local_filesystem_storage(self.bucket)
+
+    def _web_storage(self, options: Mapping[str, Any]) -> Any:
+        icechunk = library()
+        if not hasattr(icechunk, "http_storage"):
+            raise UnsupportedError(
+                f"icechunk {icechunk.__version__} cannot read from web servers; expected icechunk 2 or "
+                "newer, which needs Python 3.12",
+                path=self.url,
+            )
+        headers = _settings("http", options, self.url).client.get("default_headers")
+        opts = {"allow_http": str(self.url.lower().startswith("http:")).lower()}
+        return icechunk.http_storage(self.url, opts, **({"headers": dict(headers)} if headers else {}))
+
+    def _bucket_storage(self, options: Mapping[str, Any]) -> Any:
+        icechunk, settings = library(), _settings(self.kind, options, self.url)
+        given = _translate(self.kind, settings, self.url)
         if not CREDENTIALS[self.kind] & given.keys():
-            is_open = settings.is_anonymous
-            given["anonymous" if is_open else "from_env"] = True
+            given["anonymous" if settings.is_anonymous else "from_env"] = True
         if self.kind == "s3":
             is_plain = str(given.get("endpoint_url", "")).startswith("http://")
             virtual_hosts = bool(settings.config.get("virtual_hosted_style_request"))
@@ -168,7 +176,7 @@ class Place(NamedTuple):
         return icechunk.azure_storage(container=self.bucket, prefix=self.prefix, config=config, **given)
 
     def secrets(self, options: Mapping[str, Any]) -> list[str]:
-        """The values of options that nobody is to see."""
+        """The values of storage options that messages must not show."""
         if self.kind == "file":
             return []
         found = read_options(self.kind, options, self.url)
@@ -176,10 +184,10 @@ class Place(NamedTuple):
 
 
 def _settings(kind: str, options: Mapping[str, Any], url: str) -> Settings:
-    """The options of a bucket or server, those left out that icechunk has no word for.
+    """The storage options of a bucket or server, parsed.
 
     Raises
-        StoreError: one is given that icechunk has no word for.
+        StoreError: one is given that icechunk does not take.
     """
     settings, plain = read_options(kind, options, url), read_options(kind, {}, url)
     known = {"allow_http", *({"default_headers"} if kind == "http" else ())}
@@ -197,7 +205,12 @@ def _settings(kind: str, options: Mapping[str, Any], url: str) -> Settings:
     return settings
 
 
-def _given(kind: str, settings: Settings, url: str) -> dict[str, Any]:
+def _translate(kind: str, settings: Settings, url: str) -> dict[str, Any]:
+    """The storage options of a bucket under icechunk's names.
+
+    Raises
+        StoreError: one is given that icechunk does not take.
+    """
     takes, known = TAKES[kind], {"skip_signature", "virtual_hosted_style_request", "base_url", "endpoint"}
     other = sorted(settings.config.keys() - takes.keys() - known)
     if other:
@@ -214,7 +227,7 @@ def _given(kind: str, settings: Settings, url: str) -> dict[str, Any]:
 
 
 def find_place(url: str, root: str) -> Place:
-    """The repository at `root`: a path, or a URL of a directory, a bucket or a web server.
+    """The place of the repository at `root`: a path, or the URL of a directory, a bucket or a web server.
 
     Raises
         StoreError: it is none of these.
@@ -238,7 +251,7 @@ def find_place(url: str, root: str) -> Place:
         path = os.path.abspath(rest)  # noqa: PTH100
         return Place("file", path, "", f"file://{quote(path)}")
     if "@" in rest.partition("/")[0]:
-        # Not the URL, in which a password may stand.
+        # Without the URL, which may have a password.
         raise StoreError(f"{FORM}, without '@': credentials are storage options")
     if "?" in rest or "#" in rest or ".." in unquote(rest).split("/"):
         raise StoreError(f"{FORM}, without '?', '#' and '..'", path=url)
@@ -250,7 +263,7 @@ def find_place(url: str, root: str) -> Place:
 
 
 def split_url(url: str) -> str:
-    """The root of "icechunk://PATH" and of "icechunk+s3://BUCKET/PREFIX".
+    """PATH of "icechunk://PATH", "s3://BUCKET/PREFIX" of "icechunk+s3://BUCKET/PREFIX".
 
     Raises
         StoreError: there is more in the URL than that.
@@ -263,13 +276,14 @@ def split_url(url: str) -> str:
 
 
 def read_version(url: str, given: str, options: Mapping[str, Any]) -> tuple[Version, str]:
-    """What the last stage of a URL pipeline and storage options say together, and the node's path.
+    """The version that a URL and storage options name together, and the node's path.
 
-    "@branch.NAME/PATH", "@tag.NAME/PATH" and "@SNAPSHOT/PATH" may begin with "//" in the place of "@"; PATH
-    alone is on the branch main.
+    url    for messages
+    given  the last stage of a URL pipeline: "@branch.NAME/PATH", "@tag.NAME/PATH" or "@SNAPSHOT/PATH", each
+           also with "//" in place of "@"; PATH alone is on the branch main
 
     Raises
-        StoreError: no snapshot has such a name, a time has no zone, or two versions are named.
+        StoreError: no snapshot can have such a name, a time has no zone, or two versions are named.
     """
     word, path = "", given
     if given.startswith(("//", "@")):
@@ -281,14 +295,23 @@ def read_version(url: str, given: str, options: Mapping[str, Any]) -> tuple[Vers
         found[kind] = name
     elif word:
         found["snapshot"] = word
-    named = {name: options[name] for name in OWN[:4] if options.get(name) is not None}
-    for name, value in named.items():
-        if found.get(name, value) != value:
+    for name in ("branch", "tag", "snapshot", "as_of"):
+        value = options.get(name)
+        if value is not None and found.setdefault(name, value) != value:
             raise StoreError(
                 f"{name} is {found[name]!r} in the URL and {value!r} among the storage options", path=url
             )
-    found |= named
-    kinds = [name for name in OWN[:3] if name in found]
+    _check_version(url, found)
+    if "as_of" in found:
+        found["as_of"] = _time(url, found["as_of"])
+    if not found.keys() & {"tag", "snapshot"}:
+        found.setdefault("branch", MAIN)
+    return Version(**found), unquote(path).strip("/")
+
+
+def _check_version(url: str, found: Mapping[str, Any]) -> None:
+    """Raise StoreError where more than one version is named, or none can have such a name."""
+    kinds = [name for name in ("branch", "tag", "snapshot") if name in found]
     if len(kinds) > 1 or ("as_of" in found and kinds not in ([], ["branch"])):
         both = " and ".join([*kinds, *(["as_of"] if "as_of" in found else [])])
         raise StoreError(
@@ -300,17 +323,13 @@ def read_version(url: str, given: str, options: Mapping[str, Any]) -> tuple[Vers
     snapshot = found.get("snapshot")
     if snapshot is not None and not SNAPSHOT.fullmatch(snapshot):
         raise StoreError(
-            f"{snapshot!r} is no snapshot; expected 20 digits and letters, or branch.NAME or tag.NAME",
+            f"{snapshot!r} is not a snapshot; expected 20 digits and letters, or branch.NAME or tag.NAME",
             path=url,
         )
-    if "as_of" in found:
-        found["as_of"] = _time(url, found["as_of"])
-    if not kinds:
-        found["branch"] = MAIN
-    return Version(**found), unquote(path).strip("/")
 
 
 def _time(url: str, value: Any) -> datetime:
+    """The time that the option `as_of` gives."""
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
@@ -322,8 +341,8 @@ def _time(url: str, value: Any) -> datetime:
     return found
 
 
-def said(error: BaseException, secrets: Iterable[str] = ()) -> str:
-    """What icechunk says, in one line, without the report of where in it that was and without secrets."""
+def message_of(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """The message of an error of icechunk in one line, without its stack of contexts and without secrets."""
     text = re.split(r"\n[\s|│]*context:", str(error))[0]
     text = " ".join(line.strip(" |│×x╰─▶") for line in text.splitlines() if line.strip(" |│"))
     for secret in secrets:
@@ -334,20 +353,20 @@ def said(error: BaseException, secrets: Iterable[str] = ()) -> str:
 
 
 @contextmanager
-def telling(action: str, url: str, secrets: Iterable[str] = ()) -> Iterator[None]:
-    """Raise what icechunk raises as errors of zstore's."""
+def translate_errors(action: str, url: str, secrets: Iterable[str] = ()) -> Iterator[None]:
+    """A context whose errors of icechunk become "cannot ACTION" errors of zstore."""
     try:
         yield
     except ZstoreError:
         raise
     except Exception as error:
-        text = said(error, secrets) or type(error).__name__
-        # Not from what icechunk raised, where that would show what is secret.
+        text = message_of(error, secrets) or type(error).__name__
+        # Without the error of icechunk as the cause, where that would show a secret.
         raise StoreError(f"cannot {action}: {text}", path=url) from (None if any(secrets) else error)
 
 
 def no_repository(place: Place) -> NoReturn:
-    """Raise that there is no repository, and what lies there or near."""
+    """Raise that there is no repository, and say what is there, or near."""
     raise NotFoundError(f"no icechunk repository there{_say_near(place.directory)}", path=place.url)
 
 
@@ -358,6 +377,7 @@ def is_repository(directory: str | os.PathLike[str]) -> bool:
 
 
 def _say_near(directory: str | None) -> str:
+    """The end of an error's sentence: what is in a directory, above or beside it."""
     if directory is None:
         return ""
     there = Path(directory)

@@ -8,12 +8,10 @@ import json
 import os
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, TypeVar
-
-import numpy as np
 
 from zstore.base.limits import current_limits
 from zstore.errors import ChangedError, ReadOnlyError, StoreError
@@ -31,47 +29,41 @@ from zstore.storage.base import (
     check_prefix,
     hold_name,
 )
-from zstore.storage.url import STAGE, open_store
-from zstore_icechunk.opening import Opened
+from zstore.storage.url import STAGE
+from zstore_icechunk.contents import CHUNK, DOCUMENT, Contents, document_key
+from zstore_icechunk.objects import ChunkObjects
+from zstore_icechunk.opening import Opener
 from zstore_icechunk.places import (
     Place,
     Version,
     find_place,
     library,
+    message_of,
     read_version,
-    said,
     split_url,
-    telling,
+    translate_errors,
 )
-from zstore_icechunk.table import Table
 
 __all__ = ["IcechunkStore", "open_session"]
 
 T = TypeVar("T")
 
-# What icechunk keeps: documents of Zarr v3, and chunks whose numbers have 32 bits.
-DOCUMENT = re.compile(r"(?:(.*)/)?zarr\.json", re.DOTALL)
-CHUNK = re.compile(r"(?:(.*?)/)?c(?:/(?:0|[1-9]\d{0,8}))*", re.DOTALL)
-# Notes of zstore's about work that is under way: nobody else sees a session, so they stay in its memory.
+# Keys of zstore's own about work under way. Nobody else sees a session, so they stay in its memory.
 NOTE = re.compile(r"(?:.*/)?\.zstore-.*", re.DOTALL)
-# The greatest shape, in chunks of one item: any chunk has its place in it.
+# The largest length along a dimension: an array of chunks of one item that has it holds any chunk.
 MOST = (1 << 32) - 1
-# How often a commit is done again on top of what others committed meanwhile.
+# How often `commit` tries to put changes on top of what others committed meanwhile.
 TRIES = 100
-VIRTUAL = 2
-# Chunks of an array for which icechunk is asked, before it is asked where all are; and so many at most.
-FEW, MOST_ROWS = 8, 1 << 22
 
 
 class IcechunkStore(Store):
-    """What an icechunk session holds: a version of a repository, for reading, or a branch, to be committed.
+    """The contents of an icechunk session: a version of a repository, for reading, or a branch, for changing.
 
-    Chunks that lie in local files are read there by the engine; icechunk is asked for others, many at once.
-    What is put is seen by nobody else before `commit`.
+    Chunks in local files are read there by the engine, and in buckets by zstore's own requests; icechunk is
+    asked for others, many at once. What is put is seen by nobody else before `commit`.
 
-    icechunk takes chunks of an array that it knows only. Those that come before their document, as zstore
-    stores them so that nobody sees half of an array, are put into an array that stands in for theirs, which
-    nobody is shown, and which the document makes what it says.
+    icechunk accepts chunks only of arrays that it knows, but zstore stores the chunks of a new array before its
+    document. They are put into a placeholder array, which is hidden, and which the document replaces.
     """
 
     def __init__(
@@ -80,25 +72,21 @@ class IcechunkStore(Store):
         *,
         url: str = "icechunk:",
         read_only: bool = False,
-        opened: Opened | None = None,
+        opener: Opener | None = None,
     ) -> None:
-        self._session = session
-        self._values = session.store
         self._url = url
-        self._opened = opened
+        self._opener = opener
         self._lock = threading.Lock()
         self._notes: dict[str, bytes] = {}
-        # Of a repository in a bucket: what its chunks are read from; by array, where these are, and how many
-        # were asked for.
-        self._objects: Store | None = None
-        self._tables: dict[str, Table | None] = {}
-        self._asked: dict[str, int] = {}
-        # Arrays that are known to be there, and those of them that only stand in.
+        # The paths of arrays that are known to exist, and of those that are placeholders.
         self._arrays: set[str] = set()
-        self._early: set[str] = set()
+        self._placeholders: set[str] = set()
+        self._use(session)
         self.read_only = read_only or session.read_only
-        is_near = opened is not None and opened.place.directory is not None
-        self.request_count = 1 if is_near else current_limits().request_count
+        self._directory = None if opener is None else opener.place.directory
+        is_remote = opener is not None and self._directory is None
+        self._objects = ChunkObjects(opener, self._contents) if is_remote and self._has_places else None
+        self.request_count = 1 if self._directory is not None else current_limits().request_count
 
     @classmethod
     def from_url(
@@ -107,10 +95,10 @@ class IcechunkStore(Store):
         """The store of "icechunk://PATH" or "icechunk+s3://BUCKET/PREFIX", for reading.
 
         Raises
-            NotFoundError: there is no such repository, branch, tag or snapshot, or none at that time yet.
+            NotFoundError: there is no such repository, branch, tag or snapshot, or no state at that time.
         """
         version, _ = read_version(url, "", storage_options or {})
-        return _open(Opened(find_place(url, split_url(url)), storage_options or {}), version)
+        return _open(Opener(find_place(url, split_url(url)), storage_options or {}), version)
 
     @classmethod
     def from_adapter(
@@ -124,15 +112,15 @@ class IcechunkStore(Store):
         """The store of "ROOT|icechunk:@branch.NAME/PATH", for reading."""
         url = f"{root}|icechunk:{given}"
         version, path = read_version(url, given, storage_options or {})
-        store = _open(Opened(find_place(url, root), storage_options or {}), version)
+        store = _open(Opener(find_place(url, root), storage_options or {}), version)
         return PrefixStore(store, path) if path else store
 
     @classmethod
     def from_object(cls, target: Any, *, read_only: bool = False) -> IcechunkStore:
-        """The store around icechunk's own, in the session that this has."""
+        """The store around icechunk's own store object, in the session of that."""
         session = target.session
-        is_on = session.branch is not None and not session.read_only
-        version = f"@branch.{session.branch}" if is_on else f"@{session.snapshot_id}"
+        is_writable = session.branch is not None and not session.read_only
+        version = f"@branch.{session.branch}" if is_writable else f"@{session.snapshot_id}"
         return cls(session, url=f"icechunk:{version}", read_only=read_only or target.read_only)
 
     @property
@@ -142,7 +130,7 @@ class IcechunkStore(Store):
 
     @property
     def snapshot(self) -> str:
-        """The snapshot that is read, or on which changes are made."""
+        """The snapshot that is read, or that changes are based on."""
         return str(self._session.snapshot_id)
 
     @property
@@ -159,28 +147,20 @@ class IcechunkStore(Store):
 
     def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys, many at once."""
-        for key, _ in requests:
-            check_key(key)
         return self._ask(lambda: self._get_many(requests), "read")
 
     async def get_many_async(self, requests: Sequence[Request]) -> Values:
         """`get_many`, in the caller's own loop."""
-        for key, _ in requests:
-            check_key(key)
-        with self._telling("read"):
+        with self._translated("read"):
             return await self._get_many(requests)
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the sizes of the values."""
-        for key, _ in requests:
-            check_key(key)
         return self._ask(lambda: self._get_parts(requests), "read")
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
-        for key, _ in requests:
-            check_key(key)
-        with self._telling("read"):
+        with self._translated("read"):
             return await self._get_parts(requests)
 
     def size(self, key: str) -> int | None:
@@ -196,28 +176,24 @@ class IcechunkStore(Store):
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
-        check_prefix(prefix)
+        start = f"{prefix}/" if check_prefix(prefix) else ""
 
         async def collect() -> Names:
-            return [name async for name in self._values.list_dir(prefix)]
+            return [name async for name in self._contents.store.list_dir(prefix)]
 
-        skip = len(prefix) + 1 if prefix else 0
-        notes = {
-            key[skip:].partition("/")[0] for key in [*self._notes] if key.startswith(prefix and f"{prefix}/")
-        }
-        hidden = {"", "zarr.json"} if prefix in self._early else {""}
+        notes = {key[len(start) :].partition("/")[0] for key in [*self._notes] if key.startswith(start)}
+        hidden = {"", "zarr.json"} if prefix in self._placeholders else {""}
         return sorted(({*self._ask(collect, "list", prefix)} - hidden) | notes)
 
     def stretches(self, prefix: str) -> Stretches | None:
-        """Where the chunks of an array lie, if all are in local files or in the manifest itself.
+        """Where the chunks of an array lie, if all are in local files or in icechunk's manifest.
 
-        None, too, where icechunk does not say it (before version 2), and of virtual chunks: when theirs were
-        changed is known to icechunk only.
+        None, too, for virtual chunks, as icechunk alone knows when their sources were changed; and before
+        icechunk 2, which does not say where chunks lie.
         """
-        place = self._opened.place.directory if self._opened is not None else None
-        if place is None or not self._is_told:
+        if self._directory is None or not self._has_places:
             return None
-        table = self._ask(lambda: self._table(prefix), "read", prefix)
+        table = self._ask(lambda: self._contents.table(prefix), "read", prefix)
         if table is None or not len(table.number):
             return None
         return Stretches(
@@ -229,21 +205,19 @@ class IcechunkStore(Store):
             offset=table.offset,
             size=table.size,
             data=table.data,
-            places=[f"{place}/chunks"] if table.names else [],
+            places=[f"{self._directory}/chunks"] if table.names else [],
             files=[(0, name, -1, -1) for name in table.names],
         )
 
     @property
-    def _is_told(self) -> bool:
+    def _has_places(self) -> bool:
         """Whether icechunk says where chunks lie, and they stay there: in versions for reading."""
-        return self._session.read_only and hasattr(self._values, "array_chunk_iterator")
+        return self._session.read_only and hasattr(self._contents.store, "array_chunk_iterator")
 
     def close(self) -> None:
         """Close what chunks are read from; the next use opens it again."""
-        with self._lock:
-            objects, self._objects = self._objects, None
-        if objects is not None:
-            objects.close()
+        if self._objects is not None:
+            self._objects.close()
 
     # Writing
 
@@ -251,7 +225,7 @@ class IcechunkStore(Store):
         """Keep a copy of `value` in the session.
 
         Raises
-            StoreError: icechunk keeps documents of Zarr v3 and chunks of their arrays, and no others.
+            StoreError: the key is neither of a document of Zarr v3 nor of a chunk.
         """
         self.check_writable(check_key(key))
         document, chunk = DOCUMENT.fullmatch(key), CHUNK.fullmatch(key)
@@ -264,8 +238,8 @@ class IcechunkStore(Store):
             path = chunk[1] or ""
             if path not in self._arrays:
                 with self._lock:
-                    self._ask(lambda: self._stand_in(path, key), "write", key)
-            self._ask(lambda: self._set(key, value), "write", key)
+                    self._ask(lambda: self._make_placeholder(path, key), "write", key)
+            self._ask(lambda: self._contents.put(key, value), "write", key)
         else:
             raise StoreError(
                 "icechunk keeps zarr.json and chunks below 'c/' only; expected a hierarchy of Zarr v3 with "
@@ -275,46 +249,45 @@ class IcechunkStore(Store):
             )
 
     def delete(self, key: str) -> None:
-        """Remove the key, if it is there; with its document goes all that an array or group has."""
+        """Remove the key, if it is there; a document takes everything in its array or group with it."""
         self.check_writable(check_key(key))
-
         if self._notes.pop(key, None) is not None:
             return
 
-        async def act() -> None:
+        async def remove() -> None:
             if await self._size(key) is not None:
-                await self._values.delete(key)
+                await self._contents.store.delete(key)
 
         document, chunk = DOCUMENT.fullmatch(key), CHUNK.fullmatch(key)
         if chunk and (chunk[1] or "") in self._arrays:
-            self._ask(act, "delete", key)
+            self._ask(remove, "delete", key)
             return
-        # While it is looked for, no other thread makes its array.
+        # No other thread may make the chunk's array while the chunk is looked for.
         with self._lock:
             if document:
-                self._forget_arrays(document[1] or "")
-            self._ask(act, "delete", key)
+                self._arrays = _outside(document[1] or "", self._arrays)
+            self._ask(remove, "delete", key)
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key below `prefix`."""
         self.check_writable(check_prefix(prefix))
 
-        async def act() -> None:
+        async def remove() -> None:
             if not prefix:
-                await self._values.clear()
+                await self._contents.store.clear()
             elif await self._list(prefix):
-                await self._values.delete_dir(prefix)
+                await self._contents.store.delete_dir(prefix)
 
         start = prefix and f"{prefix}/"
         with self._lock:
             for note in [note for note in self._notes if note.startswith(start)]:
                 del self._notes[note]
-            self._forget_arrays(prefix)
-            self._ask(act, "delete", prefix)
-            self._early = {path for path in self._early if path != prefix and not path.startswith(start)}
+            self._arrays = _outside(prefix, self._arrays)
+            self._ask(remove, "delete", prefix)
+            self._placeholders = _outside(prefix, self._placeholders)
 
     def lock(self, key: str) -> AbstractContextManager[None]:
-        """Exclude the other threads that change the same key in this session, which nobody else sees."""
+        """Exclude other threads that change the same key in this session; nobody else sees it."""
         self.check_writable(check_key(key))
         return hold_name((id(self), key))
 
@@ -334,29 +307,29 @@ class IcechunkStore(Store):
         return bool(self._session.has_uncommitted_changes)
 
     def commit(self, message: str, *, metadata: Mapping[str, Any] | None = None, rebase: bool = False) -> str:
-        """Make the changes the newest state of the branch, all at once; gives the snapshot.
+        """Make all changes the newest state of the branch, at once; gives the snapshot.
 
-        With `rebase`, they are put on top of what others committed meanwhile, as `rebase` does. What is put
-        from here on is for the next commit.
+        With `rebase`, they are first put on top of what others committed meanwhile, as by `rebase`. Later
+        changes are for the next commit.
 
         Raises
-            ChangedError: others committed meanwhile (with `rebase`: and changed the same); nothing is lost.
-            StoreError: there is nothing to commit.
+            ChangedError: others committed meanwhile (with `rebase`: changes of the same); nothing is lost.
+            StoreError: there is nothing to commit, or work is unfinished.
         """
         self.check_writable("")
-        self._check_whole()
+        self._check_finished()
         icechunk = library()
         solver = {"rebase_with": icechunk.ConflictDetector(), "rebase_tries": TRIES} if rebase else {}
         if not self._session.has_uncommitted_changes:
             raise StoreError("there is nothing to commit: nothing was changed", path=self.url)
         branch = self._session.branch
-        with self._telling("commit"), self._alone():
+        with self._translated("commit"), self._alone():
             snapshot = str(self._session.commit(message, dict(metadata) if metadata else None, **solver))
-        if self._opened is None or self._opened.repository is None:
+        if self._opener is None or self._opener.repository is None:
             self.read_only = True
         else:
-            with self._telling("go on after the commit"):
-                self._use(self._opened.repository.writable_session(branch))
+            with self._translated("go on after the commit"):
+                self._use(self._opener.repository.writable_session(branch))
         return snapshot
 
     def rebase(self) -> None:
@@ -366,7 +339,7 @@ class IcechunkStore(Store):
             ChangedError: they changed the same chunk or document, which is named; nothing is lost.
         """
         self.check_writable("")
-        with self._telling("rebase"):
+        with self._translated("rebase"):
             self._session.rebase(library().ConflictDetector())
 
     def discard(self) -> None:
@@ -374,7 +347,7 @@ class IcechunkStore(Store):
         self.check_writable("")
         self._session.discard_changes()
         self._notes.clear()
-        self._early.clear()
+        self._placeholders.clear()
         self._arrays.clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -383,20 +356,19 @@ class IcechunkStore(Store):
                 "a session for writing stays in its process; expected its changes to be committed first",
                 path=self.url,
             )
-        if self._opened is None:
-            return _adopt_again, (self._values, self._url)
-        return _open_again, (self._opened.place, self._opened.options, self.snapshot, self._url)
+        if self._opener is None:
+            return _adopt_again, (self._contents.store, self._url)
+        return _open_again, (self._opener.place, self._opener.options, self.snapshot, self._url)
 
-    def _check_whole(self) -> None:
-        """Raise StoreError where work is under way; take away what stood in for arrays that never came."""
-        for path in sorted(self._early):
+    def _check_finished(self) -> None:
+        """Raise StoreError where work is unfinished; remove placeholder arrays that have no chunks."""
+        for path in sorted(self._placeholders):
             if any(CHUNK.fullmatch(key) for key in self.list(path)):
-                raise StoreError(
-                    "there are chunks without their array; expected it to be whole", path=self.url, key=path
-                )
+                message = "there are chunks without their array; expected its document, too"
+                raise StoreError(message, path=self.url, key=path)
             self._arrays.discard(path)
-            self._ask(lambda path=path: self._values.delete(_document(path)), "delete", path)
-            self._early.discard(path)
+            self._ask(partial(self._contents.store.delete, document_key(path)), "delete", path)
+            self._placeholders.discard(path)
         if self._notes:
             raise StoreError(
                 "cannot commit: work is under way, or was interrupted; expected it finished, or discard()",
@@ -404,30 +376,27 @@ class IcechunkStore(Store):
                 key=min(self._notes),
             )
 
-    def _forget_arrays(self, prefix: str) -> None:
-        start = prefix and f"{prefix}/"
-        self._arrays = {path for path in self._arrays if path != prefix and not path.startswith(start)}
-
     # Asking icechunk
 
     def _use(self, session: Any) -> None:
-        self._session, self._values = session, session.store
+        self._session, self._contents = session, Contents(session.store)
         self._arrays.clear()
 
     def _ask(self, make: Callable[[], Coroutine[Any, Any, T]], action: str, key: str = "") -> T:
-        """What a coroutine gives that runs on zarr-python's loop."""
+        """Run a coroutine on zarr-python's event loop, and give its result."""
         from zarr.core.sync import sync
 
         library()
-        with self._telling(action, key):
+        with self._translated(action, key):
             return sync(make())
 
     @contextmanager
-    def _telling(self, action: str, key: str = "") -> Iterator[None]:
+    def _translated(self, action: str, key: str = "") -> Iterator[None]:
+        """A context whose errors of icechunk become errors of zstore at this store and key."""
         icechunk = library()
-        secrets = self._opened.secrets if self._opened is not None else []
+        secrets = [] if self._opener is None else self._opener.secrets
         try:
-            with telling(action, self.url, secrets):
+            with translate_errors(action, self.url, secrets):
                 try:
                     yield
                 except icechunk.RebaseFailedError as error:
@@ -445,12 +414,11 @@ class IcechunkStore(Store):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Exclude other processes that commit to the same directory, where two at once would lose one."""
-        directory = self._opened.place.directory if self._opened is not None else None
-        if directory is None:
+        """Exclude other processes from committing to the same directory: one of two commits would be lost."""
+        if self._directory is None:
             yield
             return
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -458,90 +426,40 @@ class IcechunkStore(Store):
             os.close(descriptor)
 
     async def _get(self, key: str, byte_range: ByteRange | None) -> memoryview | None:
-        from zarr.abc.store import RangeByteRequest
-        from zarr.core.buffer import default_buffer_prototype
-
-        document, chunk = DOCUMENT.fullmatch(key), CHUNK.fullmatch(key)
-        if document is None and chunk is None:
-            return _part(self._notes.get(key), byte_range)
-        if document is not None:
-            is_hidden = (document[1] or "") in self._early
-            return None if is_hidden else _part(await self._document(document[1] or ""), byte_range)
-        wanted = None
-        if byte_range is not None:
-            # A range that reaches beyond the end is an error there.
-            size = await self._size(key)
-            if size is None:
-                return None
-            begin, end = byte_range.resolve(size)
-            if begin >= end:
-                return memoryview(b"")
-            wanted = RangeByteRequest(begin, end)
-        try:
-            found = await self._values.get(key, default_buffer_prototype(), wanted)
-        except Exception:
-            if chunk is not None and not await self._is_array(chunk[1] or ""):
-                return None
-            raise
-        return None if found is None else memoryview(found.as_numpy_array()).cast("B").toreadonly()
+        chunk = CHUNK.fullmatch(key)
+        if chunk is not None:
+            return await self._contents.chunk(key, chunk[1] or "", byte_range)
+        return _part(await self._own_or_document(key), byte_range)
 
     async def _size(self, key: str) -> int | None:
-        if DOCUMENT.fullmatch(key):
-            value = await self._get(key, None)
-            return None if value is None else len(value)
         chunk = CHUNK.fullmatch(key)
-        if chunk is None:
-            return len(self._notes[key]) if key in self._notes else None
-        try:
-            size = int(await self._values.getsize(key))
-            # Of a chunk that is not there it says 0.
-            return size if size or await self._values.exists(key) else None
-        except Exception:
-            if not await self._is_array(chunk[1] or ""):
-                return None
-            raise
+        if chunk is not None:
+            return await self._contents.chunk_size(key, chunk[1] or "")
+        value = await self._own_or_document(key)
+        return None if value is None else len(value)
 
-    async def _is_array(self, path: str) -> bool:
-        """Whether an array is there, of which a chunk was asked for: icechunk says it only in words."""
-        return await self._node_type(path) == "array"
-
-    async def _node_type(self, path: str) -> str | None:
-        found = await self._document(path)
-        return None if found is None else json.loads(found).get("node_type")
-
-    async def _document(self, path: str) -> bytes | None:
-        """The document of a node, one that stands in too; None where there is no node."""
-        from zarr.core.buffer import default_buffer_prototype
-
-        found = await self._values.get(_document(path), default_buffer_prototype())
-        if found is not None:
-            return bytes(found.to_bytes())
-        # Of a snapshot that cannot be read icechunk 1 says here that nothing is there.
-        if await self._values.exists(_document(path)):
-            raise StoreError(
-                "icechunk says of a document that it is there, and that it is not", path=self.url
-            )
-        return None
-
-    async def _set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        from zarr.core.buffer import default_buffer_prototype
-
-        await self._values.set(key, default_buffer_prototype().buffer.from_bytes(bytes(value)))
+    async def _own_or_document(self, key: str) -> bytes | None:
+        """A note, or a document that is not a placeholder's."""
+        document = DOCUMENT.fullmatch(key)
+        if document is None:
+            return self._notes.get(key)
+        path = document[1] or ""
+        return None if path in self._placeholders else await self._contents.document(path)
 
     async def _put_document(self, path: str, value: bytes) -> None:
         try:
-            await self._set(_document(path), value)
+            await self._contents.put(document_key(path), value)
         except Exception:
-            # No group takes the place of an array, not even of one that only stands in.
-            if path not in self._early:
+            # icechunk refuses a group in place of an array, be it a placeholder.
+            if path not in self._placeholders:
                 raise
-            await self._values.delete(_document(path))
-            await self._set(_document(path), value)
-        self._early.discard(path)
+            await self._contents.store.delete(document_key(path))
+            await self._contents.put(document_key(path), value)
+        self._placeholders.discard(path)
 
-    async def _stand_in(self, path: str, key: str) -> None:
-        """Make an array that any chunk fits into, where there is no node."""
-        if await self._node_type(path) is not None:
+    async def _make_placeholder(self, path: str, key: str) -> None:
+        """Make an array that the chunk under a key, and any other, fits into, unless there is a node."""
+        if await self._contents.node_type(path) is not None:
             self._arrays.add(path)
             return
         ndim = key.removeprefix(path and f"{path}/").count("/")
@@ -556,108 +474,42 @@ class IcechunkStore(Store):
             "codecs": [{"name": "bytes"}],
             "attributes": {},
         }
-        self._early.add(path)
-        await self._set(_document(path), json.dumps(document).encode())
+        self._placeholders.add(path)
+        await self._contents.put(document_key(path), json.dumps(document).encode())
         self._arrays.add(path)
 
     async def _get_many(self, requests: Sequence[Request]) -> Values:
-        near = await self._get_objects(requests)
-        rest = [number for number in range(len(requests)) if number not in near]
-        asked = await _gather([lambda one=requests[number]: self._get(*one) for number in rest])
-        found = {number: None if part is None else part.data for number, part in near.items()}
-        found.update(zip(rest, asked, strict=True))
-        return [found[number] for number in range(len(requests))]
+        parts, values = await self._get_all(requests)
+        values |= {index: None if part is None else part.data for index, part in parts.items()}
+        return [values[index] for index in range(len(requests))]
 
     async def _get_parts(self, requests: Sequence[Request]) -> Parts:
-        parts = await self._get_objects(requests)
-        rest = [number for number in range(len(requests)) if number not in parts]
-        keys = [*dict.fromkeys(requests[number][0] for number in rest)]
-        sizes = dict(zip(keys, await _gather([lambda key=key: self._size(key) for key in keys]), strict=True))
-        values = await _gather([lambda one=requests[number]: self._get(*one) for number in rest])
-        for number, value in zip(rest, values, strict=True):
-            size = sizes[requests[number][0]]
-            parts[number] = None if value is None or size is None else Part(value, size)
-        return [parts[number] for number in range(len(requests))]
+        parts, values = await self._get_all(requests)
+        keys = [*dict.fromkeys(requests[index][0] for index in values)]
+        sizes = dict(zip(keys, await _gather([partial(self._size, key) for key in keys]), strict=True))
+        for index, value in values.items():
+            size = sizes[requests[index][0]]
+            parts[index] = None if value is None or size is None else Part(value, size)
+        return [parts[index] for index in range(len(requests))]
 
-    async def _get_objects(self, requests: Sequence[Request]) -> dict[int, Part | None]:
-        """Chunks of a repository in a bucket or on a web server, by the numbers of their requests."""
-        parts: dict[int, Part | None] = {}
-        if not self._is_told or self._opened is None or self._opened.place.directory is not None:
-            return parts
-        chunks = [CHUNK.fullmatch(key) for key, _ in requests]
-        paths = [None if chunk is None else chunk[1] or "" for chunk in chunks]
-        tables = {
-            path: await self._table_of_many(path, n) for path, n in Counter(paths).items() if path is not None
-        }
-        wanted: list[tuple[int, str, ByteRange, int]] = []
-        for number, ((key, byte_range), path) in enumerate(zip(requests, paths, strict=True)):
-            table = None if path is None else tables[path]
-            if table is None:
-                continue
-            row = table.row(key.removeprefix(path and f"{path}/"))
-            if row is None:
-                parts[number] = None
-                continue
-            file, offset, size = int(table.file[row]), int(table.offset[row]), int(table.size[row])
-            begin, end = (byte_range or ByteRange(0)).resolve(size)
-            if file < 0:
-                parts[number] = Part(memoryview(table.data)[offset + begin : offset + end], size)
-            else:
-                wanted.append((number, table.names[file], ByteRange(offset + begin, end - begin), size))
-        found = await self._open_objects().get_parts_async([(name, part) for _, name, part, _ in wanted])
-        for (number, name, part, size), answer in zip(wanted, found, strict=True):
-            count = 0 if answer is None else len(answer.data)
-            if answer is None or count != part.size:
-                said = "is not there" if answer is None else f"gave {count} bytes, expected {part.size}"
-                raise StoreError(f"the object chunks/{name} {said}", path=self.url, key=requests[number][0])
-            parts[number] = Part(answer.data, size)
-        return parts
-
-    def _open_objects(self) -> Store:
-        assert self._opened is not None
-        with self._lock:
-            if self._objects is None:
-                options = self._opened.bucket_options or None
-                url = f"{self._opened.place.url}/chunks"
-                self._objects = open_store(url, read_only=True, storage_options=options)
-            return self._objects
-
-    async def _table_of_many(self, path: str, count: int) -> Table | None:
-        """Where the chunks of an array lie, once so many were asked for that it is worth to ask for all."""
-        self._asked[path] = self._asked.get(path, 0) + count
-        if path not in self._tables and self._asked[path] >= FEW:
-            self._tables[path] = await self._table(path, MOST_ROWS)
-        return self._tables.get(path)
-
-    async def _table(self, path: str, most: int | None = None) -> Table | None:
-        """Where the chunks of an array lie; None of virtual ones, of more than `most`, of no array."""
-        if not await self._is_array(path):
-            return None
-        found: Any = self._values.array_chunk_iterator(path or "/")
-        batches, count = [], 0
-        async for batch in found:
-            batches.append(batch)
-            count += len(batch[1])
-            if (most is not None and count > most) or bool(np.any(batch[1] == VIRTUAL)):
-                return None
-        return Table.of(batches, self.url, path)
+    async def _get_all(self, requests: Sequence[Request]) -> tuple[dict[int, Part | None], dict[int, Any]]:
+        """The parts read from objects, and the other values as icechunk gives them, by index of the request."""
+        for key, _ in requests:
+            check_key(key)
+        parts = {} if self._objects is None else await self._objects.get_parts(requests)
+        rest = [index for index in range(len(requests)) if index not in parts]
+        values = await _gather([partial(self._get, *requests[index]) for index in rest])
+        return parts, dict(zip(rest, values, strict=True))
 
     async def _list(self, prefix: str) -> Names:
-        start, above = prefix and f"{prefix}/", prefix
-        while True:
-            try:
-                found = self._values.list_prefix(above and f"{above}/")
-                hidden = {*map(_document, self._early)}
-                return sorted([key async for key in found if key.startswith(start) and key not in hidden])
-            except Exception:
-                # It lists below arrays and groups only; what fails for another reason fails there, too.
-                if not above:
-                    raise
-                above = above.rpartition("/")[0]
+        hidden = {*map(document_key, self._placeholders)}
+        return [key for key in await self._contents.list(prefix) if key not in hidden]
 
 
-def _document(path: str) -> str:
-    return f"{path}/zarr.json" if path else "zarr.json"
+def _outside(prefix: str, paths: set[str]) -> set[str]:
+    """The paths that are neither `prefix` nor below it."""
+    start = prefix and f"{prefix}/"
+    return {path for path in paths if path != prefix and not path.startswith(start)}
 
 
 def _part(value: bytes | memoryview | None, byte_range: ByteRange | None) -> memoryview | None:
@@ -669,6 +521,7 @@ def _part(value: bytes | memoryview | None, byte_range: ByteRange | None) -> mem
 
 
 async def _gather(asked: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> Any:
+    """The results of coroutines, of which as many run at once as the limit `request_count` allows."""
     turn = asyncio.Semaphore(max(1, current_limits().request_count))
 
     async def one(ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -679,27 +532,29 @@ async def _gather(asked: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> An
 
 
 def _conflicts(error: Any) -> str:
-    """What two writers changed both."""
+    """The message for what two writers have both changed."""
     found = []
     for conflict in getattr(error, "conflicts", ()):
         kind = str(getattr(conflict.conflict_type, "name", conflict.conflict_type)).rpartition(".")[2]
         cells = getattr(conflict, "conflicted_chunks", None)
         found.append(f"{conflict.path} ({kind}{f' {[*map(tuple, cells)]}' if cells else ''})")
-    what = ", ".join(found) or said(error)
-    return f"others committed changes of the same meanwhile: {what}; expected to begin again with theirs"
+    what = ", ".join(found) or message_of(error)
+    return (
+        f"others committed changes of the same meanwhile: {what}; expected to begin again from their version"
+    )
 
 
-def _open(opened: Opened, version: Version, url: str | None = None) -> IcechunkStore:
-    session, found = opened.session(version)
-    return IcechunkStore(session, url=url or found, opened=opened)
+def _open(opener: Opener, version: Version, url: str | None = None) -> IcechunkStore:
+    session, found = opener.session(version)
+    return IcechunkStore(session, url=url or found, opener=opener)
 
 
 def _open_again(place: Place, options: Mapping[str, Any], snapshot: str, url: str) -> IcechunkStore:
-    return _open(Opened(place, options), Version(snapshot=snapshot), url)
+    return _open(Opener(place, options), Version(snapshot=snapshot), url)
 
 
-def _adopt_again(values: Any, url: str) -> IcechunkStore:
-    return IcechunkStore(values.session, url=url)
+def _adopt_again(store: Any, url: str) -> IcechunkStore:
+    return IcechunkStore(store.session, url=url)
 
 
 def open_session(
@@ -709,14 +564,15 @@ def open_session(
     create: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> IcechunkStore:
-    """A store for changing a branch of a repository: nobody sees the changes before they are committed.
+    """A store for changing a branch of a repository; nobody sees the changes before they are committed.
 
-    `url` is a path, or what `zstore.open` takes; `branch` is "main" where neither says another. With
-    `create`, a repository that is not there is made.
+    url     a path, or a URL that `zstore.open` takes
+    branch  "main" where neither this nor the URL says another
+    create  whether to make the repository if there is none
 
     Raises
         NotFoundError: there is no such repository or branch.
-        StoreError: the URL says a tag, a snapshot or a node.
+        StoreError: the URL names a tag, a snapshot or a node.
     """
     text, given = os.fspath(url), ""
     root, *stages = STAGE.split(text)
@@ -731,13 +587,13 @@ def open_session(
     if version.branch is None or version.as_of is not None or path:
         raise StoreError("a session is of a branch; expected no tag, snapshot, time or node", path=text)
     options.pop("branch", None)
-    opened = Opened(find_place(text, root), options)
-    repository = opened.open(create=create)
-    shown = f"{opened.place.url}|icechunk:{version.text}"
-    with telling("open", shown, opened.secrets):
+    opener = Opener(find_place(text, root), options)
+    repository = opener.open(create=create)
+    shown = f"{opener.place.url}|icechunk:{version.text}"
+    with translate_errors("open", shown, opener.secrets):
         try:
             session = repository.writable_session(version.branch)
         except library().IcechunkError:
-            opened.check(version, shown)
+            opener.check(version, shown)
             raise
-    return IcechunkStore(session, url=shown, opened=opened)
+    return IcechunkStore(session, url=shown, opener=opener)

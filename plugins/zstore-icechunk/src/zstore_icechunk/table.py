@@ -1,4 +1,4 @@
-"""Where the chunks of an array lie in a repository: a table made of what icechunk says of them."""
+"""The table of where the chunks of an array lie in a repository, made of what icechunk lists."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ KEYS = ChunkKeys("default", "/")
 
 @dataclass(frozen=True)
 class Table:
-    """A row for each chunk that is there, by its place in the grid, in order C.
+    """A row for each stored chunk, with columns as those of `Stretches`.
 
-    grid    how many chunks are told of along each dimension
-    number  int64, ascending: the places in the grid
-    file    int32: which of `names` the chunk lies in; -2: in `data`
-    offset  int64: where in the file, or in `data`, it begins
-    size    int64: how many bytes it has
-    names   objects of the repository, below "chunks/"
-    data    the bytes of chunks that are in the manifest itself
+    grid    how many chunks are described along each dimension; chunks beyond are not stored
+    number  int64, ascending: the chunk of each row, counted in C order through the grid
+    file    int32 per row: an index into `names`; -2: the bytes are in `data`
+    offset  int64 per row: where in the object, or in `data`, the chunk begins
+    size    int64 per row: how many bytes it has
+    names   of the repository's objects, below "chunks/"
+    data    bytes of the chunks that are in icechunk's manifest itself
     """
 
     grid: tuple[int, ...]
@@ -42,11 +42,11 @@ class Table:
     data: bytes
 
     @classmethod
-    def of(cls, batches: Sequence[Any], url: str, path: str) -> Table | None:
-        """The table of what icechunk's `array_chunk_iterator` gives; None where places have no numbers.
+    def of(cls, batches: Sequence[Any], path: str) -> Table | None:
+        """The table of the batches that icechunk's `array_chunk_iterator` gives; None for too large a grid.
 
         Raises
-            StoreError: a name is none that icechunk makes.
+            StoreError: an object has a name that icechunk does not make.
         """
         batches = [batch for batch in batches if len(batch[1])]
         if not batches:
@@ -61,7 +61,7 @@ class Table:
         names: dict[str, int] = {}
         file = [names.setdefault(name, len(names)) if name else -2 for batch in batches for name in batch[2]]
         if not all(map(NAME.fullmatch, names)):
-            raise StoreError("the manifest names chunks that have no names of chunks", path=url, key=path)
+            raise StoreError("the manifest names objects that cannot be chunks", key=path)
         offset = np.concatenate([batch[3] for batch in batches]).astype(np.int64)
         size = np.concatenate([batch[4] for batch in batches]).astype(np.int64)
         data, first = bytearray(), 0
@@ -81,7 +81,7 @@ class Table:
         )
 
     def row(self, name: str) -> int | None:
-        """The row of the chunk of this name, such as "c/1/2"; None: there is no such chunk."""
+        """The row of the chunk under a key such as "c/1/2"; None where it is not stored."""
         number = KEYS.number(name, self.grid) if len(self.number) else None
         if number is None:
             return None

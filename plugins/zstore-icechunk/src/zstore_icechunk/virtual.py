@@ -1,4 +1,4 @@
-"""Which of a repository's places of virtual chunks are read: those below what the caller allows."""
+"""Finds which virtual chunks of a repository may be read: those in places that the caller allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def authorized(
     allow: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None,
     remote_options: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The containers of a repository's configuration that lie at or below an allowed place, with credentials.
+    """Credentials for the virtual chunk containers of a repository at or below allowed places, by prefix.
 
     Raises
         StoreError: an allowed place is relative or leaves itself by "..".
@@ -40,24 +40,25 @@ def authorized(
 
 
 def _parts(place: str) -> tuple[str, str]:
-    """The kind of a place and its path, without a "/" at its end."""
+    """The kind of a place, and its path or bucket and prefix, without a "/" at its end."""
     scheme = SCHEME.match(place)
     if scheme is None or scheme[1].lower() == "file":
         path = place if scheme is None else unquote(urlsplit(place).path)
         if ".." in path.split("/"):
-            raise StoreError(f"the place {place!r} has a '..'; expected the place that it stands for")
+            raise StoreError(f"the place {place!r} has a '..'; expected the path that it stands for")
         return "file", os.path.abspath(path).rstrip("/")  # noqa: PTH100
     kind, rest = kind_of(scheme[1].lower()), place[scheme.end() :]
     if ".." in unquote(rest).split("/"):
-        raise StoreError(f"the place {place!r} has a '..'; expected the place that it stands for")
-    # Web servers are told apart by how they are asked, too.
+        raise StoreError(f"the place {place!r} has a '..'; expected the path that it stands for")
+    # A server is another place by http than by https.
     return scheme[1].lower() if kind == "http" else kind, rest.rstrip("/")
 
 
 def _credentials(kind: str, prefix: str, options: Mapping[str, Any] | None) -> Any:
+    """icechunk's credentials for a place, made of storage options."""
     icechunk = library()
     if kind in ("file", "http", "https"):
-        # icechunk 1 says it by None.
+        # In icechunk 1 this is None.
         name = "LocalFileSystemAccess" if kind == "file" else "HttpAccess"
         return getattr(icechunk.credentials, name, None)
     makers = {"s3": icechunk.s3_credentials, "gs": icechunk.gcs_credentials, "az": icechunk.azure_credentials}
