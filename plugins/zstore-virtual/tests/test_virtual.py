@@ -215,7 +215,7 @@ def test_keys_of_v3_and_of_nested_names(tmp_path: Path) -> None:
     found = zstore.open(path)
     for name in ("a", "b/0/1"):
         assert np.array_equal(found[name][...], data)
-        assert found.store.manifest.chunks[name].has_c
+        assert found.store.manifest.chunks[name].keys.prefix == "c"
     assert found["s"][()] == 3.5
     assert np.array_equal(zstore.open(path, "old/0")[...], data)
     assert {*found.store.list()} == {*made.list()}
@@ -640,6 +640,10 @@ def test_parquet_is_written_over_what_was_there(archive: Any, tmp_path: Path) ->
     made.chunks[""] = Chunks.of_cells((9,), [[0]], [0], [0], [0])
     with pytest.raises(UnsupportedError, match="no bytes at the beginning"):
         write_manifest(made, tmp_path / "a.parq")
+    made.chunks[""] = Chunks.of_cells((9,), [[0]], [0], [2], [WHOLE])
+    for name in ("a.parq", "a.json"):
+        with pytest.raises(UnsupportedError, match="within a file to its end"):
+            write_manifest(made, tmp_path / name)
     copied = pickle.loads(pickle.dumps(zstore.open(tmp_path / "a.parq")))
     assert copied[2:].tolist() == [7] * 7
     zstore.create_group(tmp_path / "b.parq", zarr_format=2).consolidate()

@@ -62,8 +62,8 @@ class IcechunkStore(Store):
     Chunks in local files are read there by the engine, and in buckets by zstore's own requests; icechunk is
     asked for others, many at once. What is put is seen by nobody else before `commit`.
 
-    icechunk accepts chunks only of arrays that it knows, but zstore stores the chunks of a new array before its
-    document. They are put into a placeholder array, which is hidden, and which the document replaces.
+    icechunk accepts chunks only of arrays that it knows, but zstore stores the chunks of a new array before
+    its document. They are put into a placeholder array, which is hidden, and which the document replaces.
     """
 
     def __init__(
@@ -493,7 +493,7 @@ class IcechunkStore(Store):
         return [parts[index] for index in range(len(requests))]
 
     async def _get_all(self, requests: Sequence[Request]) -> tuple[dict[int, Part | None], dict[int, Any]]:
-        """The parts read from objects, and the other values as icechunk gives them, by index of the request."""
+        """The parts read from objects, and all other values, which icechunk gives, by index of the request."""
         for key, _ in requests:
             check_key(key)
         parts = {} if self._objects is None else await self._objects.get_parts(requests)

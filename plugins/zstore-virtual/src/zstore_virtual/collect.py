@@ -152,10 +152,8 @@ class Rows:
         if number_of is not None and len(number_of):
             # INLINE (-2) and ABSENT (-1) index the last two items.
             source = np.append(number_of.astype(np.int32), (INLINE, ABSENT)).astype(np.int32)[source]
-        options = {"has_c": bool(self.keys.prefix), "separator": self.keys.separator}
-        return Chunks.of_numbers(
-            self.grid, number, source, offset, size, inline=bytes(self.inline), **options
-        )
+        inline = bytes(self.inline)
+        return Chunks.of_numbers(self.grid, number, source, offset, size, inline=inline, keys=self.keys)
 
     def values(self) -> Iterator[tuple[str, bytes | Reference]]:
         """Each row's key without the array's path, with its bytes or reference."""

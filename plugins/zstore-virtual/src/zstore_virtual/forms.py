@@ -175,7 +175,7 @@ def _relocate(manifest: Manifest, address: str) -> Manifest:
     base = None if manifest.address is None else folder_of(manifest.address)
     if base is None or base == folder_of(address):
         return manifest
-    chunks = dict(manifest.chunks.items())  # loads all references, and with them all sources
+    manifest.load()
     top = base.rstrip("/")
     sources = [
         source
@@ -183,4 +183,4 @@ def _relocate(manifest: Manifest, address: str) -> Manifest:
         else source._replace(address=f"{top}/{source.address}")
         for source in manifest.sources
     ]
-    return replace(manifest, chunks=chunks, sources=sources)
+    return replace(manifest, sources=sources)

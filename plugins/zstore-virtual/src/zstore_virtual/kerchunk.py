@@ -13,7 +13,7 @@ import itertools
 import json
 import mmap
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -392,42 +392,44 @@ def render_sources(manifest: Manifest) -> dict[str, Any]:
 
 
 def write_json(manifest: Manifest) -> bytes:
-    """The manifest as references of version 1; fsspec and kerchunk read them but for the member "zstore"."""
-    lines = [
-        f"{json.dumps(key)}: {json.dumps(_render(manifest, value))}"
-        for key, value in manifest.documents.items()
-    ]
+    """The manifest as references of version 1; fsspec and kerchunk read them but for the member "zstore".
+
+    Raises
+        UnsupportedError: a reference from within a file to its end has no size.
+    """
+    manifest.load()
+    addresses = [json.dumps(source.address) for source in manifest.sources]
+    lines = [f"{json.dumps(key)}: {_render(value, addresses)}" for key, value in manifest.documents.items()]
     for path, chunks in manifest.chunks.items():
-        lines += _lines(manifest, path and f"{path}/", chunks)
+        lines += _lines(path and f"{path}/", chunks, addresses)
     own = json.dumps(render_sources(manifest))
     body = ",\n".join(lines)
     return f'{{"version": 1,\n"zstore": {own},\n"refs": {{\n{body}\n}}}}\n'.encode()
 
 
-def _render(manifest: Manifest, value: bytes | Reference) -> Any:
-    """What JSON has for a value: a text, or a list of address, offset and size."""
-    if not isinstance(value, Reference):
-        try:
-            text = value.decode("ascii")
-        except UnicodeDecodeError:
-            text = "base64:"
-        # Readers would take such a text for base64 or for a template.
-        if text.startswith("base64:") or "{{" in text:
-            return "base64:" + base64.b64encode(value).decode()
-        return text
-    address = manifest.sources[value.source].address
-    return [address] if value.size == WHOLE and not value.offset else [address, value.offset, value.size]
+def _render(value: bytes | Reference, addresses: Sequence[str]) -> str:
+    """The JSON of a value: a text, or a list of address, offset and size; `addresses` are in JSON, too."""
+    if isinstance(value, Reference):
+        address = addresses[value.source]
+        if value.size == WHOLE:
+            if value.offset:
+                raise UnsupportedError("a reference from within a file to its end has no size; expected one")
+            return f"[{address}]"
+        return f"[{address}, {value.offset}, {value.size}]"
+    try:
+        text = value.decode("ascii")
+    except UnicodeDecodeError:
+        text = "base64:"
+    # Readers would take such a text for base64 or for a template.
+    if text.startswith("base64:") or "{{" in text:
+        text = "base64:" + base64.b64encode(value).decode()
+    return json.dumps(text)
 
 
-def _lines(manifest: Manifest, start: str, chunks: Chunks) -> Iterator[str]:
+def _lines(start: str, chunks: Chunks, addresses: Sequence[str]) -> Iterator[str]:
     """The members of "refs" for the chunks of an array, whose keys begin with `start`."""
-    addresses = [json.dumps(source.address) for source in manifest.sources]
     for row in np.flatnonzero(chunks.source != ABSENT).tolist():
         key = json.dumps(start + chunks.name(row))
         source, offset, size = int(chunks.source[row]), int(chunks.offset[row]), int(chunks.size[row])
-        if source == INLINE:
-            yield f"{key}: {json.dumps(_render(manifest, chunks.inline[offset : offset + size]))}"
-        elif size == WHOLE:
-            yield f"{key}: [{addresses[source]}]"
-        else:
-            yield f"{key}: [{addresses[source]}, {offset}, {size}]"
+        value = chunks.inline[offset : offset + size] if source == INLINE else Reference(source, offset, size)
+        yield f"{key}: {_render(value, addresses)}"

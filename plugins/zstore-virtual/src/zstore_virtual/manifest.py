@@ -6,7 +6,7 @@ chunks of the array are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ ABSENT = -1
 INLINE = -2
 # Stands where a size would: everything from the offset to the end of the source.
 WHOLE = -1
+KEYS_V2 = ChunkKeys("v2", ".")
 MOST_DIMENSIONS = 32
 MOST_CHUNKS = 1 << 62
 # Rows are checked this many at a time, so that checking takes little memory.
@@ -72,8 +73,7 @@ class Chunks:
     size       int64 per row: how many bytes it has; WHOLE: everything from the offset on
     numbers    int64, ascending: the chunk of each row, counted in C order through the grid; None: all chunks
     inline     the bytes of the chunks that are in the manifest itself, one after the other
-    has_c      whether keys begin with "c", as those of Zarr v3 do
-    separator  what stands between the numbers in a key
+    keys       the encoding of chunk keys
     """
 
     grid: tuple[int, ...]
@@ -82,8 +82,7 @@ class Chunks:
     size: NDArray[np.int64]
     numbers: NDArray[np.int64] | None = None
     inline: bytes = b""
-    has_c: bool = False
-    separator: str = "."
+    keys: ChunkKeys = KEYS_V2
 
     def __post_init__(self) -> None:
         self.grid = _checked_grid(self.grid)
@@ -172,11 +171,6 @@ class Chunks:
         is_all = is_all and not bool(np.any(numbers[1:] <= numbers[:-1]))
         return cls(grid, source, offset, size, None if is_all else numbers, **options)
 
-    @property
-    def keys(self) -> ChunkKeys:
-        """The encoding of chunk keys."""
-        return ChunkKeys("default" if self.has_c else "v2", self.separator)
-
     def row(self, name: str) -> int | None:
         """The row of the chunk under a key without the array's path; None where it is not stored."""
         number = self.keys.number(name, self.grid)
@@ -231,7 +225,7 @@ class Manifest:
     """
 
     documents: dict[str, bytes | Reference] = field(default_factory=dict)
-    chunks: dict[str, Chunks] = field(default_factory=dict)
+    chunks: MutableMapping[str, Chunks] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     address: str | None = None
 
@@ -246,6 +240,10 @@ class Manifest:
             self._numbers[address] = len(self.sources)
             self.sources.append(Source(address, size, modified, tag))
         return self._numbers[address]
+
+    def load(self) -> None:
+        """Load all references, and with them all sources, if that was left until they are needed."""
+        self.chunks = dict(self.chunks)
 
     def near(self, path: str, name: str) -> Chunks | None:
         """References of an array, those of the chunk `name` among them if it is stored."""

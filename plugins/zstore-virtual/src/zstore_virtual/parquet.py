@@ -13,7 +13,7 @@ import io
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from math import prod
 from typing import Any
 
@@ -86,7 +86,7 @@ class _Manifest(Manifest):
         return self.chunks.get(path)
 
 
-class _Lazy(dict[str, Chunks]):
+class _Lazy(MutableMapping[str, Chunks]):
     """References by the path of their array, loaded when they are asked for.
 
     Of arrays that are not loaded whole, parts are held: `MOST_HELD` references of all together.
@@ -95,7 +95,6 @@ class _Lazy(dict[str, Chunks]):
     def __init__(
         self, store: Store, manifest: Manifest, part_size: int, known: Mapping[str, Source], path: str
     ) -> None:
-        super().__init__()
         self._store, self._manifest, self._part_size = store, manifest, part_size
         self._known, self._path = known, path
         self._lock = threading.RLock()
@@ -103,60 +102,45 @@ class _Lazy(dict[str, Chunks]):
             path: grid_of(manifest.documents, path) for path in sorted(paths_of(iter(manifest.documents)))
         }
         self._grids = {path: found for path, found in grids.items() if found is not None}
+        self._loaded: dict[str, Chunks] = {}
         # In order of use: what was used last comes last.
         self._held: dict[tuple[str, int], Chunks] = {}
 
-    def get(self, path: str, default: Any = None) -> Any:
-        """The references of an array, loaded now if they were not."""
+    def __getitem__(self, path: str) -> Chunks:
         if self._is_unloaded(path):
             with self._lock:
                 if self._is_unloaded(path):
-                    self[path] = self._load(path)
+                    self._loaded[path] = self._load(path)
                     for place in [place for place in self._held if place[0] == path]:
                         del self._held[place]
-        return super().get(path, default)
+        return self._loaded[path]
 
-    def _is_unloaded(self, path: object) -> bool:
-        return path in self._grids and not super().__contains__(path)
+    def __setitem__(self, path: str, chunks: Chunks) -> None:
+        self._loaded[path] = chunks
 
-    def __missing__(self, path: str) -> Chunks:
-        found: Chunks | None = self.get(path)
-        if found is None:
-            raise KeyError(path)
-        return found
+    def __delitem__(self, path: str) -> None:
+        if self._grids.pop(path, None) is None or path in self._loaded:
+            del self._loaded[path]
 
     def __contains__(self, path: object) -> bool:
-        return path in self._grids or super().__contains__(path)
+        return path in self._grids or path in self._loaded
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*super().__iter__(), *filter(self._is_unloaded, self._grids)])
+        return iter({**self._loaded, **self._grids})
 
     def __len__(self) -> int:
-        return len([*self])
-
-    def keys(self) -> Any:
-        """Every array, its references loaded."""
-        self.items()
-        return super().keys()
+        return len({**self._loaded, **self._grids})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self.items()),)
+        return dict, (dict(self),)
 
-    def items(self) -> Any:
-        """Every array, its references loaded."""
-        for path in self._grids:
-            self.get(path)
-        return super().items()
-
-    def values(self) -> Any:
-        """Every array, its references loaded."""
-        self.items()
-        return super().values()
+    def _is_unloaded(self, path: str) -> bool:
+        return path in self._grids and path not in self._loaded
 
     def near(self, path: str, name: str) -> Chunks | None:
         """The part that the chunk `name` is in; all references of the array where they are loaded."""
         if not self._is_unloaded(path):
-            return super().get(path)
+            return self.get(path)
         grid, keys = self._grids[path]
         number = keys.number(name, grid)
         return None if number is None else self._part(path, number // self._part_size)
@@ -193,8 +177,7 @@ class _Lazy(dict[str, Chunks]):
     def _chunks(self, path: str, blocks: list[list[Any]], inline: bytearray) -> Chunks:
         grid, keys = self._grids[path]
         number, source, offset, size = join_blocks(blocks or [[np.empty(0, np.int64)] * 4])
-        options = {"inline": bytes(inline), "has_c": bool(keys.prefix), "separator": keys.separator}
-        return Chunks.of_numbers(grid, number, source, offset, size, **options)
+        return Chunks.of_numbers(grid, number, source, offset, size, inline=bytes(inline), keys=keys)
 
     def _columns_of(self, path: str, part: int, inline: bytearray) -> Iterator[Any]:
         """The columns of a part, of the stored chunks: number, source, offset and size."""
@@ -361,7 +344,7 @@ def _check_expressible(chunks: Chunks) -> None:
             "a chunk has no bytes at the beginning of a file, which means the whole file in Parquet"
         )
     if bool(np.any(is_reference & (chunks.size == WHOLE) & (chunks.offset != 0))):
-        raise UnsupportedError("a chunk reaches to the end of a file, which Parquet cannot express")
+        raise UnsupportedError("a reference from within a file to its end has no size; expected one")
 
 
 def _written_parts(chunks: Chunks, part_size: int) -> Iterator[int]:

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -228,8 +229,8 @@ class VirtualStore(Store):
                 raise StoreError(f"there is no directory {path!r}, to which references lead", path=self.url)
         return Stretches(
             chunks.grid,
-            chunks.has_c,
-            chunks.separator,
+            bool(chunks.keys.prefix),
+            chunks.keys.separator,
             chunks.numbers,
             file,
             chunks.offset,
@@ -247,8 +248,14 @@ class VirtualStore(Store):
             store.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = (self._address, self._allow, self._remote_options, self._target_options, self._given)
-        return _open_again, (self.manifest, *options)
+        options = {
+            "url": self._address,
+            "allow": self._allow,
+            "remote_options": self._remote_options,
+            "target_options": self._target_options,
+            "stores": self._given,
+        }
+        return partial(VirtualStore, **options), (self.manifest,)
 
     def _find(self, number: int) -> tuple[Place, str]:
         """The place of a source, and its name there."""
@@ -380,11 +387,3 @@ class VirtualStore(Store):
                 f"the whole of {address!r}" if not found.offset else f"{address!r} from byte {found.offset}"
             )
         return f"bytes {found.offset} to {found.offset + found.size} of {address!r}"
-
-
-def _open_again(
-    manifest: Manifest, url: Any, allow: Any, remote: Any, target: Any, given: Any
-) -> VirtualStore:
-    return VirtualStore(
-        manifest, url=url, allow=allow, remote_options=remote, target_options=target, stores=given
-    )

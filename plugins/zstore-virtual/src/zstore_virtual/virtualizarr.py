@@ -55,14 +55,13 @@ def _chunks(table: Any, path: str, manifest: Manifest) -> Chunks:
             numbers[address] = manifest.add_source(plain)
     source = np.fromiter(map(numbers.__getitem__, addresses), np.int32, len(addresses))
     offset, size = (part.ravel().astype(np.int64) for part in (table._offsets, table._lengths))
-    options: dict[str, Any] = {"has_c": bool(keys.prefix), "separator": keys.separator}
     if tuple(table._paths.shape) == grid:
-        return Chunks(grid, source, offset, size, **options)
+        return Chunks(grid, source, offset, size, keys=keys)
     # The table has fewer or more chunks than the array: those inside the array's grid count.
     cells = np.stack(np.unravel_index(np.arange(len(addresses)), table._paths.shape), axis=-1)
     inside = np.all(cells < np.asarray(grid), axis=1)
     rows = (column[inside] for column in (cells, source, offset, size))
-    return Chunks.of_cells(grid, *rows, **options)
+    return Chunks.of_cells(grid, *rows, keys=keys)
 
 
 def stores_of(target: Any) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def virtualize(
     old = open_manifest(target) if append and is_there else None
     before = 0
     if old is not None:
-        old.chunks.items()  # loads all references, and with them all sources
+        old.load()
         before = len(old.sources)
     with show_progress("scanning") as progress, _pool(processes) as executor:
         manifest = make(

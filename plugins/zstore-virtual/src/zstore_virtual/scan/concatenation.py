@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError
+from zstore.model.keys import ChunkKeys
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 from zstore_virtual.scan.parts import Document, PartNode, common_attributes, load_array, renumber
 
@@ -180,4 +181,4 @@ def _join_tables(tables: Sequence[_Table], axis: int) -> Chunks:
         np.concatenate([getattr(table, name) for table in tables], axis)
         for name in ("source", "offset", "size")
     )
-    return Chunks(source.shape, source, offset, size, inline=inline, has_c=True, separator="/")
+    return Chunks(source.shape, source, offset, size, inline=inline, keys=ChunkKeys())

@@ -61,7 +61,7 @@ class Draft(NewNodes):
         """Set the references to the chunks of an array: all chunks in C order, or those at `cells`."""
         grid = array.model.grid.count(array.shape)
         sources = np.broadcast_to(np.asarray(source, np.int32), prod(grid) if cells is None else len(cells))
-        options: dict[str, Any] = {"inline": inline, "has_c": True, "separator": "/"}
+        options: dict[str, Any] = {"inline": inline, "keys": array.model.keys}
         if cells is None:
             chunks = Chunks(grid, sources, offset, size, **options)
         else:
@@ -96,8 +96,7 @@ def _inline_chunks(store: MemoryStore, path: str, model: ArrayModel) -> Chunks:
         np.cumsum(sizes) - sizes,
         sizes,
         inline=b"".join(values),
-        has_c=True,
-        separator="/",
+        keys=model.keys,
     )
 
 

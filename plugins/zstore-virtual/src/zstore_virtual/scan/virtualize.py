@@ -174,7 +174,7 @@ def _new_files(paths: Iterable[str], manifest: Manifest, options: Mapping[str, A
     Raises
         StoreError: a file that it has was changed since.
     """
-    manifest.chunks.items()  # loads all references, and with them all sources
+    manifest.load()
     base = None if manifest.address is None else folder_of(manifest.address)
     folders: dict[str, str] = {}
 

@@ -12,6 +12,7 @@ from zstore.engine.walk import walk_nodes
 from zstore.errors import NotFoundError
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
+from zstore.model.keys import ChunkKeys
 from zstore.storage.base import Entry, Store, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -89,6 +90,5 @@ def _references(store: Store, url: str, path: str, model: Any, manifest: Manifes
         np.array(sources, np.int32),
         np.zeros(len(cells), np.int64),
         np.array(sizes, np.int64),
-        has_c=True,
-        separator="/",
+        keys=ChunkKeys(),
     )
