@@ -493,7 +493,7 @@ class IcechunkStore(Store):
         return [parts[index] for index in range(len(requests))]
 
     async def _get_all(self, requests: Sequence[Request]) -> tuple[dict[int, Part | None], dict[int, Any]]:
-        """The parts read from objects, and all other values, which icechunk gives, by index of the request."""
+        """The parts read from objects, and the values that icechunk gives, by the index of the request."""
         for key, _ in requests:
             check_key(key)
         parts = {} if self._objects is None else await self._objects.get_parts(requests)
