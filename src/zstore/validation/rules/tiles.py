@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -218,11 +219,10 @@ def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
                 yield Found(group, message, size, [low, high])
 
 
-@Rule("GZ-46", "error", "overviews", "draft 8.2.5",
-      "tile_matrix_set_limits has, by level, whole min_tile_col, max_tile_col, min_tile_row, max_tile_row "
-      "within the matrix.", "correct the limits (zstore fix does)", each="pyramids")  # fmt: skip
-def check_limits(pyramid: Pyramid) -> Iterator[Found]:
-    yield from _check_limits(pyramid, "tile_matrix_set_limits")
+Rule("GZ-46", "error", "overviews", "draft 8.2.5",
+     "tile_matrix_set_limits has, by level, whole min_tile_col, max_tile_col, min_tile_row, max_tile_row "
+     "within the matrix.", "correct the limits (zstore fix does)",
+     each="pyramids")(partial(_check_limits, member="tile_matrix_set_limits"))  # fmt: skip
 
 
 @Rule("MS-18", "error", "overviews", "mini spec, TileMatrixLimit",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,19 +61,16 @@ def _is_plain(array: ArrayView) -> bool:
     return not any(node.attrs or getattr(node, "dims", None) for node in [*neighbours, *array.ancestors()])
 
 
-@Rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
-      "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
-      "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
-      profiles=(DRAFT, OME, OME_06))  # fmt: skip
-def check_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
-    yield from _check_dimensions(hierarchy, None)
-
-
-@Rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
-      "Arrays of Zarr v2 have _ARRAY_DIMENSIONS, one string per dimension.", "name the dimensions",
-      profiles=(MINI,), same_as="GZ-10")  # fmt: skip
-def check_mini_v2_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
-    yield from _check_dimensions(hierarchy, 2)
+Rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
+     "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
+     "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
+     profiles=(DRAFT, OME, OME_06))(partial(_check_dimensions, zarr_format=None))  # fmt: skip
+Rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
+     "Arrays of Zarr v2 have _ARRAY_DIMENSIONS, one string per dimension.", "name the dimensions",
+     profiles=(MINI,), same_as="GZ-10")(partial(_check_dimensions, zarr_format=2))  # fmt: skip
+Rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _ARRAY_DIMENSIONS.",
+     "name the dimensions", profiles=(ARRAYS, GDAL),
+     same_as="GZ-10")(partial(_check_dimensions, zarr_format=2))  # fmt: skip
 
 
 @Rule("MS-12", "error", "core", "mini spec, Dataset, CF compliance",
@@ -95,12 +93,6 @@ def check_mini_v3_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
         names = array.dims or ()
         if array.zarr_format == 3 and len(set(names)) != len(names) and None not in names:
             yield Found(array, f"dimension_names are {list(names)}, one of them twice", None, list(names))
-
-
-@Rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _ARRAY_DIMENSIONS.",
-      "name the dimensions", profiles=(ARRAYS, GDAL), same_as="GZ-10")  # fmt: skip
-def check_community_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
-    yield from _check_dimensions(hierarchy, 2)
 
 
 @Rule("GZ-11", "error", "core", "draft 8.1.2",
