@@ -239,6 +239,7 @@ def test_appending(store):
         (np.zeros(5), 0),
         (np.zeros((1, 5)), 2),
         (np.zeros((1, 5)), -3),
+        (np.zeros((1, 5)), "y"),
         (4, 0),
     ):
         with pytest.raises(ValueError, match="cannot append"):

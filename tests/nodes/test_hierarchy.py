@@ -106,6 +106,8 @@ def test_what_cannot_be_made_makes_nothing(make: Any) -> None:
         (MetadataError, "without data", {"a": {"data": [1]}}),
         (MetadataError, "a group has no 'chunks'", {"a": {"chunks": 3}}),
         (MetadataError, "named '__a'", {"__a": GRID}),
+        (MetadataError, "named '.zarray'", {"a/.zarray": GRID}),
+        (MetadataError, "named '.zstore-unfinished'", {UNFINISHED: {}}),
         (TypeError, "shap", {"a": {"shape": 3, "dtype": "i2", "shap": 3}}),
         (UnsupportedError, "nothing", {"a": {"shape": 3, "dtype": "nothing"}}),
     ]

@@ -19,6 +19,7 @@ from zstore.engine.documents import (
     ARRAY_KEYS,
     CHOICES,
     GROUP_KEYS,
+    METADATA_NAMES,
     V1_KEYS,
     Documents,
     ancestors,
@@ -57,6 +58,8 @@ ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
 NODE_NAMES = frozenset(name for choice in ANY for name in choice)
 # The documents that make a node, or tell of one: without them, attributes and chunks are nothing.
 NODE_MAKERS = frozenset((*ARRAY_KEYS.values(), *GROUP_KEYS.values(), v2.CONSOLIDATED_KEY))
+# How keys begin that say what is under way, or keep others out.
+OWN_NAMES = ".zstore-"
 # Listing more keys than this takes longer than a request for one document.
 FEW = 128
 # Documents of groups above new nodes are remembered: at most this many per store, each of at most this size.
@@ -90,13 +93,17 @@ def _check_names(store: Store, path: str, zarr_format: int) -> None:
     Spec
         Zarr v3, "Node names": no name of periods only, none that begins with "__".
     """
-    for name in path.split("/") if path and zarr_format == 3 else ():
-        if name.startswith("__") or not name.strip("."):
-            raise MetadataError(
-                f"cannot create a node named {name!r}; expected no name of periods only, and none that "
-                "begins with '__', which Zarr v3 keeps for itself",
-                path=place(store, path),
+    for name in path.split("/") if path else ():
+        if zarr_format == 3 and (name.startswith("__") or not name.strip(".")):
+            expected = (
+                "no name of periods only, and none that begins with '__', which Zarr v3 keeps for itself"
             )
+        elif name in METADATA_NAMES or name.startswith(OWN_NAMES):
+            expected = "none that a document has, or what zstore keeps beside them"
+        else:
+            continue
+        message = f"cannot create a node named {name!r}; expected {expected}"
+        raise MetadataError(message, path=place(store, path))
 
 
 def create_node(

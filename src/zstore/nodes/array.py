@@ -525,7 +525,7 @@ class Array(ArrayNames):
 
         def grown(old: tuple[int, ...]) -> tuple[int, ...]:
             if (
-                not 0 <= axis < len(old)
+                axis not in range(len(old))
                 or items.ndim != len(old)
                 or any(a != b for d, (a, b) in enumerate(zip(items.shape, old, strict=True)) if d != axis)
             ):
