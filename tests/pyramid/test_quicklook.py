@@ -96,6 +96,7 @@ def test_bands(tmp_path: Path) -> None:
         group.create_array(name, data=data, dimension_names=("y", "x"))
     by_name, by_number = quicklook(group, bands=["a", "z", "m"]), quicklook(group, bands=["2", "1", "3"])
     np.testing.assert_array_equal(by_name, by_number)
+    np.testing.assert_array_equal(quicklook(group, bands=[2, 1, 3]), by_number)
     np.testing.assert_array_equal(by_name[..., 0], quicklook(group, bands=["a"])[..., 0])
     np.testing.assert_array_equal(quicklook(group), quicklook(group, bands=["z"]))
     assert (by_name[..., 2] == 128).all()
@@ -126,8 +127,9 @@ def test_all_nodata_and_what_makes_no_picture(tmp_path: Path) -> None:
                 show(nothing)
         assert "<img" not in nothing._repr_html_()
     source = make(tmp_path / "c", np.zeros((3, 3), "u1"))
-    with pytest.raises(MetadataError, match="size is 0"):
-        quicklook(source, size=0)
+    for size in (0, "5", 2.5):
+        with pytest.raises(MetadataError, match=f"size is {size!r}; expected a whole number"):
+            quicklook(source, size=size)
     with pytest.raises(MetadataError, match="expected one, or three"):
         quicklook(source, bands=["c", "c"])
     with pytest.raises(NotFoundError, match="no band '2'; there are c"):

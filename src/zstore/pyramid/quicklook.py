@@ -39,7 +39,7 @@ def quicklook(
     source: Array | Group | PlaceLike,
     *,
     size: int = 1024,
-    bands: Sequence[str] | None = None,
+    bands: Sequence[str | int] | None = None,
     level: int | None = None,
     most_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -62,8 +62,8 @@ def quicklook(
         NotFoundError: there is no such source, level or band.
         UnsupportedError: values that make no picture, no values, or what takes more than `most_bytes`.
     """
-    if size < 1:
-        raise MetadataError(f"size is {size}; expected at least 1")
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise MetadataError(f"size is {size!r}; expected a whole number of at least 1")
     levels = open_levels(source)
     windows = _windows(levels, bands)
     if level is None:
@@ -74,7 +74,7 @@ def quicklook(
     return _picture(dataset, windows[level], size, bands)
 
 
-def _check_cost(dataset: Dataset, bands: Sequence[str] | None, most_bytes: int) -> None:
+def _check_cost(dataset: Dataset, bands: Sequence[str | int] | None, most_bytes: int) -> None:
     """Refuse what decodes more bytes than that: of dimensions beside the two, the chunk of the first item."""
     cost = 0
     for name in _choose_bands(dataset, bands):
@@ -87,7 +87,9 @@ def _check_cost(dataset: Dataset, bands: Sequence[str] | None, most_bytes: int) 
         )
 
 
-def _picture(dataset: Dataset, window: tuple[slice, slice], size: int, bands: Sequence[str] | None) -> Image:
+def _picture(
+    dataset: Dataset, window: tuple[slice, slice], size: int, bands: Sequence[str | int] | None
+) -> Image:
     names = _choose_bands(dataset, bands)
     step = max(1, *(-(-length // size) for length in lengths(window)))
     read = [_read(dataset, name, window, step) for name in names]
@@ -115,7 +117,7 @@ def preview(
     source: Array | Group | PlaceLike,
     *,
     size: int = 256,
-    bands: Sequence[str] | None = None,
+    bands: Sequence[str | int] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Image:
     """The levels of `source` side by side, finest first, each enlarged or thinned out to about `size` cells.
@@ -157,7 +159,7 @@ def _opaque(image: Image) -> Image:
     return np.concatenate([np.broadcast_to(colours, (*image.shape[:2], 3)), alpha], axis=-1)
 
 
-def _windows(levels: Sequence[Dataset], bands: Sequence[str] | None) -> list[tuple[slice, slice]]:
+def _windows(levels: Sequence[Dataset], bands: Sequence[str | int] | None) -> list[tuple[slice, slice]]:
     """The (y, x) window of each level to show: all of it, or the part of a tile matrix that holds data."""
     shapes, root = [level.geo.shape for level in levels], levels[0].root
     whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
@@ -208,7 +210,7 @@ def _cropped(image: Image, valid: np.ndarray[Any, Any]) -> tuple[Image, np.ndarr
     return image[box], valid[box]
 
 
-def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
+def _choose_bands(dataset: Dataset, wanted: Sequence[str | int] | None) -> list[str]:
     order = dataset.band_names
     if wanted is None:
         colours = [_band_of(dataset, colour) for colour in ("red", "green", "blue")]
@@ -217,7 +219,7 @@ def _choose_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[str]:
     if len(wanted) not in (1, 3):
         raise MetadataError(f"bands are {list(wanted)!r}; expected one, or three for red, green and blue")
     names = []
-    for name in wanted:
+    for name in map(str, wanted):
         is_number = name not in order and name.isdecimal() and 0 < int(name) <= len(order)
         names.append(order[int(name) - 1] if is_number else name)
         if names[-1] not in order:
