@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import zstore
+from zstore._ext.engine.files import entry_lines
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
@@ -206,6 +207,27 @@ def test_more_lines_than_memory_holds_are_sorted_on_disk(order, monkeypatch):
     offsets = [sum(len(line) + 1 for line in wanted[:count]) for count in (10, 20)]
     assert [*found.lines(*offsets)] == wanted[10:20]
     assert next(found.lines(offsets[0])) == wanted[10]
+
+
+def test_entries_are_lines_where_their_keys_can_stand_in_one():
+    entries = [Entry("b/é", 0, None), Entry("b/x", 2**63 - 1, "v é"), Entry("b/", 0, "")]
+    expected = ["é\0" + "0\0", f"x\0{2**63 - 1}\0v é", "\0" + "0\0"]
+    assert entry_lines(entries, 2) == ([line.encode() for line in expected], 2**63 - 1)
+    assert entry_lines([], 0) == ([], 0)
+    for entry in (
+        Entry("a", 2**63 - 1),
+        Entry("a\n", 1),
+        Entry("\\", 1),
+        Entry("\r", 1),
+        Entry("\udc80", 1),
+        Entry("a", -1),
+    ):
+        assert entry_lines([Entry("fine", 1), entry], 0) is None
+    assert entry_lines([Entry("a", 1)], 2) is None
+    with pytest.raises(ValueError, match="leave out -1"):
+        entry_lines([Entry("a", 1)], -1)
+    with pytest.raises(OverflowError):
+        entry_lines([Entry("a", 2**63)], 0)
 
 
 def test_lines_of_two_spools_stand_side_by_side_by_their_names(monkeypatch):

@@ -13,13 +13,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple
 
+from zstore._ext.engine.files import entry_lines
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.engine.documents import place
@@ -251,21 +251,23 @@ def list_keys(
         text = "\n".join([entry.key for entry in page])
         if doubtful is None or any(word in text for word in doubtful):
             page = [entry for entry in page if accept(entry.key[skip:])]
-        made.extend(_render_page(page, skip))
-        size += sum([entry[1] for entry in page])
+        lines, bytes_of_page = _render_page(page, base)
+        made.extend(lines)
+        size += bytes_of_page
     return made, size
 
 
-def _render_page(page: Sequence[Entry], skip: int) -> Sequence[bytes]:
-    """A line for each entry, without the first `skip` characters of its key."""
-    text = "\n".join([f"{key[skip:]}\0{size}\0{version or ''}" for key, size, version in page])
-    if text.count("\n") == len(page) - 1 and "\\" not in text and "\r" not in text:
-        with suppress(UnicodeEncodeError):
-            return text.encode("utf-8", "surrogateescape").split(b"\n")
-    return [
+def _render_page(page: list[Entry], base: str) -> tuple[list[bytes], int]:
+    """A line for each entry below a place, and the bytes of all."""
+    skip = len(base) + 1 if base else 0
+    found = entry_lines(page, len(base.encode("utf-8", "surrogatepass")) + bool(base))
+    if found is not None:
+        return found
+    lines = [
         b"%s\0%d\0%s" % (render_name(key[skip:]), size, (version or "").encode())
         for key, size, version in page
     ]
+    return lines, sum(entry.size for entry in page)
 
 
 def parse_entry(line: bytes) -> Entry:

@@ -55,10 +55,10 @@ class Spool:
         if self._waiting:
             self._keep()
         if text:
-            self._file.add(text)
+            self._file.add(text, text.count(b"\n"))
 
     def _keep(self) -> None:
-        self._file.add(_as_text(sorted(self._waiting)))
+        self._file.add(*_as_text(sorted(self._waiting)))
         self._waiting, self._waiting_size = [], 0
 
     def __len__(self) -> int:
@@ -93,8 +93,8 @@ class Spool:
                 self._keep()
             if len(self._file.runs) > 1:
                 self._file, runs = _Sorted(), self._file
-                for text in _merge([*runs.blocks()]):
-                    self._file.add(text)
+                for text, count in _merge([*runs.blocks()]):
+                    self._file.add(text, count)
             return self._file
 
 
@@ -111,8 +111,8 @@ class _Sorted:
         self._last = b""
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=RUN_SIZE)  # noqa: SIM115 - closed with this
 
-    def add(self, text: bytes) -> None:
-        """Keep lines that are in order and differ, each with its end."""
+    def add(self, text: bytes, count: int) -> None:
+        """Keep so many lines, which are in order and differ, each with its end."""
         first = text[: text.index(b"\n")]
         begin = self.runs.pop()[0] if self.runs and self._last < first else self.size
         try:
@@ -122,7 +122,7 @@ class _Sorted:
         except OSError as error:
             raise StoreError(f"cannot sort what there is: {error.strerror}", path=gettempdir()) from error
         self.runs.append((begin, self.size))
-        self.count += text.count(b"\n")
+        self.count += count
         self._last = text[text.rfind(b"\n", 0, -1) + 1 : -1]
 
     def read(self, start: int, size: int) -> bytes:
@@ -153,13 +153,14 @@ def split_lines(text: bytes) -> Lines:
     return text[:-1].split(b"\n")
 
 
-def _as_text(lines: Lines) -> bytes:
-    """Sorted lines, each once and with its end."""
+def _as_text(lines: Lines) -> tuple[bytes, int]:
+    """Sorted lines, each once and with its end, and how many those are."""
     is_unique = not any(map(eq, lines, islice(lines, 1, None)))
-    return b"\n".join(lines if is_unique else dict.fromkeys(lines)) + b"\n"
+    kept = lines if is_unique else dict.fromkeys(lines)
+    return b"\n".join([*kept, b""]), len(kept)
 
 
-def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[bytes]:
+def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[tuple[bytes, int]]:
     """The lines of sorted runs in one order, many at a time: those before which no run has any more."""
     heads = [next(run) for run in runs]
     while any(heads):

@@ -6,9 +6,12 @@ import os
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, errno as error_number
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memchr, memcpy
 
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 cdef extern from *:
     """
@@ -104,6 +107,58 @@ cdef bytes encoded(str path):
     if len(name) >= PATH_MAX:
         raise failure(ENAMETOOLONG, path)
     return name
+
+
+cdef enum:
+    MOST_DIGITS = 20
+
+
+def entry_lines(list entries, Py_ssize_t skip):
+    """A line "key NUL size NUL version" for each entry, without so many bytes of its key, and the size of all.
+
+    None where a key cannot stand in a line as it is (it has a line end, a backslash or half of a surrogate pair), or
+    the size of all takes more than 63 bits.
+    """
+    cdef Py_ssize_t size, version_size
+    cdef const char *key
+    cdef const char *version
+    cdef char digits[MOST_DIGITS]
+    cdef char *at
+    cdef int count
+    cdef int64_t number, rest, total = 0
+    cdef bytes line
+    cdef list lines = []
+    if skip < 0:
+        raise ValueError(f"cannot leave out {skip} bytes")
+    for name, length, stamp in entries:
+        try:
+            key = PyUnicode_AsUTF8AndSize(name, &size)
+        except UnicodeEncodeError:
+            return None
+        key, size = key + skip, size - skip
+        if size < 0 or memchr(key, c"\n", size) or memchr(key, c"\\", size) or memchr(key, c"\r", size):
+            return None
+        version, version_size = NULL, 0
+        if stamp is not None:
+            version = PyUnicode_AsUTF8AndSize(stamp, &version_size)
+        number = rest = length
+        if number < 0 or number > INT64_MAX - total:
+            return None
+        total += number
+        count = 0
+        while rest or not count:
+            count += 1
+            digits[MOST_DIGITS - count] = <char> (c"0" + rest % 10)
+            rest //= 10
+        line = PyBytes_FromStringAndSize(NULL, size + count + version_size + 2)
+        at = PyBytes_AS_STRING(line)
+        memcpy(at, key, size)
+        at[size] = 0
+        memcpy(at + size + 1, digits + MOST_DIGITS - count, count)
+        at[size + 1 + count] = 0
+        memcpy(at + size + count + 2, version, version_size)
+        lines.append(line)
+    return lines, total
 
 
 cdef class Tree:
