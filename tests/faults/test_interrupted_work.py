@@ -92,6 +92,15 @@ def grown(place: Path) -> None:
     level["y"].append(level["y"][-1] - 30.0 * np.arange(1, 71))
 
 
+def changed_below_tiles(place: Path) -> None:
+    """Tiles of a raster that has changed since, and so has its mask."""
+    group = put_raster(place / "s")
+    options = {"chunks": 32, "dimension_names": ("y", "x"), "attributes": {"grid_mapping": "spatial_ref"}}
+    mask = group.create_array("m", data=(cells(seed=4) > 500).astype("u1"), **options)
+    tiles(place, mask={"a": "m"})
+    group["a"][10:200, 20:90], mask[10:200, 20:90] = cells((190, 70), seed=1), 1
+
+
 def to_fix(place: Path) -> None:
     """A pyramid whose levels say their CRS no more."""
     built(place)
@@ -159,12 +168,21 @@ WORKS = {
     "tiles": Work(lambda p: put_raster(p / "s") and None, tiles, {"resume": True}),
     "update": Work(
         changed,
-        lambda p: zstore.update_pyramid(p / "t", REGION) and None,
-        {},
+        lambda p, **o: zstore.update_pyramid(p / "t", REGION, memory=300_000, **o) and None,
+        {"resume": True},
         changes_in_place=True,
     ),
     "update, grown": Work(
-        grown, lambda p: zstore.update_pyramid(p / "t") and None, {}, changes_in_place=True
+        grown,
+        lambda p, **o: zstore.update_pyramid(p / "t", **o) and None,
+        {"resume": True},
+        changes_in_place=True,
+    ),
+    "update, tiles behind a mask": Work(
+        changed_below_tiles,
+        lambda p, **o: zstore.update_pyramid(p / "t", REGION, source=p / "s", **o) and None,
+        {"resume": True},
+        changes_in_place=True,
     ),
     "copy": Work(hierarchy, copied, {"resume": True}),
     "copy, over another": Work(

@@ -10,10 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -27,7 +29,6 @@ from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB
-from zstore.jobs.runner import units_at_once
 from zstore.storage.url import use_storage_options
 
 from ..storage.bucket_server import BucketServer
@@ -83,6 +84,12 @@ def maps(place: Path) -> None:
     )
 
 
+def series(place: Path) -> None:
+    """Maps of which a reduction makes several patches, each of several units."""
+    data = cells((512, 48, 48))
+    zstore.create_array(place, data=data, chunks=(8, 16, 16), compressors="gzip", dimension_names=[*"tyx"])
+
+
 def raster(place: Path, data: np.ndarray | None = None, corner: int = 0) -> None:
     rasterio = pytest.importorskip("rasterio", reason="rasters need rasterio (extra 'raster')")
     data = cells((SIDE, SIDE)) if data is None else data
@@ -132,8 +139,6 @@ class Job(NamedTuple):
 
     is_file     whether the source is a file of this machine
     is_inside   whether the source is made at the target, and changed there
-    is_counted  whether what is read is in proportion to what is left: an update makes all again, others read
-                what they have made, or one chunk for several units
     """
 
     prepare: Callable[[Path], None]
@@ -141,7 +146,6 @@ class Job(NamedTuple):
     takes_resume: bool = True
     is_file: bool = False
     is_inside: bool = False
-    is_counted: bool = True
 
 
 def pyramid(source: str, target: str, **options: Any) -> None:
@@ -215,14 +219,14 @@ def from_netcdf(source: str, target: str, **options: Any) -> None:
 
 JOBS = {
     "pyramid": Job(scene, pyramid),
-    "tile pyramid": Job(scene, tiles, is_counted=False),
-    "update": Job(changed, update, takes_resume=False, is_inside=True, is_counted=False),
+    "tile pyramid": Job(scene, tiles),
+    "update": Job(changed, update, is_inside=True),
     "copy": Job(scene, copy),
     "convert": Job(lambda place: scene(place, 2), convert),
     "recode": Job(scene, recode),
-    "rechunk": Job(maps, rechunk, is_counted=False),
-    "rechunk by way of scratch": Job(maps, in_between, is_counted=False),
-    "reduce": Job(maps, reduce),
+    "rechunk": Job(maps, rechunk),
+    "rechunk by way of scratch": Job(maps, in_between),
+    "reduce": Job(series, reduce),
     "verify": Job(maps, verify, takes_resume=False),
     "raster": Job(raster, from_raster, is_file=True),
     "stack": Job(rasters, from_stack, is_file=True),
@@ -239,21 +243,49 @@ def small() -> Iterator[None]:
         yield
 
 
-def carry_out(name: str, said: Mapping[str, Any], *, resume: bool = False) -> int:
-    """Do a job, and keep in a file how much of it is done of how much; how many units were made."""
-    job = JOBS[name]
+# A unit: the number of its plan among those that make any, and what the plan calls it.
+Made = tuple[int, Any]
+
+
+def carry_out(
+    name: str, said: Mapping[str, Any], *, resume: bool = False, read_size: Callable[[], int] | None = None
+) -> tuple[dict[Made, int], int]:
+    """Do a job; the units that were made with what each has read, and how many are under way at a time.
+
+    A file names the units that are done, and another tells how much of the job is, also of who is killed.
+
+    read_size  what was read up to now; units are made one after the other then. None: not to be counted
+    """
+    job, lock = JOBS[name], threading.Lock() if read_size else nullcontext()
     more: dict[str, Any] = {"resume": True} if resume and job.takes_resume else {}
     if name == "verify":
         more["journal"] = said["journal"]
-    with small(), use_storage_options(said["options"]), Path(said["told"]).open("wb", buffering=0) as told:
-        # Numbers of the same length, so that a file that is written over is whole at any moment.
-        def progress(done: int, total: int) -> None:
-            os.pwrite(told.fileno(), b"%12d %12d" % (done, total), 0)
+    made, plans, most, make = dict[Made, int](), dict[str, int](), list[int](), runner._make
+    count = read_size or (lambda: 0)
+    with ExitStack() as stack:
+        told = stack.enter_context(Path(said["told"]).open("wb", buffering=0))
+        done = stack.enter_context(Path(said["done"]).open("ab", buffering=0))
 
-        made, make = list[Any](), runner._make
-        with mock.patch.object(runner, "_make", lambda *given: made.append(given[1]) or make(*given)):
-            job.run(said["source"], said["target"], progress=progress, **more)
-        return len(made)
+        # Numbers of the same length, so that a file that is written over is whole at any moment.
+        def progress(part: int, total: int) -> None:
+            os.pwrite(told.fileno(), b"%12d %12d" % (part, total), 0)
+
+        def note(plan: Any, unit: Any, run: str) -> Any:
+            number = plans.setdefault(run, len(plans))
+            with lock:
+                before = count()
+                result = make(plan, unit, run)
+                made[number, unit] = count() - before
+            done.write(f"{(number, unit)!r}\n".encode())
+            return result
+
+        stack.enter_context(small())
+        stack.enter_context(use_storage_options(said["options"]))
+        stack.enter_context(mock.patch.object(runner, "_make", note))
+        enter = lambda self: most.append(self._ahead) or self  # noqa: E731
+        stack.enter_context(mock.patch.object(runner.Runner, "__enter__", enter))
+        job.run(said["source"], said["target"], progress=progress, **more)
+    return made, max(most, default=0)
 
 
 def serve() -> None:
@@ -325,12 +357,13 @@ class Site:
             "journal": str(place / "journal") if server is None else "s3://to/journal",
             "options": {} if server is None else server.options(),
             "told": str(place / "told"),
+            "done": str(place / "done"),
             "go": str(place / "go"),
         }
 
     def clear(self) -> None:
         """Have the target as it was before the job."""
-        for name in ("go", "told"):
+        for name in ("go", "told", "done"):
             (self.place / name).unlink(missing_ok=True)
         before = files_of(self.place / "from") if self.job.is_inside else {}
         if self.server is None:
@@ -364,6 +397,12 @@ class Site:
         assert self.server is not None
         return self.server.read_size
 
+    def kept_size(self) -> int:
+        """What the journal holds that counts as read, when it is read: results of units that are done."""
+        if self.server is not None:
+            return 0
+        return sum(len(v) for key, v in self.made().items() if JOB in key and "/scratch/" not in key)
+
     def told(self) -> tuple[int, int]:
         """How much is done, of how much; (0, 0) where nothing was said."""
         file = self.place / "told"
@@ -374,6 +413,11 @@ class Site:
         """How much is done of all."""
         done, total = self.told()
         return done / total if total else 0.0
+
+    def done(self) -> set[Made]:
+        """The units that are done."""
+        file = self.place / "done"
+        return {*map(literal_eval, file.read_text().splitlines())} if file.exists() else set()
 
 
 @pytest.fixture(scope="module")
@@ -440,28 +484,34 @@ def test_a_killed_job_comes_out_the_same_and_reads_what_was_left(
         for _ in range(2):  # the first time imports modules
             site.clear()
             before, asked = site.read_size(), 0 if server is None else server.count
-            unit_count = carry_out(name, site.said)
+            units, most = carry_out(name, site.said, read_size=site.read_size)
         whole_size, expected = site.read_size() - before, site.made()
         moments = (-0.1, 1.1) if server is None else (1, server.count - asked)
-        _, total = site.told()
-        assert total and (expected or name == "verify") and not [key for key in expected if JOB in key]
-        shares, reads = list[float](), list[float]()
-        while len(shares) < KILLS:
-            # Who came to the end has not been killed.
-            if run_killed(nursery, site, chance.uniform(*moments)):
-                shares.append(1 - site.share())
-                before = site.read_size()
-                carry_out(name, site.said, resume=True)
-                reads.append((site.read_size() - before) / whole_size)
-                assert site.made() == expected, (len(shares), shares[-1])
-        more = [read - share for read, share in zip(reads, shares, strict=True)]
+        assert units and (expected or name == "verify") and not [key for key in expected if JOB in key]
+        left, kept, read, again = list[float](), list[float](), list[float](), list[int]()
+        while len(read) < KILLS:
+            if not run_killed(nursery, site, chance.uniform(*moments)):
+                continue
+            done = site.done()
+            assert done <= set(units)
+            if len(done) == len(units) and not [key for key in site.made() if JOB in key]:
+                continue  # who came to the end was not killed, and the next call is another job
+            # What the units that are left read, and what was read beside units: to plan them.
+            left.append((whole_size - sum(units[unit] for unit in done)) / whole_size)
+            kept.append(site.kept_size() / whole_size)
+            before = site.read_size()
+            made, _ = carry_out(name, site.said, resume=True)
+            read.append((site.read_size() - before) / whole_size)
+            again.append(len(made) - (len(units) - len(done)))
+            assert site.made() == expected, (len(read), left[-1])
         print(
-            f"| {name} | {where} | {KILLS} | {whole_size / 1e6:.2f} | {unit_count} | "
-            f"{100 * np.mean(shares):.0f} % | {100 * np.mean(reads):.0f} % | {unit_count * max(more):.1f} |"
+            f"\n| {name} | {where} | {KILLS} | {whole_size / 1e6:.2f} | {len(units)} | "
+            f"{100 * np.mean(left):.0f} % | {100 * np.mean(read):.0f} % | {max(again)} |"
         )
-        # Who is killed when all is done, and the journal is gone before the record, makes all again.
-        left = [(read, share) for read, share in zip(reads, shares, strict=True) if share]
-        under_way = (units_at_once() + 1) / unit_count
-        if not JOBS[name].is_counted:
-            return
-        assert sum(read for read, _ in left) <= sum(min(1.02, 1.1 * share + under_way) for _, share in left)
+        # Those that were done, and not noted yet as others were waited for; and tiles beside the source.
+        assert max(again) <= most + sum(size < 1000 for (plan, _), size in units.items() if plan == 0)
+        largest = max(units.values()) / whole_size
+        for share, results, size, count in zip(left, kept, read, again, strict=True):
+            # Who goes on reads the documents, of source and target, too.
+            most_size = 1.1 * (share + results) + max(0, count) * largest + 0.02
+            assert size <= most_size, (share, results, size, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -168,3 +168,30 @@ def test_record_and_journal_of_a_directory_end_in_one_step(tmp_path: Any, monkey
     monkeypatch.setattr(LocalStore, "delete_prefix", lambda s, p: removed.append(p) or remove(s, p))
     job.end()
     assert removed == [".zstore-job"] and [*store.list("")] == []
+
+
+def test_record_and_journal_of_a_bucket_end_in_one_request(monkeypatch: Any) -> None:
+    """But for values that are too many for one: those go before, and the record with the last."""
+
+    class Bucket(MemoryStore):
+        requests: ClassVar[list[list[str]]] = []
+
+        def delete_many(self, keys: Any) -> bool:
+            self.requests += [[*keys]] if keys else []
+            for key in keys:
+                super().delete(key)
+            return True
+
+        def delete(self, key: str) -> None:
+            raise AssertionError(key)
+
+    monkeypatch.setattr("zstore.jobs.record.LAST_COUNT", 3)
+    store = Bucket()
+    job = begin_one(store)
+    journal = job.journal()
+    for number in range(5):
+        journal.put("a", number, b"1")
+        journal.write()
+    job.end()
+    first, last = store.requests
+    assert len(first) == 2 and len(last) == 4 and last[-1] == RECORD and [*store.list("")] == []

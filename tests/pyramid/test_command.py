@@ -32,7 +32,7 @@ def test_update_resume_and_preview(tmp_path: Path) -> None:
     data[5:9, 7:80] = 3
     pyramid = zstore.open_group(tmp_path / "p")
     pyramid["0/a"][5:9, 7:80] = 3
-    assert run("pyramid", tmp_path / "p", "--update", "y=5:9,x=7:80").startswith("0")
+    assert run("pyramid", tmp_path / "p", "--update", "y=5:9,x=7:80", "--resume").startswith("0")
     np.testing.assert_array_equal(pyramid["2/a"][...], downsample(data, (4, 4)))
     assert run("pyramid", tmp_path / "p", "--update", "grown").startswith("0")
     assert run("pyramid", tmp_path / "a", tmp_path / "q", "--levels", 2, "--resume").startswith("0")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,8 @@ import pytest
 
 import zstore
 from zstore.conventions.read import read_geo
-from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.errors import ChangedError, MetadataError, SelectionError, StoreError
+from zstore.jobs import runner
 from zstore.storage.memory import MemoryStore
 
 METHODS = ("average", "mode", "med", "nearest", "max", "rms", "bilinear", "cubic", "lanczos", "gauss")
@@ -149,6 +152,82 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(monkeypat
     anew = MemoryStore()
     make(anew, data)
     assert chunks_of(store) == chunks_of(anew)
+
+
+LEFT = {"y": slice(0, 512)}
+
+
+def grow_it(pyramid: Path) -> None:
+    zstore.open_array(pyramid / "0/a", mode="r+").append(cells((40, 512), seed=7))
+    zstore.open_array(pyramid / "0/y", mode="r+").append(100 - 10 * (np.arange(512, 552) + 0.5))
+
+
+def bring_back(pyramid: Path) -> None:
+    """Have the chunks that were there before, as a power cut may."""
+    for file in sorted((pyramid / "before").rglob("*")):
+        if file.is_file():
+            file.replace(pyramid / file.relative_to(pyramid / "before"))
+
+
+def describe_anew(pyramid: Path) -> None:
+    document = (pyramid / "0/a/zarr.json").read_text()
+    (pyramid / "0/a/zarr.json").write_text(document.replace('"fill_value": 0', '"fill_value": 1'))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "again", "is_left"),
+    [
+        (lambda pyramid: None, {"region": LEFT, "resume": True}, True),
+        (lambda pyramid: None, {"resume": True}, True),
+        (lambda pyramid: None, {"region": LEFT}, False),
+        (lambda pyramid: None, {"region": {"y": slice(0, 511)}, "resume": True}, False),
+        (lambda pyramid: None, {"region": LEFT, "resume": True, "memory": 60_000}, False),
+        (bring_back, {"region": LEFT, "resume": True}, False),
+        (grow_it, {"resume": True}, False),
+        (describe_anew, {"region": LEFT, "resume": True}, None),
+    ],
+)
+def test_an_interrupted_update_goes_on(
+    meanwhile: Callable[[Path], None], again: dict, is_left: bool | None, tmp_path: Path, monkeypatch
+) -> None:
+    """After 11 of 16 units: the others are made, or all where it is not the same, or the source is not."""
+    options = {"method": "max", "memory": 400_000}
+    make(tmp_path, cells((512, 512)), **options)
+    for level in "123":
+        shutil.copytree(tmp_path / level / "a/c", tmp_path / "before" / level / "a/c", copy_function=os.link)
+    zstore.open_array(tmp_path / "0/a", mode="r+")[...] = cells((512, 512), seed=1)
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    made, carry_out = list[object](), runner._make
+
+    def fail_after(count: int) -> None:
+        def make_one(plan: object, unit: object, run: str) -> object:
+            if len(made) == count:
+                raise StoreError("the disk is full")
+            made.append(unit)
+            return carry_out(plan, unit, run)
+
+        made.clear()
+        monkeypatch.setattr(runner, "_make", make_one)
+
+    fail_after(11)
+    with pytest.raises(StoreError, match="the disk is full"):
+        zstore.update_pyramid(tmp_path, LEFT, memory=400_000)
+    meanwhile(tmp_path)
+    fail_after(-1)
+    if is_left is None:
+        with pytest.raises(ChangedError, match=r"written since the job began.*0/a"):
+            zstore.update_pyramid(tmp_path, **{"memory": 400_000, **again})
+        del again["resume"]
+    updated = zstore.update_pyramid(tmp_path, **{"memory": 400_000, **again})
+    assert len(made) <= 16 - 11 + 3 if is_left else len(made) >= 16, len(made)
+    anew = make(tmp_path / "anew", updated["0/a"][...], **options)
+    for level in "123":
+        files = {f.relative_to(tmp_path): f for f in (tmp_path / level / "a/c").rglob("*") if f.is_file()}
+        assert files and {name: file.read_bytes() for name, file in files.items()} == {
+            name: (tmp_path / "anew" / name).read_bytes() for name in files
+        }
+        assert updated[f"{level}/a"].shape == anew[f"{level}/a"].shape
+    assert not zstore.verify(tmp_path).unfinished
 
 
 def test_from_a_source_elsewhere_and_with_its_copy(tmp_path: Path) -> None:

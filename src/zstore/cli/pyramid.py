@@ -112,6 +112,7 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
                 region,
                 source=made_of,
                 mask=options["mask"],
+                resume=options["resume"],
                 memory=options["memory"],
                 progress=progress,
             )

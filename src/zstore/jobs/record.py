@@ -49,6 +49,8 @@ from zstore.storage.base import Store, join_key
 JOB = ".zstore-job"
 RECORD = f"{JOB}/record"
 RECORD_SIZE = 16 << 20
+# So many values of a journal are removed by one request with the record, the others before.
+LAST_COUNT = 999
 # The key below a job's name with the versions of the sources that it reads.
 VERSIONS = "source"
 NAME = re.compile(r"[0-9a-f]{16}")
@@ -72,22 +74,17 @@ class Work(NamedTuple):
     again: str | None = None
 
 
+RASTERS = "zstore.integrations.rasters"
 WORKS = {
     "build_pyramid": Work("the building of a pyramid", "zstore.build_pyramid", "resume"),
     "build_tile_pyramid": Work("the building of a tile pyramid", "zstore.build_tile_pyramid", "resume"),
-    "update_pyramid": Work("the update of a pyramid", "zstore.update_pyramid"),
+    "update_pyramid": Work("the update of a pyramid", "zstore.update_pyramid", "resume"),
     "copy": Work("a copy", "zstore.copy", "resume"),
     "convert": Work("a conversion", "zstore.convert", "resume"),
     "convert_metadata": Work("a conversion of metadata", "zstore.upkeep.convert.convert_metadata"),
-    "raster_to_zarr": Work(
-        "the conversion of a raster", "zstore.integrations.rasters.raster_to_zarr", "resume"
-    ),
-    "rasters_to_zarr": Work(
-        "the conversion of rasters", "zstore.integrations.rasters.rasters_to_zarr", "resume"
-    ),
-    "netcdf_to_zarr": Work(
-        "the conversion of a NetCDF or HDF5 file", "zstore.integrations.rasters.netcdf_to_zarr", "resume"
-    ),
+    "raster_to_zarr": Work("the conversion of a raster", f"{RASTERS}.raster_to_zarr", "resume"),
+    "rasters_to_zarr": Work("the conversion of rasters", f"{RASTERS}.rasters_to_zarr", "resume"),
+    "netcdf_to_zarr": Work("the conversion of a NetCDF or HDF5 file", f"{RASTERS}.netcdf_to_zarr", "resume"),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
     "export": Work("an export of tiles", "zstore_serve.export.export", "resume"),
     "verify": Work("a verification", "zstore.verify"),
@@ -255,7 +252,7 @@ class Job:
         changed = next((name for name in versions if known.get(name) != versions[name]), None)
         if changed is not None:
             raise ChangedError(
-                "what is read was written since the job began; expected it as it was, or overwrite",
+                "what is read was written since the job began; expected it as it was, or a job begun anew",
                 path=where(changed),
             )
 
@@ -269,16 +266,21 @@ class Job:
 
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
-        is_whole = self.store.removes_whole and not self._is_within
-        # In one step where the store can: a record without its journal has everything made again.
-        self.store.delete_prefix(join_key(self.base, JOB) if is_whole else self._units)
         if self._is_within:
+            self.store.delete_prefix(self._units)
             return
         asked = _asked.get()
         if asked is not None:
             asked.jobs.pop((id(self.store), self.base), None)
-        if not is_whole:
-            self.store.delete(join_key(self.base, RECORD))
+        # In one step or request where the store can: a record without its journal has everything made again.
+        if self.store.removes_whole:
+            self.store.delete_prefix(join_key(self.base, JOB))
+        else:
+            *journal, record = *self.store.list(self._units), join_key(self.base, RECORD)
+            self.store.delete_many(journal[LAST_COUNT:])
+            if not self.store.delete_many([*journal[:LAST_COUNT], record]):
+                self.store.delete_prefix(self._units)
+                self.store.delete(record)
         self.store.flush()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
@@ -95,8 +95,13 @@ def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> 
     return {"source": place(store, base), "version": name_job(render_node(model))}
 
 
-def is_stored(store: Store, path: str, model: ArrayModel, box: tuple[slice, ...]) -> bool:
-    """Whether every chunk (or shard) of a box is stored, in an array on a regular grid."""
+def chunk_keys(path: str, model: ArrayModel, box: tuple[slice, ...]) -> Iterator[str]:
+    """The keys of the chunks (or shards) of a box, in an array on a regular grid."""
     sides = zip(box, model.grid.chunk_shape, strict=True)
     places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
-    return all(store.size(join_key(path, model.keys.key(place))) for place in places)
+    return (join_key(path, model.keys.key(place)) for place in places)
+
+
+def is_stored(store: Store, path: str, model: ArrayModel, box: tuple[slice, ...]) -> bool:
+    """Whether every chunk (or shard) of a box is stored, in an array on a regular grid."""
+    return all(map(store.size, chunk_keys(path, model, box)))

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from zstore.engine.documents import render_node
 from zstore.errors import MetadataError, NotFoundError, StoreError
-from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Progress
+from zstore.jobs.record import Job, begin, check_begun, name_job
 from zstore.jobs.record import Record as JobRecord
-from zstore.jobs.record import begin, check_begun
 from zstore.jobs.record import read_record as recorded
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import Executor, Runner, counter
@@ -118,7 +118,7 @@ def build(
         job.clear(lambda: _clear(pyramid, group, taken, left))
     nodes = NewNodes(group.store, group.path, group.zarr_format)
     arrays = pyramid.draft(group, nodes, job.name)
-    _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job.journal(), options)
+    _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job, options)
     nodes.publish()
     pyramid.settle(group, nodes)
     held = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
@@ -136,6 +136,7 @@ def update(
     options: RunOptions,
     *,
     is_reshaped: bool,
+    resume: bool,
 ) -> Group:
     """The pyramid's group, after what depends on the boxes was made again.
 
@@ -144,22 +145,40 @@ def update(
 
     former       the pyramid's record
     is_reshaped  whether levels have other lengths or tiles now
+    resume       go on by the journal of an update of the same boxes that was interrupted; of others, all that
+                 was to be made is made again
 
     Raises
         MetadataError: memory that holds no unit.
+        ChangedError: `resume`, and an array that is read is not described as it was.
         StoreError: the store fails, or other work is unfinished there.
     """
     group = group.as_durable() if options.durable else group
     pyramid.rehearse(Budget.of(options.memory), group)
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
+    read = _read_arrays(pyramid)
+    source = name_job([place_of(array) for array in read.values()])
+    pending = {"pending": plain, "source": source, **pyramid.grid.pending()}
+    left = recorded(group.store, group.path)
+    is_same = resume and left is not None and left.plan == pending
     name = name_build([record, plain], former["build"])
-    pending = {"pending": plain, **pyramid.grid.pending()}
-    job = begin(group.store, group.path, "update_pyramid", pending, name=name, replace=True)
+    job = begin(
+        group.store, group.path, "update_pyramid", pending, name=name, resume=is_same, replace=not is_same
+    )
+    if job.name == former["build"]:
+        # It was interrupted when all was said.
+        group.consolidate()
+        job.end()
+        return group
+    # What attributes say of cells is in the pyramid's record, and ends of updates write them.
+    versions = {name: name_job(render_node(array.model.with_attributes({}))) for name, array in read.items()}
+    job.check_versions(versions, lambda name: place_of(read[name]))
+    name = job.name
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
         pyramid.shrink(group)
-    _fill(pyramid, pyramid.held(group), boxes, None, options)
+    _fill(pyramid, pyramid.held(group), boxes, job, options, is_replacing=not group.store.durable)
     attributes: Mapping[str, Any] = dict(group.attrs)
     if is_reshaped:
         pyramid.replace_beside(group)
@@ -214,6 +233,15 @@ def _record(pyramid: PyramidPlan) -> Record:
     }
 
 
+def _read_arrays(pyramid: PyramidPlan) -> dict[str, Array]:
+    """The arrays that all is made of, and their masks."""
+    arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
+    for layer in pyramid.layers:
+        if layer.recipe.mask is not None:
+            arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
+    return arrays
+
+
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
     """The former record with the shapes, the place and the affine that its source has now."""
     now, said = _record(pyramid), former["variables"]
@@ -265,21 +293,27 @@ def _fill(
     pyramid: PyramidPlan,
     arrays: Mapping[str, Sequence[Array]],
     boxes: Boxes,
-    journal: Journal | None,
+    job: Job,
     options: RunOptions,
+    *,
+    is_replacing: bool = False,
 ) -> None:
-    """Make the cells that depend on the boxes."""
+    """Make the cells that depend on the boxes; `is_replacing` as for `run_step`."""
     budget, planned = Budget.of(options.memory), []
     for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask):
-        planned += [(layer, pyramid.steps(layer, arrays, budget, box)) for box in boxes[layer.name]]
-    first = [steps[0].plan for _, steps in planned if steps]
+        planned += [
+            (layer, f"{layer.name}-{place}", pyramid.steps(layer, arrays, budget, box))
+            for place, box in enumerate(boxes[layer.name])
+        ]
+    first = [steps[0].plan for _, _, steps in planned if steps]
     tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
-    with Runner(options.executor, journal) as runner:
-        for layer, steps in planned:
+    with job.runner(options.executor) as runner:
+        for layer, label, steps in planned:
             # What all others may be masked by is made before them.
             with nullcontext() if layer.is_mask else runner.apart():
                 for number, step in enumerate(steps):
-                    run_step(runner, step, f"{layer.name}-{number}", tick if number == 0 else None)
+                    taken = tick if number == 0 else None
+                    run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:

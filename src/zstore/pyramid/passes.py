@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from itertools import groupby, product
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -16,8 +18,9 @@ from zstore.base.once import once
 from zstore.engine.pool import thread_count
 from zstore.extensions.registry import resamplers
 from zstore.jobs.plan import Plan
+from zstore.jobs.record import name_job
 from zstore.jobs.runner import Runner
-from zstore.jobs.target import is_stored
+from zstore.jobs.target import chunk_keys, is_stored
 from zstore.nodes.array import Array
 from zstore.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.pyramid.masks import Mask, Masking
@@ -28,6 +31,8 @@ from zstore.resampling.methods import Part, Resampler, plan_part
 BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
 # The most bytes that a thread keeps, to read its next tile into.
 KEPT_SIZE = 8 << 20
+# Bytes of the hash of the versions of what a unit has written.
+VERSIONS_SIZE = 16
 _memory = threading.local()
 
 # What is offered as a resampler: (array, factors, *, nodata=None, out=None) gives the array made smaller,
@@ -99,6 +104,11 @@ class Pass:
     def shape(self, level: int) -> Shape:
         """The shape of the source (level 0) or of a level."""
         return self.levels[level - 1].shape if level else self.source.shape
+
+    @property
+    def arrays(self) -> Sequence[Array]:
+        """The arrays to write."""
+        return self.levels if self.copy is None else (self.copy, *self.levels)
 
     def targets(self) -> list[int]:
         """The levels to write, 0 for the copy."""
@@ -206,9 +216,14 @@ class Pass:
 
     def holds(self, unit: Shape, result: list[Items]) -> bool:
         """Whether all chunks that the unit owns are stored; others are all fill value, or were lost."""
+        own = self.written(unit)
+        return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
+
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
+        """The arrays, and the box of each, that the unit writes itself."""
         own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
         own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
-        return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
+        return [(array, box) for array, box in own if volume(box)]
 
     # What a unit is made of
 
@@ -363,9 +378,52 @@ class LevelPlan(Plan[list[Items]], Protocol):
     def unit(self) -> Shape: ...
     @property
     def most(self) -> int | None: ...
+    @property
+    def arrays(self) -> Sequence[Array]: ...
     def total_count(self) -> int: ...
     def shared(self, unit: Shape) -> list[Share]: ...
     def cell_count(self, unit: Shape) -> int: ...
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]: ...
+
+
+@dataclass(frozen=True)
+class _Replacing(Plan[list[Items]]):
+    """A plan whose units write where older chunks are: its journal keeps the versions of what they wrote.
+
+    An older chunk looks like a new one, and a power cut may bring it back after the journal was written. So
+    a unit gives back, behind its parts, a hash of the versions, which its chunks are to have still.
+    """
+
+    plan: LevelPlan
+
+    def units(self) -> Iterable[Shape]:
+        return self.plan.units()
+
+    def make(self, unit: Shape) -> list[Items]:
+        return [*self.plan.make(unit), self._versions(unit)]
+
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
+        return np.array_equal(result[-1], self._versions(unit))
+
+    def pack(self, result: list[Items]) -> bytes:
+        return self.plan.pack(result[:-1]) + result[-1].tobytes()
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
+        return [
+            *self.plan.unpack(unit, data[:-VERSIONS_SIZE]),
+            np.frombuffer(data[-VERSIONS_SIZE:], np.uint8),
+        ]
+
+    def _versions(self, unit: Shape) -> Items:
+        """A hash of what tells the chunks of a unit from what was or will be there; of nothing, any bytes."""
+        found = blake2b(digest_size=VERSIONS_SIZE)
+        for array, box in self.plan.written(unit):
+            for key in chunk_keys(array.path, array.model, box):
+                entry = array.store.entry(key)
+                if entry is not None and entry.version is None:
+                    return np.frombuffer(os.urandom(VERSIONS_SIZE), np.uint8)
+                found.update(f"{entry}\n".encode())
+        return np.frombuffer(found.digest(), np.uint8)
 
 
 class Step(NamedTuple):
@@ -375,19 +433,27 @@ class Step(NamedTuple):
     is_blank: Callable[[Shape], bool] | None = None
 
 
-def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None] | None = None) -> None:
+def run_step(
+    runner: Runner,
+    step: Step,
+    label: str,
+    tick: Callable[[int], None] | None = None,
+    *,
+    is_replacing: bool = False,
+) -> None:
     """Make a step's cells: units write the chunks that they own whole, those of several are written here.
 
     So every chunk is written once, and no two workers touch the same one.
 
-    label  the step's name in the journal, which no other step has
-    tick   called with the number of cells of each unit that is done
+    label         the step's name in the journal, which no other step has
+    tick          called with the number of cells of each unit that is done
+    is_replacing  whether older chunks are there, which a power cut may bring back
     """
     plan, is_blank = step
     shared = _SharedChunks()
 
     def take(unit: Shape, parts: list[Items]) -> None:
-        for share, cells in zip(plan.shared(unit), parts, strict=True):
+        for share, cells in zip(plan.shared(unit), parts, strict=False):  # the last part may be versions
             shared.add(share, cells)
         if tick is not None:
             tick(plan.cell_count(unit))
@@ -397,7 +463,9 @@ def run_step(runner: Runner, step: Step, label: str, tick: Callable[[int], None]
             return None
         return [np.full(lengths(box), array.fill_value, array.dtype) for array, _, box in plan.shared(unit)]
 
-    runner.run(plan, f"{label}-{'x'.join(map(str, plan.unit))}", take, known, plan.most)
+    # Units of other sizes, or that write other levels, are other units.
+    own = name_job([plan.unit, [array.path for array in plan.arrays]])
+    runner.run(_Replacing(plan) if is_replacing else plan, f"{label}-{own}", take, known, plan.most)
 
 
 class _SharedChunks:

@@ -116,6 +116,15 @@ class Reprojection:
         target = self.target
         return is_stored(target.store, target.path, target.model, self.own(unit))
 
+    @property
+    def arrays(self) -> list[Array]:
+        """The one array to write."""
+        return [self.target]
+
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
+        """The level, and the box of it that the unit writes."""
+        return [(self.target, self.own(unit))]
+
     def make(self, unit: Shape) -> list[Items]:
         """Make a unit, and write it if any of the source lies in it; nothing is given back."""
         box = self.own(unit)

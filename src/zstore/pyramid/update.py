@@ -38,6 +38,7 @@ def update_pyramid(
     arrays: Sequence[str] | None = None,
     source: Array | Group | PlaceLike | None = None,
     mask: Array | str | None = None,
+    resume: bool = False,
     durable: bool = False,
     memory: int | None = None,
     executor: Executor | None = None,
@@ -58,14 +59,17 @@ def update_pyramid(
              pyramid is brought up to date too
     mask     the array, or its address, that was the mask, if that is neither in the pyramid's store nor in
              the source's
+    resume   go on with an update of the same arguments that was interrupted, or begin it: what the arrays
+             hold is as it was then. With no region, go on with whatever was interrupted
     durable, memory, executor, progress, storage_options   as for `build_pyramid`
 
     Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
     cells are there. Until it ends, the levels' attribute `zstore` has a `state`, and `zstore info`,
     `validate` and `verify` name it. An update that was interrupted is made up for by the next one, whatever
-    its region.
+    its region: it makes again all that the two were to make, or with `resume` only what was not made yet.
 
     Raises
+        ChangedError: `resume`, and an array that the levels are made of is not described as it was.
         MetadataError: nothing says how the pyramid was built, or an array is missing; or it was built of what
             lies outside its store, and `source` or `mask` does not name that.
         SelectionError: the region does not fit the arrays.
@@ -78,9 +82,10 @@ def update_pyramid(
     plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
     planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
     has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
+    is_all = not (has_new_shapes or (resume and any(left.boxes.values())))
     for layer in planned.layers:
         is_asked = arrays is None or layer.name in arrays
-        asked = _asked_boxes(region, layer, dataset.place, is_all=not has_new_shapes) if is_asked else []
+        asked = _asked_boxes(region, layer, dataset.place, is_all=is_all) if is_asked else []
         boxes[layer.name] = _changed_boxes(layer, record, left, asked, is_all=planned.grid.has_moved)
     known = {name for layer in planned.layers for name in layer.variable.dimensions}
     if isinstance(region, Mapping) and not set(region) <= known:
@@ -88,7 +93,7 @@ def update_pyramid(
         raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
     options = RunOptions(memory, executor, progress, durable)
     is_reshaped = has_new_shapes or planned.grid.has_moved
-    return update(planned, group, record, boxes, options, is_reshaped=is_reshaped)
+    return update(planned, group, record, boxes, options, is_reshaped=is_reshaped, resume=resume)
 
 
 class _Left(NamedTuple):

@@ -138,7 +138,7 @@ def entry_lines(list entries, Py_ssize_t skip):
         key, size = key + skip, size - skip
         if size < 0 or memchr(key, c"\n", size) or memchr(key, c"\\", size) or memchr(key, c"\r", size):
             return None
-        version, version_size = NULL, 0
+        version, version_size = b"", 0
         if stamp is not None:
             version = PyUnicode_AsUTF8AndSize(stamp, &version_size)
         number = rest = length
