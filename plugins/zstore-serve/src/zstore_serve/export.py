@@ -273,16 +273,7 @@ def _export(
     # Beside the target, so that it takes the target's place in one step.
     work = target.with_name(f".{target.name}.zstore-export")
     plan = TilePlan(sources, str(work), parts, format)
-    arrays = [
-        scene.finest.arrays[band.array]
-        for scene in (sources.scenes[part.scene] for part in parts)
-        for band in scene.bands.values()
-    ]
-    request = {
-        "parts": [vars(part) for part in parts],
-        "format": format,
-        "sources": [describe_source(array.store, array.path, array.model) for array in arrays],
-    }
+    request = _describe_request(plan)
     target.parent.mkdir(parents=True, exist_ok=True)
     store = LocalStore(work)
     job = begin(
@@ -309,6 +300,17 @@ def _export(
     job.end()
     shutil.rmtree(work)
     return len(units)
+
+
+def _describe_request(plan: TilePlan) -> dict[str, Any]:
+    """What tells an export from others: the tiles, their format, and the arrays that they show."""
+    scenes = [plan.sources.scenes[part.scene] for part in plan.parts]
+    arrays = [scene.finest.arrays[band.array] for scene in scenes for band in scene.bands.values()]
+    return {
+        "parts": [vars(part) for part in plan.parts],
+        "format": plan.format,
+        "sources": [describe_source(array.store, array.path, array.model) for array in arrays],
+    }
 
 
 def _check_free(target: Path, overwrite: bool, is_archive: bool) -> None:
