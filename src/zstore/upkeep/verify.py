@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -134,22 +134,40 @@ def verify(
 
     if known is not None:
         own = key_within(store, base, manifest)
-        total, pairs = pair_keys(store, base, known, own)
-        faults = _Faults(Verification(), progress, total)
-        job = start()
+        return _verify_keys(store, base, known, own, start, executor, progress)
+    return _verify_chunks(
+        store, base, start, executor, progress, is_complete=is_complete, allow_pickle=allow_pickle
+    )
 
-        def take(count: int, size: int, found: list[tuple[Piece, Fault]]) -> None:
-            faults.found.key_count += count
-            faults.take(
-                size,
-                [
-                    (piece[0] or piece[1], (base, join_key(base, key or ""), *words))
-                    for piece, (key, *words) in found
-                ],
-            )
 
-        look_at(Comparing(store, base), pairs, take, executor, job)
-        return faults.end(job)
+def _verify_keys(
+    store: Store, base: str, known: Manifest, own: str | None, start: Callable[[], Job | None],
+    executor: Executor | None, progress: Progress | None,
+) -> Verification:  # fmt: skip
+    """Compare the values of all keys with a manifest."""
+    total, pairs = pair_keys(store, base, known, own)
+    faults = _Faults(Verification(), progress, total)
+    job = start()
+
+    def take(count: int, size: int, found: list[tuple[Piece, Fault]]) -> None:
+        faults.found.key_count += count
+        faults.take(
+            size,
+            [
+                (piece[0] or piece[1], (base, join_key(base, key or ""), *words))
+                for piece, (key, *words) in found
+            ],
+        )
+
+    look_at(Comparing(store, base), pairs, take, executor, job)
+    return faults.end(job)
+
+
+def _verify_chunks(
+    store: Store, base: str, start: Callable[[], Job | None], executor: Executor | None,
+    progress: Progress | None, *, is_complete: bool, allow_pickle: bool,
+) -> Verification:  # fmt: skip
+    """Parse all documents, and read all chunks."""
     found = Verification(unfinished=find_unfinished(store, base))
     arrays: list[_Checked] = []
     for where, model in _nodes(store, base, found):
