@@ -103,7 +103,7 @@ class TestSession(StoreContract):
 
     can_reopen = can_pickle = shares_processes = excludes_processes = False
     many = 300
-    # icechunk's threads stay in the parent: see test_a_forked_child_is_told.
+    # icechunk's threads stay in the parent: see test_a_forked_process_gets_an_error.
     test_a_forked_child_reads = None
 
     def make_store(self, place: Path) -> Store:
@@ -254,7 +254,7 @@ def test_no_thread_makes_an_array_while_its_chunk_is_deleted(
     assert not zstore.open(f"icechunk://{place}")["a"][...].any()
 
 
-def test_more_places_of_chunks_than_numbers_count(place: str) -> None:
+def test_a_grid_of_more_chunks_than_64_bits_can_count(place: str) -> None:
     with open_session(place, create=True) as session:
         array = zstore.create_array(session, "a", shape=(10**6,) * 4, chunks=(1,) * 4, dtype="u1")
         array[-1, -1, -1, -1] = 7
@@ -327,7 +327,7 @@ def test_what_is_opened_stays_as_it_was(place: str) -> None:
     assert zstore.open(store.url)["a"][0] == 2
 
 
-def test_what_is_not_there_says_what_is(place: str, tmp_path: Path) -> None:
+def test_errors_for_what_is_missing_name_what_is_there(place: str, tmp_path: Path) -> None:
     [old] = fill(place, [1] * 8)
     repository(place).create_tag("v1.0", old)
     zstore.create_group(tmp_path / "plain.zarr")
@@ -404,7 +404,7 @@ def test_hostile_urls_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.
         {"brunch": "main"},
     ],
 )
-def test_storage_options_that_say_nothing_are_refused(place: str, options: dict[str, Any]) -> None:
+def test_wrong_storage_options_are_refused(place: str, options: dict[str, Any]) -> None:
     fill(place, [1] * 4)
     with pytest.raises(StoreError, match=r"expected|unknown"):
         zstore.open(f"icechunk://{place}", storage_options=options)
@@ -455,7 +455,7 @@ def test_a_commit_is_seen_at_once_and_not_before(place: str) -> None:
     assert history[2].id == first
 
 
-def test_writers_of_different_chunks_are_put_one_upon_the_other(place: str) -> None:
+def test_changes_of_different_chunks_are_rebased(place: str) -> None:
     fill(place, [0] * 8)
     one, two, three = (open_session(place) for _ in range(3))
     for number, session in enumerate((one, two, three)):
@@ -668,7 +668,7 @@ def test_a_changed_source_of_virtual_chunks_is_an_error(archive: tuple[Path, str
         array[:4]
 
 
-def test_a_forked_child_is_told(place: str) -> None:
+def test_a_forked_process_gets_an_error(place: str) -> None:
     fill(place, [1] * 8)
     store = open_store(f"icechunk://{place}")
 
@@ -692,7 +692,7 @@ def test_reads_are_awaited(place: str) -> None:
         assert found.tolist() == [*range(20 * n, 20 * n + 30)]
 
 
-def test_the_registry_finds_it() -> None:
+def test_the_store_is_registered() -> None:
     assert stores.resolve("icechunk").__name__ == "IcechunkStore"
     lines = [line for line in list_offers() if line.package == "zstore-icechunk"]
     assert {line.name for line in lines} == {
@@ -706,7 +706,7 @@ def test_the_registry_finds_it() -> None:
         open_store("/a|sqlite:b" if "sqlite" in stores.names() else "/a|file:b")
 
 
-def test_the_command_tells_of_a_version(place: str) -> None:
+def test_zstore_info_of_a_version(place: str) -> None:
     testing = pytest.importorskip("click.testing", reason="the command line needs click")
     pytest.importorskip("rich", reason="the command line needs rich")
     from zstore.cli.root import zstore as command

@@ -122,7 +122,7 @@ def test_chunks_in_a_bucket_are_read_from_its_objects(
     assert np.array_equal(root["a"][30:], items[30:])
 
 
-def test_the_words_of_the_command_reach_it(options: dict[str, Any]) -> None:
+def test_storage_options_of_the_command_reach_the_repository(options: dict[str, Any]) -> None:
     testing = pytest.importorskip("click.testing", reason="the command line needs click")
     from zstore.cli.root import zstore as command
 
@@ -224,7 +224,7 @@ def test_options_that_icechunk_does_not_take_are_refused() -> None:
         ),
     ],
 )
-def test_options_of_every_bucket_are_said_in_icechunks_words(
+def test_options_of_every_bucket_are_translated_for_icechunk(
     url: str, options: dict[str, Any], maker: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[dict[str, Any]] = []

@@ -94,7 +94,7 @@ def test_a_source_that_has_changed_is_an_error(tmp_path: Path, way: str) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_source_of_which_nothing_is_known_is_not_shorter(tmp_path: Path, way: str) -> None:
+def test_a_source_of_unknown_size_must_hold_the_byte_range(tmp_path: Path, way: str) -> None:
     file = tmp_path / "a.bin"
     file.write_bytes((b"a header" + stored(way))[:-1])
     array = zstore.open(refer(tmp_path, str(file), way))

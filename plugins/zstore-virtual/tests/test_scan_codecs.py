@@ -38,7 +38,7 @@ STREAMS: list[tuple[type[Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "options"), STREAMS, ids=lambda value: getattr(value, "__name__", ""))
-def test_streams_are_imagecodecs_own(kind: type[Any], options: dict[str, Any]) -> None:
+def test_streams_are_those_of_imagecodecs(kind: type[Any], options: dict[str, Any]) -> None:
     codec = kind.from_configuration(options)
     peer = getattr(imagecodecs.numcodecs, kind.__name__)(**options)
     data = NUMBERS.tobytes()
@@ -96,7 +96,7 @@ def test_packints(bits: int) -> None:
         codec.encode(bytes([1 << bits]) * 13)
 
 
-def test_hdf5s_shuffle_leaves_what_is_no_whole_item() -> None:
+def test_hdf5_shuffle_keeps_the_bytes_behind_the_last_item() -> None:
     codec = Hdf5Shuffle.from_configuration({"elementsize": 4})
     assert codec.encode(b"abcdABCDxy") == b"aAbBcCdDxy"
     assert codec.decode(b"aAbBcCdDxy", 10) == b"abcdABCDxy"
@@ -201,6 +201,6 @@ globals().update(_classes())
         (TiffPredictor, {"elementsize": 4, "row": 4, "distance": 65}),
     ],
 )
-def test_options_that_make_no_codec(kind: type[Any], options: dict[str, Any]) -> None:
+def test_wrong_options_are_refused(kind: type[Any], options: dict[str, Any]) -> None:
     with pytest.raises(MetadataError, match=kind.name):
         kind.from_configuration(options)

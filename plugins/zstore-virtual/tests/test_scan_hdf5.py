@@ -58,7 +58,7 @@ def test_an_undefined_fill_value(tmp_path: Path, chunks: tuple[int, ...] | None)
     assert (read(tmp_path / "a.h5", "x") == NUMBERS).all()
 
 
-def test_chunks_beyond_the_array_that_filters_were_left_out_of(tmp_path: Path) -> None:
+def test_chunks_beyond_the_array_that_skip_filters(tmp_path: Path) -> None:
     def leave_out(properties: Any) -> None:
         properties.set_deflate(4)
         assert hdf5("H5Pset_chunk_opts", HID(properties.id), DONT_FILTER_PARTIAL_CHUNKS) >= 0
@@ -80,7 +80,7 @@ def test_an_index_that_hdf5_lists_wrongly_is_refused(tmp_path: Path, libver: str
         assert (read(tmp_path / "a.h5", "x") == NUMBERS).all()
 
 
-def test_room_for_chunks_that_the_array_has_not(tmp_path: Path) -> None:
+def test_chunks_that_are_allocated_beyond_the_array(tmp_path: Path) -> None:
     def early(properties: Any) -> None:
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
 
@@ -121,7 +121,7 @@ def test_strings_end_where_their_type_says(tmp_path: Path, end: int, layout: str
 @pytest.mark.parametrize(
     "order", ["deflate shuffle", "fletcher32 deflate shuffle", "deflate shuffle fletcher32"]
 )
-def test_a_shuffle_of_what_is_compressed_already(tmp_path: Path, order: str) -> None:
+def test_shuffle_behind_a_compressor(tmp_path: Path, order: str) -> None:
     def add(properties: Any) -> None:
         for name in order.split():
             getattr(properties, f"set_{name}")(*([4] if name == "deflate" else []))
@@ -148,7 +148,7 @@ def test_what_h5netcdf_cannot_read_is_named(tmp_path: Path) -> None:
         scan_file(tmp_path / "of-variable.h5")
 
 
-def test_a_scale_that_is_gone_is_an_error_of_the_file(tmp_path: Path) -> None:
+def test_a_missing_dimension_scale_is_an_error(tmp_path: Path) -> None:
     """Whatever h5netcdf stumbles over is said of the file: here what led to the scale leads nowhere."""
     with h5py.File(tmp_path / "a.nc", "w") as file:
         file["x"] = NUMBERS[0]

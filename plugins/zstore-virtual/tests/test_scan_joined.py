@@ -104,12 +104,12 @@ def test_files_joined_along_time(tmp_path: Path, name: str) -> None:
         assert manifest.chunks["t2m"].grid == (90, 1, 1)
 
 
-def test_times_in_other_units_are_said_in_those_of_the_first(tmp_path: Path) -> None:
+def test_times_are_converted_to_the_units_of_the_first_file(tmp_path: Path) -> None:
     paths = write_days(tmp_path, [3, 4, 2], units=lambda number: f"hours since 2000-01-0{number + 1}")
     compare(virtualize(paths, concat="time"), tmp_path, paths)
 
 
-def test_a_pattern_and_what_is_appended_daily(tmp_path: Path) -> None:
+def test_files_that_match_a_pattern_are_appended_daily(tmp_path: Path) -> None:
     """By the command, as a job that runs every day would; files that are there already are passed over."""
     paths = write_days(tmp_path, [1, 1, 1, 1], zlib=True)
     later = paths[3].rename(tmp_path / "003.later")
@@ -154,7 +154,7 @@ def test_only_new_files_are_appended(tmp_path: Path, name: str) -> None:
         virtualize([paths[0]], append_to=open_manifest(target), **said)
 
 
-def test_relative_addresses_are_those_beside_the_manifest(
+def test_relative_addresses_begin_beside_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write_days(tmp_path, [1, 1, 1])
@@ -174,7 +174,7 @@ def test_relative_addresses_are_those_beside_the_manifest(
             np.testing.assert_array_equal(got["t2m"][number], xr.open_dataset(path)["t2m"][0])
 
 
-def test_a_strangers_manifest_opens_nothing_that_was_not_named(tmp_path: Path) -> None:
+def test_a_strangers_manifest_opens_only_named_places(tmp_path: Path) -> None:
     """Its coordinates are compared and copied: from where it is, from what is given, from what is allowed."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "theirs").mkdir()
@@ -194,13 +194,13 @@ def test_a_strangers_manifest_opens_nothing_that_was_not_named(tmp_path: Path) -
     compare(open_manifest(target), tmp_path, paths)
 
 
-def test_the_command_is_one_of_zstores() -> None:
+def test_the_command_is_registered() -> None:
     shown = CliRunner().invoke(root_command, ["virtualize", "--help"])
     assert shown.exit_code == 0 and "--concat" in shown.output
     assert "virtualize" in CliRunner().invoke(root_command, ["--help"]).output
 
 
-def test_what_is_joined_comes_back_from_both_forms(tmp_path: Path) -> None:
+def test_a_joined_manifest_is_read_from_json_and_parquet(tmp_path: Path) -> None:
     paths = write_days(tmp_path, [2, 3])
     manifest = virtualize(paths, concat="time")
     for name in ("a.json", "a.parquet"):
@@ -366,7 +366,7 @@ def test_nothing_but_a_manifest_is_replaced(tmp_path: Path) -> None:
         virtualize(one, "memory://one.json")
 
 
-def test_what_is_asked_wrongly(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     paths = write_days(tmp_path, [2, 2])
     with pytest.raises(MetadataError, match="no dimension"):
         virtualize(paths)
@@ -382,7 +382,7 @@ def test_what_is_asked_wrongly(tmp_path: Path) -> None:
         virtualize(tmp_path / "*.grib", concat="time")
 
 
-def test_a_copy_keeps_the_bytes_and_a_conversion_cuts_anew(tmp_path: Path) -> None:
+def test_a_copy_keeps_the_chunks_and_a_conversion_makes_others(tmp_path: Path) -> None:
     values = np.arange(1600, dtype="i4").reshape(40, 40)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("a", data=values, chunks=(10, 10), compression="gzip", shuffle=True)

@@ -335,7 +335,7 @@ def test_cf_examples_by_ncgen(tmp_path: Path, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["", "below"])
-def test_what_the_newer_format_alone_has_by_ncgen(tmp_path: Path, group: str) -> None:
+def test_what_only_netcdf4_has_by_ncgen(tmp_path: Path, group: str) -> None:
     path = ncgen(tmp_path / "a.nc", CDL_EXTENDED, "netCDF-4")
     got = xr.open_dataset(opened(scan_file(path), tmp_path), engine="zstore", group=group)
     with xr.open_dataset(path, engine="netcdf4", group=group or None) as expected:
@@ -447,7 +447,7 @@ def test_what_is_refused_is_what_the_docs_name() -> None:
 @pytest.mark.parametrize(
     ("said", "make"), [(said, make) for said, makes in REFUSED.items() for make in makes]
 )
-def test_what_references_cannot_say_is_refused_by_name_or_left_out(
+def test_what_references_cannot_express_is_refused_by_name_or_left_out(
     tmp_path: Path, said: str, make: Callable[[Any], None]
 ) -> None:
     path = tmp_path / "a.h5"
@@ -481,7 +481,7 @@ def test_links_that_lead_out_of_the_file_or_nowhere_are_refused(tmp_path: Path, 
         scan_file(tmp_path / "a.h5")
 
 
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_devices_are_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.nc")
     (tmp_path / "loop.nc").symlink_to("loop.nc")
     (tmp_path / "file.nc").touch()
@@ -490,7 +490,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
             scan_file(tmp_path / name)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_cannot_be_scanned_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         scan_file(tmp_path / "none.nc")
     (tmp_path / "text.nc").write_text("no such thing")

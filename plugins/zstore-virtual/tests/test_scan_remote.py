@@ -97,7 +97,7 @@ def same(one: Manifest, other: Manifest) -> None:
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_far_is_scanned_by_its_header(tmp_path: Path, server: Any, name: str, scheme: str) -> None:
+def test_a_remote_file_is_scanned_by_its_header(tmp_path: Path, server: Any, name: str, scheme: str) -> None:
     """Whatever it holds: offsets are those of the file here, and chunks are not fetched."""
     write, most = KINDS[name]
     write(tmp_path / name)
@@ -269,7 +269,7 @@ def test_a_pattern_in_a_bucket_appended_daily(tmp_path: Path, server: Any) -> No
         virtualize("s3://bucket/days/*.h5", storage_options=told)
 
 
-def test_what_changes_or_fails_while_it_is_scanned_is_an_error_of_its_own(
+def test_a_file_that_changes_or_fails_while_it_is_scanned_is_an_error(
     tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one of HDF5 or GDAL, which lose what their files say."""
@@ -303,7 +303,7 @@ def test_what_changes_or_fails_while_it_is_scanned_is_an_error_of_its_own(
 
 
 @pytest.mark.parametrize("name", ["all.json", "all.parquet"])
-def test_a_signature_that_is_written_is_told(tmp_path: Path, name: str) -> None:
+def test_a_signature_that_is_written_is_warned_of(tmp_path: Path, name: str) -> None:
     manifest = Manifest()
     manifest.add_source("https://host/a.nc?sig=SECRET&part=1")
     with pytest.warns(UserWarning, match=r"a\.nc\?sig=\.\.\.&part=1' is written in full") as told:
@@ -311,7 +311,7 @@ def test_a_signature_that_is_written_is_told(tmp_path: Path, name: str) -> None:
     assert "SECRET" not in str(told[0].message)
 
 
-def test_what_was_interrupted_goes_on_and_only_with_what_is_as_it_was(
+def test_an_interrupted_scan_goes_on_with_unchanged_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write_days(tmp_path, 6)
@@ -364,7 +364,7 @@ def test_what_was_interrupted_goes_on_and_only_with_what_is_as_it_was(
 
 
 @pytest.mark.parametrize("words", [{"concat": "time"}, {"stack_along": "run"}])
-def test_scans_by_processes_are_those_made_here(tmp_path: Path, words: dict[str, str]) -> None:
+def test_scans_in_processes_make_the_same_manifest(tmp_path: Path, words: dict[str, str]) -> None:
     paths = write_days(tmp_path, 3)
     if "stack_along" in words:
         paths = [path.rename(tmp_path / f"run{n}.nc") for n, path in enumerate(write_runs(tmp_path))]

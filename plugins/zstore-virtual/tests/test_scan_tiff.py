@@ -88,7 +88,7 @@ def test_pixels_of_gdal(tmp_path: Path, compress: str, predictor: int, dtype: st
 
 @pytest.mark.parametrize("layout", [TILES, STRIPS], ids=["tiles", "strips"])
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_few_bits(tmp_path: Path, bits: int, layout: dict[str, Any]) -> None:
+def test_samples_of_few_bits(tmp_path: Path, bits: int, layout: dict[str, Any]) -> None:
     path = tmp_path / "a.tif"
     data = picture("uint8") % (1 << bits)
     write(path, data, nbits=bits, compress="deflate", **layout)
@@ -231,7 +231,7 @@ def test_what_is_refused_is_what_the_docs_name() -> None:
 
 @pytest.mark.filterwarnings("ignore::zstore.integrations.rasters.writing.RasterWarning")
 @pytest.mark.parametrize("said", REFUSED)
-def test_what_references_cannot_say_is_refused_by_name(tmp_path: Path, said: str) -> None:
+def test_what_references_cannot_express_is_refused_by_name(tmp_path: Path, said: str) -> None:
     path = tmp_path / "a.tif"
     REFUSED[said](path)
     with pytest.raises(UnsupportedError, match=re.escape(said)) as caught:
@@ -240,7 +240,7 @@ def test_what_references_cannot_say_is_refused_by_name(tmp_path: Path, said: str
 
 
 @pytest.mark.filterwarnings("ignore::zstore.integrations.rasters.writing.RasterWarning")
-def test_texts_that_are_no_utf8(tmp_path: Path) -> None:
+def test_texts_that_are_not_utf8(tmp_path: Path) -> None:
     data = picture("uint8")[0]
     tifffile.imwrite(tmp_path / "a.tif", data, metadata=None, software="Météo".encode("latin-1"))
     np.testing.assert_array_equal(bands(scan_file(tmp_path / "a.tif"), tmp_path)[0], data)

@@ -62,7 +62,7 @@ class TestVirtual(StoreContract):
         return open_store(f"virtual://{place}/refs.json")
 
 
-def test_the_registry_finds_it() -> None:
+def test_the_store_is_registered() -> None:
     assert stores.resolve("virtual").__name__ == "VirtualStore"
     lines = {line.name: line for line in list_offers() if line.package == "zstore-virtual"}
     found = {name for name in lines if name.startswith("virtual")}
@@ -104,7 +104,7 @@ def write_refs(path: Path, refs: dict[str, Any], **more: Any) -> str:
     return str(path)
 
 
-def test_the_batch_reads_the_stretches(archive: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_batch_reads_byte_ranges(archive: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, data, refs = archive
     array = zstore.open(write_refs(tmp_path / "r.json", {**DOCUMENTS, **refs}))["x"]
     monkeypatch.setattr(VirtualStore, "get_parts", None)  # chunks are no longer asked of the store
@@ -351,7 +351,7 @@ def test_many_references_are_few_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writes", [json.dumps, lambda said: json.dumps(said).replace("/", r"\/")])
-def test_names_that_are_no_chunks_stay_what_they_are(tmp_path: Path, writes: Any) -> None:
+def test_keys_that_are_not_chunks_stay_values(tmp_path: Path, writes: Any) -> None:
     """Between chunks of two arrays, of one of which the numbers are nested, with "/" as it is or escaped."""
     names = ["0.0", "0.1", "00.1", "0.5", "0", "+1.0", "1.0", "c/0", "0/1", "²", "1.1"]
     refs: dict[str, Any] = {}
@@ -398,7 +398,7 @@ def test_the_last_document_says_which_keys_are_chunks(tmp_path: Path, documents:
     assert manifest.find("x/3.0") == b"inline"
 
 
-def test_it_is_for_reading_only_and_can_be_pickled(archive: Any, tmp_path: Path) -> None:
+def test_the_store_is_read_only_and_can_be_pickled(archive: Any, tmp_path: Path) -> None:
     _, data, refs = archive
     array = zstore.open(write_refs(tmp_path / "r.json", {**DOCUMENTS, **refs}))["x"]
     with pytest.raises(ReadOnlyError):
@@ -406,7 +406,7 @@ def test_it_is_for_reading_only_and_can_be_pickled(archive: Any, tmp_path: Path)
     assert np.array_equal(pickle.loads(pickle.dumps(array))[...], data)
 
 
-def test_the_command_converts_it(archive: Any, tmp_path: Path) -> None:
+def test_zstore_convert_takes_references(archive: Any, tmp_path: Path) -> None:
     """As it does a Zarr of any other store, and no raster."""
     testing = pytest.importorskip("click.testing", reason="the command line needs click")
     from zstore.cli.root import zstore as command
@@ -450,7 +450,7 @@ def test_a_manifest_in_memory_is_a_store(archive: Any, tmp_path: Path) -> None:
         ((1,) * 33, {}, "32"),
     ],
 )
-def test_tables_that_cannot_be(grid: Any, options: Any, message: str) -> None:
+def test_impossible_tables_are_refused(grid: Any, options: Any, message: str) -> None:
     given = {"source": [0, 0], "offset": [0, 0], "size": [1, 1], "inline": b"abc"} | options
     with pytest.raises(MetadataError, match=message):
         Chunks(
@@ -484,7 +484,7 @@ def test_tables_that_cannot_be(grid: Any, options: Any, message: str) -> None:
         ('{"version": 1, "gen": [' + "[],".replace(",", ",") * 1_500_000 + "1]}", MetadataError),
     ],
 )
-def test_documents_that_are_no_references(tmp_path: Path, text: str, kind: type[Exception]) -> None:
+def test_invalid_references_are_refused(tmp_path: Path, text: str, kind: type[Exception]) -> None:
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(kind, match=r"bad\.json"):
         open_manifest(tmp_path / "bad.json")
@@ -663,7 +663,7 @@ def test_manifests_at_urls_of_files(tmp_path: Path) -> None:
         assert isinstance(zstore.open(target), zstore.Group)
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_a_missing_manifest_is_an_error(tmp_path: Path) -> None:
     for name in ("no.json", "no.parq"):
         with pytest.raises(NotFoundError):
             open_store(f"virtual://{tmp_path}/{name}")

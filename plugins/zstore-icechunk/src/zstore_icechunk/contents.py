@@ -36,7 +36,7 @@ class Contents:
             return bytes(found.to_bytes())
         # icechunk 1 also finds nothing in a snapshot that cannot be read.
         if await self.store.exists(document_key(path)):
-            raise StoreError("icechunk says of a document that it is there, and that it is not")
+            raise StoreError("icechunk says both that a document exists and that it does not")
         return None
 
     async def node_type(self, path: str) -> str | None:

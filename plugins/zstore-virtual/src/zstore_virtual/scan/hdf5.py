@@ -194,9 +194,9 @@ class _Variable:
         if plan["dtype"] is not str:
             return items
         decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in items.ravel().tolist()]
-        made = np.empty(items.shape, object)
-        made[...] = np.array(decoded, object).reshape(items.shape)
-        return made
+        texts = np.empty(items.shape, object)
+        texts[...] = np.array(decoded, object).reshape(items.shape)
+        return texts
 
     def _stored(self, dtype: Any) -> dict[str, Any]:
         """The stored data type and the fill value, as options of `create_array`; there are no compressors."""

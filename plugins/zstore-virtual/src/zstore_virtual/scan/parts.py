@@ -234,7 +234,7 @@ class ScanPlan:
         return zlib.compress(head.encode() + b"\n" + write_json(result.manifest), 1)
 
     def unpack(self, unit: Unit, data: bytes) -> Part:
-        """The part that `pack` made the bytes of.
+        """The part in bytes that `pack` has made.
 
         Raises
             ValueError: it is the part of another file, or a local file has changed since.

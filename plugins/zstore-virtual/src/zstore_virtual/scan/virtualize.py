@@ -82,9 +82,9 @@ def virtualize(
     )
     store, folder = (None, "") if target is None else _open_journal(target, options)
     parts = _scan(plan, len(paths), store, folder, executor, progress)
-    made = append_to
+    manifest = append_to
     if dimension is None:
-        made = parts[0].manifest
+        manifest = parts[0].manifest
     elif parts:
         if stack_along is not None:
             parts = stack(parts, stack_along, values, append_to)
@@ -92,16 +92,16 @@ def virtualize(
             raise MetadataError("values are given without a new dimension; expected stack_along")
         if append_to is not None:
             parts.insert(0, Part("the manifest", append_to, _allowed(append_to, given, allow), options))
-        made = join(parts, dimension)
+        manifest = join(parts, dimension)
         if append_to is not None:
-            made.address = append_to.address
-    assert made is not None
+            manifest.address = append_to.address
+    assert manifest is not None
     if target is not None:
-        write_manifest(made, target, storage_options=storage_options)
+        write_manifest(manifest, target, storage_options=storage_options)
     if store is not None:
         store.delete_prefix(folder)
         store.close()
-    return made
+    return manifest
 
 
 def _scan(
