@@ -168,19 +168,15 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         bound = signature.bind(*args, **kwargs).arguments
         check_executor(bound.get("executor"))
+        # Storage options without their values: whoever may read the store can read a record.
         given = {
-            name: _plain(_hidden(value) if name.endswith("_options") else value)
+            name: _plain(dict.fromkeys(value, "...") if name.endswith("_options") and value else value)
             for name, value in bound.items()
         }
         with _asked_as({"call": function.__name__, "arguments": given}):
             return function(*args, **kwargs)
 
     return call
-
-
-def _hidden(options: Any) -> Any:
-    """Storage options without their values, as everybody who may read the store can read a record."""
-    return dict.fromkeys(options, "...") if isinstance(options, Mapping) else options
 
 
 def _plain(value: Any) -> Any:

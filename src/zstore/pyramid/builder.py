@@ -15,7 +15,7 @@ from zstore.jobs.record import Job, begin, check_begun, name_job
 from zstore.jobs.record import Record as JobRecord
 from zstore.jobs.record import read_record as recorded
 from zstore.jobs.room import check_room, expect_size
-from zstore.jobs.runner import Executor, Runner, counter
+from zstore.jobs.runner import Executor, counter
 from zstore.model.array import ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
