@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
+from zstore.errors import StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Plan
 from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.jobs.workers import Sent
 from zstore.storage.memory import MemoryStore
 
 UNITS = [(n, n % 3) for n in range(40)]
@@ -195,3 +199,59 @@ def test_known_units_are_not_made_and_few_wait_at_a_time() -> None:
     tick = counter(7, lambda *counts: heard.append(counts))
     tick(3), tick(4)
     assert heard == [(3, 7), (7, 7)]
+
+
+def test_a_plan_is_opened_once_in_a_process_and_shows_nothing() -> None:
+    opened = list[Any]()
+
+    @dataclass(frozen=True)
+    class Keyed(Squares):
+        word: str = "k3epTh1sQuiet"
+
+        def __reduce__(self) -> Any:
+            return opened_as, ("run", self.count)
+
+    sent = Sent("opened once", Keyed())
+    OPENED.clear()
+    for unit in UNITS:
+        other = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(sent))))
+        opened.append(other.make(unit)[0].tolist())
+        assert "k3ep" not in repr(other)
+    assert opened == [[a * a, b * b] for a, b in UNITS] and len(OPENED) == 1
+
+
+OPENED = list[str]()
+
+
+def opened_as(name: str, count: int) -> Squares:
+    OPENED.append(name)
+    return Squares(count=count)
+
+
+def test_a_pool_that_breaks_is_told_in_a_sentence_and_kept() -> None:
+    class Broken(ThreadPoolExecutor):
+        left = 5
+
+        def submit(self, function: Any, *args: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise BrokenProcessPool("a process was terminated abruptly")
+            return super().submit(function, *args)
+
+    found, store = dict[tuple[int, ...], list[np.ndarray]](), MemoryStore()
+    with (
+        Broken(2) as pool,
+        pytest.raises(StoreError, match=r"lost units .*; what was made is kept .*abruptly"),
+    ):
+        Runner(pool, Journal(store, "j"), most=1).run(Squares(), "a", take_into(found))
+    again, made = dict[tuple[int, ...], list[np.ndarray]](), list[tuple[int, ...]]()
+
+    class Watched(Squares):
+        def make(self, unit: tuple[int, ...]) -> list[np.ndarray]:
+            made.append(unit)
+            return super().make(unit)
+
+    with Runner(journal=Journal(store, "j")) as runner:
+        runner.run(Watched(), "a", take_into(again))
+    check(again)
+    assert len(found) == 5 and not {*found} & {*made}
