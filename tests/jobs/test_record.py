@@ -50,6 +50,16 @@ def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> 
     assert [*store.list("")] == [] == find_unfinished(store, "")
 
 
+def test_a_journal_that_has_outlived_its_record_says_nothing() -> None:
+    store = MemoryStore()
+    journal = begin_one(store).journal()
+    journal.put("a", 0, b"1")
+    journal.write()
+    store.delete(RECORD)
+    begin_one(store)  # and is killed before it writes any
+    assert begin_one(store, resume=True).journal().get("a", 0) is None
+
+
 def test_of_two_who_begin_at_once_one_is_told_of_the_other() -> None:
     class Meeting(MemoryStore):
         """Somebody else begins when it has just been seen that nobody has."""

@@ -331,10 +331,11 @@ def begin(
         name = former.name or name
     else:
         store.check_writable(join_key(base, RECORD))
-        if replace:
-            for child in store.list_children(join_key(base, JOB)):
-                if child != RECORD.rpartition("/")[2]:
-                    store.delete_prefix(join_key(base, JOB, child))
+        names = [] if is_empty else store.list_children(join_key(base, JOB))
+        # A journal may outlive its record, where a store removes them one by one: it is of another job.
+        if replace or "record" not in names:
+            for child in set(names) - {"record"}:
+                store.delete_prefix(join_key(base, JOB, child))
         content = {
             "work": work,
             "name": name,
