@@ -270,11 +270,11 @@ def carry_out(
         def progress(part: int, total: int) -> None:
             os.pwrite(told.fileno(), b"%12d %12d" % (part, total), 0)
 
-        def note(plan: Any, unit: Any, run: str) -> Any:
-            number = plans.setdefault(run, len(plans))
+        def note(sent: Any, unit: Any) -> Any:
+            number = plans.setdefault(sent.run, len(plans))
             with lock:
                 before = count()
-                result = make(plan, unit, run)
+                result = make(sent, unit)
                 made[number, unit] = count() - before
             done.write(f"{(number, unit)!r}\n".encode())
             return result

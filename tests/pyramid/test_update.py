@@ -200,11 +200,11 @@ def test_an_interrupted_update_goes_on(
     made, carry_out = list[object](), runner._make
 
     def fail_after(count: int) -> None:
-        def make_one(plan: object, unit: object, run: str) -> object:
+        def make_one(sent: object, unit: object) -> object:
             if len(made) == count:
                 raise StoreError("the disk is full")
             made.append(unit)
-            return carry_out(plan, unit, run)
+            return carry_out(sent, unit)
 
         made.clear()
         monkeypatch.setattr(runner, "_make", make_one)

@@ -36,20 +36,20 @@ class Sent(Generic[R]):
     """
 
     def __init__(self, run: str, plan: Plan[R] | None, data: bytes = b"") -> None:
-        self._run = run
+        self.run = run
         self._plan = plan
         self._data = data
 
     def __repr__(self) -> str:
-        return f"<plan {self._run}>"
+        return f"<plan {self.run}>"
 
     def __dask_tokenize__(self) -> str:
-        return self._run
+        return self.run
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._data:
             self._data = _pickle(self._plan)
-        return Sent, (self._run, None, self._data)
+        return Sent, (self.run, None, self._data)
 
     def make(self, unit: Unit) -> R:
         """Make a unit of the plan.
@@ -58,26 +58,26 @@ class Sent(Generic[R]):
             StoreError: the caller has gone on without it.
         """
         with _guard:
-            if self._run in _stopped:
+            if self.run in _stopped:
                 raise StoreError("the caller has stopped the job; no unit of it is made any more")
-            _under_way[self._run] += 1
+            _under_way[self.run] += 1
         try:
             return self._opened().make(unit)
         finally:
             with _guard:
-                _under_way[self._run] -= 1
-                if not _under_way[self._run]:
-                    del _under_way[self._run]
+                _under_way[self.run] -= 1
+                if not _under_way[self.run]:
+                    del _under_way[self.run]
 
     def _opened(self) -> Plan[R]:
         if self._plan is not None:
             return self._plan
         with _guard:
-            if self._run not in _open:
+            if self.run not in _open:
                 while len(_open) >= OPEN_COUNT:
                     del _open[next(iter(_open))]
-                _open[self._run] = pickle.loads(self._data)
-            return _open[self._run]
+                _open[self.run] = pickle.loads(self._data)
+            return _open[self.run]
 
 
 def _own_version() -> str:
