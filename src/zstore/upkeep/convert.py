@@ -122,8 +122,8 @@ def convert(
 
     chunks, shards, filters, serializer, compressors
                 as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
-                lengths than an array has dimensions is for its last dimensions; of more than any array has, it
-                is refused
+                lengths than an array has dimensions is for its last dimensions; of more than any array has,
+                it is refused
     check       read source and target afterwards, and raise where an item differs
     durable     the target survives a power cut from the moment that this returns; refused where it cannot
     overwrite   replace the node at the target, or what an interrupted conversion left, and nothing else
