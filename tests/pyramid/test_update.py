@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -63,10 +64,16 @@ def test_a_region_written_anew(method: str, grid: str, factors: object) -> None:
 
 
 @pytest.mark.parametrize("method", ["average", "mode", "lanczos", "gauss"])
-@pytest.mark.parametrize("shape", [(230, 171), (203, 180), (260, 260), (150, 171), (64, 32)])
-def test_rows_and_columns_more_or_fewer(method: str, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "grid"),
+    [
+        *((shape, "aligned") for shape in ((230, 171), (203, 180), (260, 260), (150, 171), (64, 32))),
+        ((204, 172), "gdal"),  # levels have the lengths that they had, and cells of other sizes
+    ],
+)
+def test_rows_and_columns_more_or_fewer(method: str, shape: tuple[int, int], grid: str) -> None:
     data, store = cells((203, 171)), MemoryStore()
-    pyramid = make(store, data, method=method)
+    pyramid = make(store, data, method=method, grid=grid)
     grown = cells(shape, seed=3)
     common = tuple(slice(0, min(a, b)) for a, b in zip(data.shape, shape, strict=True))
     grown[common] = data[common]
@@ -75,7 +82,7 @@ def test_rows_and_columns_more_or_fewer(method: str, shape: tuple[int, int]) -> 
     finest[...] = grown
     updated = zstore.update_pyramid(pyramid)
     anew = MemoryStore()
-    made = make(anew, grown, method=method)
+    made = make(anew, grown, method=method, grid=grid)
     assert chunks_of(store) == chunks_of(anew)
     assert read_geo(updated) == read_geo(made)
     assert read_geo(updated)[0].affine == (10, 0, 100, 0, -10, 100)
@@ -228,6 +235,35 @@ def test_an_interrupted_update_goes_on(
         }
         assert updated[f"{level}/a"].shape == anew[f"{level}/a"].shape
     assert not zstore.verify(tmp_path).unfinished
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("shape", [(107, 139), (90, 120)])
+def test_a_source_that_is_as_long_as_before_an_interrupted_update(
+    shape: tuple[int, int], is_known: bool, monkeypatch
+) -> None:
+    """The levels have been made for another length since; records of older updates do not say which."""
+    data, store = cells((97, 127)), MemoryStore()
+    pyramid = make(store, data)
+    finest = pyramid["0/a"]
+
+    def fail(*args: object, **options: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
+        patched.setattr("zstore.pyramid.builder._finish", fail)
+        finest.resize(shape)
+        zstore.update_pyramid(pyramid)
+    if not is_known:
+        job = json.loads(bytes(store.get(".zstore-job/record")))
+        del job["plan"]["shapes"]
+        store.put(".zstore-job/record", json.dumps(job).encode())
+    finest.resize(data.shape)
+    finest[...] = data
+    updated, anew = zstore.update_pyramid(pyramid, resume=True), MemoryStore()
+    made = make(anew, data)
+    assert chunks_of(store) == chunks_of(anew)
+    assert [updated[f"{n}/a"].shape for n in "123"] == [made[f"{n}/a"].shape for n in "123"]
 
 
 def test_from_a_source_elsewhere_and_with_its_copy(tmp_path: Path) -> None:

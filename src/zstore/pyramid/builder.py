@@ -159,7 +159,8 @@ def update(
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
     read = _read_arrays(pyramid)
     source = name_job([place_of(array) for array in read.values()])
-    pending = {"pending": plain, "source": source, **pyramid.grid.pending()}
+    shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
+    pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
     left = recorded(group.store, group.path)
     is_same = resume and left is not None and left.plan == pending
     name = name_build([record, plain], former["build"])

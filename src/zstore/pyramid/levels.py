@@ -180,15 +180,16 @@ class PyramidPlan:
                     found.attrs.update(document["attributes"])
 
     def replace_beside(self, group: Group) -> None:
-        """Write anew what lies beside the data of the levels, in the lengths that the data have now."""
+        """Write the coordinates of the levels anew, where the data have other lengths or places now."""
         nodes = NewNodes(group.store, group.path, group.zarr_format)
         for level in self.geo.levels:
             held = group[level.path]
             assert isinstance(held, Group)
             for name, document in _auxiliaries(self.documents, level.path):
                 found = held.get(name)
-                is_along = isinstance(found, Array) and tuple(document["dimension_names"] or ()) == (name,)
-                if is_along and found.shape != document["data"].shape:
+                if not isinstance(found, Array) or tuple(document["dimension_names"] or ()) != (name,):
+                    continue
+                if not np.array_equal(found[...], document["data"]):
                     del held[name]
             self._draft_beside(group, nodes, level)
         nodes.publish()

@@ -92,15 +92,33 @@ def update_pyramid(
         found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
         raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
     options = RunOptions(memory, executor, progress, durable)
-    is_reshaped = has_new_shapes or planned.grid.has_moved
+    is_left_reshaped = any(
+        shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
+    )
+    is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved
     return update(planned, group, record, boxes, options, is_reshaped=is_reshaped, resume=resume)
 
 
 class _Left(NamedTuple):
-    """The work that an interrupted update has left: boxes by the arrays' names, and grids of the source."""
+    """The work that an interrupted update has left.
+
+    boxes   that were to be made, by the arrays' names
+    grids   of the source
+    shapes  of the arrays then, by their names; None where no update was interrupted
+    """
 
     boxes: Mapping[str, Sequence[Any]]
     grids: Sequence[Sequence[float]]
+    shapes: Mapping[str, Sequence[int]] | None = None
+
+    def former_shapes(self, layer: Layer) -> list[Shape]:
+        """The shape that a layer's source had in the interrupted update, if there is one.
+
+        It is empty where that is not known: then all has grown.
+        """
+        shape = layer.recipe.source.shape
+        found = () if self.shapes is None else tuple(self.shapes.get(layer.name, ()))
+        return [] if self.shapes is None else [found if len(found) == len(shape) else (0,) * len(shape)]
 
 
 def _checked(group: Group) -> tuple[Record, _Left]:
@@ -116,7 +134,7 @@ def _checked(group: Group) -> tuple[Record, _Left]:
     if job is None:
         return record, _Left({}, ())
     plan = job.plan if isinstance(job.plan, dict) else {}
-    left = _Left(plan.get("pending", {}), plan.get("grids", ()))
+    left = _Left(plan.get("pending", {}), plan.get("grids", ()), plan.get("shapes", {}))
     if _is_sound(left):
         return record, left
     raise MetadataError(
@@ -128,18 +146,18 @@ def _checked(group: Group) -> tuple[Record, _Left]:
 
 def _is_sound(left: _Left) -> bool:
     """Whether the left work consists of lists of numbers, as an update writes it."""
-    boxes, grids = left
-    if not isinstance(boxes, dict) or not isinstance(grids, list | tuple):
+    boxes, grids, shapes = left
+    if not isinstance(boxes, dict) or not isinstance(grids, list | tuple) or not isinstance(shapes, dict):
         return False
     sides = [side for found in boxes.values() for box in (found if isinstance(found, list) else [None])
              for side in (box if isinstance(box, list) else [None])]  # fmt: skip
-    return all(
-        isinstance(side, list) and len(side) == 2 and all(type(n) is int and n >= 0 for n in side)
-        for side in sides
-    ) and all(
+    is_grids = all(
         isinstance(grid, list) and len(grid) == 8 and all(type(n) in (int, float) for n in grid)
         for grid in grids
     )
+    lists = [*sides, *shapes.values()]
+    is_counts = all(isinstance(n, list) and all(type(i) is int and i >= 0 for i in n) for n in lists)
+    return is_grids and is_counts and all(len(side) == 2 for side in sides)
 
 
 def _find_source(
@@ -268,11 +286,14 @@ def _former_shape(record: Record, name: str) -> Shape:
 def _changed_boxes(
     layer: Layer, record: Record, left: _Left, asked: Sequence[Box], *, is_all: bool
 ) -> list[Box]:
-    """The boxes of a layer's source that have changed: as asked for, by its growth, and as left undone."""
-    recipe, former = layer.recipe, _former_shape(record, layer.name)
-    shape = recipe.source.shape
+    """The boxes of a layer's source that have changed: as asked for, by its growth, and as left undone.
+
+    What an interrupted update made was of the shape then, which may be another than before and than now.
+    """
+    recipe, shape = layer.recipe, layer.recipe.source.shape
     grown = [
         (axis, slice(min(old, max(new - 1, 0)), new))
+        for former in (_former_shape(record, layer.name), *left.former_shapes(layer))
         for axis, (old, new) in enumerate(zip(former, shape, strict=True))
         if old != new
     ]
