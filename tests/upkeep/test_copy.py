@@ -381,6 +381,7 @@ def test_killed_and_resumed_reads_what_was_left(tmp_path, monkeypatch):
 
 
 ODD = ["a", "zarr.json", ".zarray", "meta", "zarr.json2", "metadata", "n\nl", "b\\r\r", "é", "\udc80", "\1"]
+VERSIONS = ["v", "é", "l\nb\\0\0\r", "\udc80", None]
 
 
 class Listing(MemoryStore):
@@ -404,7 +405,7 @@ def test_plans_in_bulk_say_what_each_key_alone_would(if_exists, base, monkeypatc
     chance = random.Random(if_exists + base)
     for share in [0, 0, 0.1, 0.5, 0.5, 0.9]:
         names = ("/".join(chance.choices(ODD, k=chance.randint(1, 3))) for _ in range(chance.choice([3, 90])))
-        mine = {name: (chance.choice([0, 7, 10**12]), chance.choice(["v", "é", None])) for name in names}
+        mine = {name: (chance.choice([0, 7, 10**12, 1 << 70]), chance.choice(VERSIONS)) for name in names}
         stays = {name: chance.random() < 0.5 for name in mine}
         theirs = {
             name: (size if stays[name] else size + 1, None)
@@ -414,7 +415,7 @@ def test_plans_in_bulk_say_what_each_key_alone_would(if_exists, base, monkeypatc
         others = {f"other{number}": (1, None) for number in range(3)} if share else {}
         is_known = if_exists == "changed" and share > 0
         sums = [
-            b"\0".join((render_name(name), b"%064d" % size, b"%d" % size, (version or "").encode()))
+            b"\0".join((render_name(name), b"%064d" % size, b"%d" % size, render_name(version or "")))
             for name, (size, version) in mine.items()
             if chance.random() < 0.5
         ]
@@ -434,7 +435,7 @@ def test_plans_in_bulk_say_what_each_key_alone_would(if_exists, base, monkeypatc
             counts.size += size if action == COPY else 0
             needed += size - (there[0] if there else 0) if action == COPY else 0
             left += size if action != KEEP else 0
-            own = b"%d" % size, (version or "").encode()
+            own = b"%d" % size, render_name(version or "")
             size_there = b"%d" % there[0] if there else b""
             expected.append(Step(written, *own, action, size_there, digest if action == KEEP else b""))
         source = Listing({f"{base}/{name}".lstrip("/"): of for name, of in mine.items()})
@@ -446,6 +447,7 @@ def test_plans_in_bulk_say_what_each_key_alone_would(if_exists, base, monkeypatc
         wanted = sorted(step for step in expected if not is_document[step.name])
         assert [Step(*line.split(b"\0")) for line in plan.steps] == wanted
         assert sorted(plan.documents) == sorted(step for step in expected if is_document[step.name])
+        assert {step.entry for step in wanted} <= {Entry(key, *of) for key, of in mine.items()}
         assert [*plan.deletions] == [render_name(name) for name in sorted(others)]
         counts.deleted_count = len(others)
         assert (plan.counts, plan.needed_size, plan.total_size) == (counts, needed, left)

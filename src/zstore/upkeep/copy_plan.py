@@ -76,7 +76,7 @@ class Step(NamedTuple):
     @property
     def entry(self) -> Entry:
         """The entry of the source, as it was listed."""
-        return Entry(parse_name(self.name), int(self.size), self.version.decode() or None)
+        return Entry(parse_name(self.name), int(self.size), parse_name(self.version) or None)
 
     @property
     def source(self) -> bytes:

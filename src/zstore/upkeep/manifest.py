@@ -47,8 +47,9 @@ SHORTEST_LINE = 64 + 2 + 1 + 1
 LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *](.+)")
 ROOT = re.compile(rb"# root ([0-9a-f]{64})")
 STAMP = re.compile(rb"#: (\d{1,19}) ([\x21-\x7e]{1,1024})")
-ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r"}
-ESCAPED = re.compile(rb"[\\\n\r]")
+# No file's name has a NUL, which divides the parts of a line here.
+ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\0": rb"\0"}
+ESCAPED = re.compile(rb"[\\\n\r\0]")
 MEANT = {escape: byte for byte, escape in ESCAPES.items()}
 
 
@@ -201,7 +202,7 @@ def render_name(key: str) -> bytes:
     try:
         data = key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise StoreError(f"key cannot be written down: {error}", key=key) from error
+        raise StoreError(f"key or version cannot be written down: {error}", key=key) from error
     if not ESCAPED.search(data):
         return data
     return ESCAPED.sub(lambda found: ESCAPES[found[0]], data)
@@ -264,7 +265,7 @@ def _render_page(page: list[Entry], base: str) -> tuple[list[bytes], int]:
     if found is not None:
         return found
     lines = [
-        b"%s\0%d\0%s" % (render_name(key[skip:]), size, (version or "").encode())
+        b"%s\0%d\0%s" % (render_name(key[skip:]), size, render_name(version or ""))
         for key, size, version in page
     ]
     return lines, sum(entry.size for entry in page)
@@ -273,7 +274,7 @@ def _render_page(page: list[Entry], base: str) -> tuple[list[bytes], int]:
 def parse_entry(line: bytes) -> Entry:
     """The entry of a line of `list_keys`."""
     name, size, version, *_ = line.split(b"\0")
-    return Entry(parse_name(name), int(size), version.decode() or None)
+    return Entry(parse_name(name), int(size), parse_name(version) or None)
 
 
 def check_unchanged(

@@ -113,11 +113,17 @@ cdef enum:
     MOST_DIGITS = 20
 
 
+cdef inline bint breaks_line(const char *text, Py_ssize_t size) noexcept:
+    """Whether a text has a character that is escaped in lines."""
+    return (memchr(text, c"\n", size) or memchr(text, c"\\", size) or memchr(text, c"\r", size) or
+            memchr(text, 0, size)) != NULL
+
+
 def entry_lines(list entries, Py_ssize_t skip):
     """A line "key NUL size NUL version" for each entry, without so many bytes of its key, and the size of all.
 
-    None where a key cannot stand in a line as it is (it has a line end, a backslash or half of a surrogate pair), or
-    the size of all takes more than 63 bits.
+    None where a key or a version cannot stand in a line as it is (it has a line end, a NUL, a backslash or half of a
+    surrogate pair), or the size of all takes more than 63 bits.
     """
     cdef Py_ssize_t size, version_size
     cdef const char *key
@@ -131,17 +137,17 @@ def entry_lines(list entries, Py_ssize_t skip):
     if skip < 0:
         raise ValueError(f"cannot leave out {skip} bytes")
     for name, length, stamp in entries:
+        version, version_size = b"", 0
         try:
             key = PyUnicode_AsUTF8AndSize(name, &size)
-        except UnicodeEncodeError:
+            if stamp is not None:
+                version = PyUnicode_AsUTF8AndSize(stamp, &version_size)
+            number = rest = length
+        except (UnicodeEncodeError, OverflowError):
+            return None
+        if size < skip or breaks_line(key + skip, size - skip) or breaks_line(version, version_size):
             return None
         key, size = key + skip, size - skip
-        if size < 0 or memchr(key, c"\n", size) or memchr(key, c"\\", size) or memchr(key, c"\r", size):
-            return None
-        version, version_size = b"", 0
-        if stamp is not None:
-            version = PyUnicode_AsUTF8AndSize(stamp, &version_size)
-        number = rest = length
         if number < 0 or number > INT64_MAX - total:
             return None
         total += number
