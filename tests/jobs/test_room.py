@@ -64,7 +64,7 @@ def values(place: Path) -> dict[str, bytes]:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=size))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=1, free=size))
 
 
 @pytest.fixture

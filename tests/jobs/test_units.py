@@ -393,7 +393,7 @@ def test_what_a_part_takes_of_a_disk_leaves_the_plan_as_it_is(
 
     def usage(path: Path) -> SimpleNamespace:
         taken = sum(map(len, (files_of(tmp_path / "t") | files_of(scratch)).values()))
-        return SimpleNamespace(free=total - taken)
+        return SimpleNamespace(total=total, free=total - taken)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     options = {"chunks": (48, 4, 5), "memory": 40_000, "compressors": None}

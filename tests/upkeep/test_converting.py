@@ -471,7 +471,7 @@ def test_a_target_in_use_and_a_full_disk_are_refused_before_the_first_byte(tmp_p
     made = zstore.convert(tmp_path / "from", tmp_path / "to", progress=meanwhile)
     np.testing.assert_array_equal(made[...], VALUES)
     assert "a conversion is unfinished" in refused[0] and "other arguments was interrupted" in refused[1]
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=1, free=100))
     for options in ({}, {"chunks": (7, 9), "compressors": None}):
         with pytest.raises(StoreError, match=r"has 100 B free; expected .* at least for chunks"):
             zstore.convert(tmp_path / "from", tmp_path / "full", **options)

@@ -336,7 +336,7 @@ def test_what_is_stored_already_needs_no_room(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         zstore.convert(tmp_path / "a", tmp_path / "b", progress=stop, **options)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=1, free=100_000))
     made = zstore.convert(tmp_path / "a", tmp_path / "b", resume=True, **options)
     np.testing.assert_array_equal(made[...], array[...])
 
@@ -346,7 +346,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monke
     for memory in (1000, 0, True, "1G"):
         with pytest.raises(MetadataError, match=r"memory is .*; expected"):
             zstore.convert(tmp_path / "a", tmp_path / "b", memory=memory, **SERIES)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=1, free=100_000))
     with pytest.raises(StoreError, match=r"disk of '.*/b' has 97.7 KiB free; expected 120.0 KiB at least"):
         zstore.convert(tmp_path / "a", tmp_path / "b", compressors=None, **SERIES)
     assert not (tmp_path / "b").exists()

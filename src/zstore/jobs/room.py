@@ -33,11 +33,15 @@ FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 
 
 def free_size(directory: Path | None) -> float:
-    """Bytes that are free on the disk of a directory, which need not be there yet; of none, all."""
+    """Bytes that are free on the disk of a directory, which need not be there yet; of none, all.
+
+    Some mounts of what lies elsewhere say of all their numbers that they are 0, as they do not know.
+    """
     if directory is None:
         return inf
     above = next(above for above in (directory, *directory.absolute().parents) if above.exists())
-    return shutil.disk_usage(above).free
+    usage = shutil.disk_usage(above)
+    return usage.free if usage.total else inf
 
 
 def check_room(store: Store, base: str, size: float, expect: Callable[[], float], what: str) -> None:

@@ -86,7 +86,10 @@ class Step(NamedTuple):
 
 @dataclass
 class CopyPlan:
-    """All steps of a copy, and what they come to."""
+    """All steps of a copy, and what they come to.
+
+    needed_size  bytes by which the target grows: deletions come first
+    """
 
     steps: Spool = field(default_factory=Spool)
     documents: list[Step] = field(default_factory=list)
@@ -190,6 +193,7 @@ class Planner:
         above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
         if self.delete or (is_ours and above is not None):
             plan.deletions.add(render_name(entry.key))
+            plan.needed_size -= entry.size
             plan.counts.deleted_count += 1
         elif above is not None:
             raise StoreError(
