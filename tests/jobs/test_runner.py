@@ -8,7 +8,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -148,8 +150,18 @@ def test_a_fold_takes_in_order_and_goes_on_where_it_was(monkeypatch: pytest.Monk
     assert total.numbers == expected and sorted(made) == [*range(bad, 40)]
 
 
+class NeverCancelling(ThreadPoolExecutor):
+    """An executor like that of Parsl."""
+
+    def submit(self, *args: Any) -> Any:
+        future = super().submit(*args)
+        future.cancel = mock.Mock(side_effect=NotImplementedError)  # type: ignore[method-assign]
+        return future
+
+
+@pytest.mark.parametrize("kind", [ThreadPoolExecutor, NeverCancelling])
 @pytest.mark.parametrize("is_fold", [False, True])
-def test_no_unit_runs_behind_an_error(is_fold: bool) -> None:
+def test_no_unit_runs_behind_an_error(is_fold: bool, kind: type[ThreadPoolExecutor]) -> None:
     running, lock = 0, threading.Lock()
 
     @dataclass(frozen=True)
@@ -166,11 +178,17 @@ def test_no_unit_runs_behind_an_error(is_fold: bool) -> None:
                 with lock:
                     running -= 1
 
-    with ThreadPoolExecutor(4) as pool, pytest.raises(ValueError, match="unit"):
+    with kind(4) as pool, pytest.raises(ValueError, match="unit"):
         try:
             Runner(pool).fold(Slow(5), "a", Total()) if is_fold else Runner(pool).run(Slow(5), "a")
         finally:
             assert running == 0
+
+
+def test_what_is_no_future_is_refused() -> None:
+    executor = SimpleNamespace(submit=lambda function, *args: function(*args))
+    with pytest.raises(TypeError, match=r"without result, exception, cancel, .*; expected a future"):
+        Runner(executor).run(Squares(), "a")
 
 
 def test_known_units_are_not_made_and_few_wait_at_a_time() -> None:

@@ -16,7 +16,7 @@ from zstore.engine.pool import thread_count
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import Part, UnitsLeft
 from zstore.jobs.plan import Fold, Plan, Progress, Unit, take_nothing
-from zstore.jobs.workers import Sent, explain, stop
+from zstore.jobs.workers import Sent, check_future, explain, stop
 
 # Units submitted ahead to the caller's executor: enough for some hundred workers.
 UNITS_AHEAD = 512
@@ -258,7 +258,7 @@ class Runner:
             for number, unit in units:
                 if len(waiting) >= ahead:
                     finish()
-                future = self._pool.submit(_make, sent, unit)
+                future = check_future(self._pool.submit(_make, sent, unit), self._pool)
                 waiting[number] = unit, future
                 if not is_in_order:
                     future.add_done_callback(lambda _, number=number: done.put(number))

@@ -18,6 +18,8 @@ from zstore.jobs.plan import Plan, Unit
 # Plans that a process keeps open for further units.
 OPEN_COUNT = 4
 PAUSE = 0.05
+# What is asked of the futures of executors.
+FUTURE_NAMES = ("result", "exception", "cancel", "add_done_callback")
 
 R = TypeVar("R")
 
@@ -120,6 +122,21 @@ def check_executor(executor: Any) -> None:
                 )
 
 
+def check_future(future: Any, executor: Any) -> Any:
+    """The future, which units can be waited for and be stopped by.
+
+    Raises
+        TypeError: it lacks what that takes.
+    """
+    missing = [name for name in FUTURE_NAMES if not hasattr(future, name)]
+    if missing:
+        raise TypeError(
+            f"the executor {executor!r} gives {future!r} for a unit, without {', '.join(missing)}; expected "
+            "a future as those of concurrent.futures"
+        )
+    return future
+
+
 def explain(error: BaseException, *, is_kept: bool) -> ZstoreError | None:
     """The error of an executor in the words of a job; None where it is the error of a unit.
 
@@ -146,7 +163,9 @@ def explain(error: BaseException, *, is_kept: bool) -> ZstoreError | None:
 def stop(futures: Sequence[Any], run: str) -> None:
     """Cancel units that wait, and return when none runs, so that none writes after an error is raised."""
     for future in futures:
-        future.cancel()
+        # Parsl cannot cancel: its units come to their end.
+        with suppress(NotImplementedError):
+            future.cancel()
     # The first error is being raised already; units that do not reach the journal are made again.
     for future in futures:
         with suppress(CancelledError):

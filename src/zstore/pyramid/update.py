@@ -157,7 +157,7 @@ def _is_sound(left: _Left) -> bool:
     )
     lists = [*sides, *shapes.values()]
     is_counts = all(isinstance(n, list) and all(type(i) is int and i >= 0 for i in n) for n in lists)
-    return is_grids and is_counts and all(len(side) == 2 for side in sides)
+    return is_grids and is_counts and all(isinstance(side, list) and len(side) == 2 for side in sides)
 
 
 def _find_source(
