@@ -198,6 +198,10 @@ def test_what_somebody_else_makes_is_left_alone(make) -> None:
     assert bytes(store.get("a/c/0") or b"") == b"somebody's"
     zstore.create_array(store, "a", overwrite=True, **NEW)
     assert sorted(store.list("a")) == ["a/zarr.json"]
+    for keys in (b'["default", "/", 1e999]', b'["v2", "", 1]', b"{}"):
+        store.put(f"b/{UNFINISHED}", b'{"made": {"keys": %s}}' % keys)
+        with pytest.raises(StoreError, match="cannot tell what was being made"):
+            zstore.create_array(store, "b", overwrite=True, **NEW)
 
 
 def test_data_that_cannot_be_stored_leaves_nothing(make) -> None:

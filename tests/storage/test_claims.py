@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from unittest import mock
 
 import pytest
 
@@ -84,11 +85,22 @@ def test_a_work_has_ended_with_its_block() -> None:
         told = json.loads(json.dumps(writer))
         assert is_under_way(told)
         assert not has_ended(told)
+        assert has_ended({**told, "work": [1]})
     assert has_ended(writer)
     assert not is_under_way(writer)
     for unknown in (None, {**writer, "machine": "another"}):
         assert not has_ended(unknown)
         assert not is_under_way(unknown)
+
+
+def test_of_a_process_that_the_system_hides_nothing_is_known(monkeypatch) -> None:
+    """Another user's, where /proc is mounted with hidepid=2."""
+    with writing() as writer:
+        hidden = {**writer, "process": 2**30}
+        assert has_ended(hidden)
+        monkeypatch.setattr(os, "kill", mock.Mock(side_effect=PermissionError))
+        assert not has_ended(hidden)
+        assert not is_under_way(hidden)
 
 
 def test_the_work_of_a_killed_process_has_ended_before_its_parent_asks() -> None:

@@ -330,7 +330,9 @@ def test_a_full_disk_is_found_before_the_first_byte(tmp_path, monkeypatch):
         zstore.copy(source, tmp_path / "t.zip")
     assert not (tmp_path / "t.zip").exists()
     # What is deleted makes room for what is copied, and a disk that says nothing of itself is not full.
-    other = zstore.create_array(tmp_path / "other", data=np.ones(size, "u1"), chunks=size // 9, compressors=None)
+    other = zstore.create_array(
+        tmp_path / "other", data=np.ones(size, "u1"), chunks=size // 9, compressors=None
+    )
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1, 1, 1000))
     zstore.copy(source, tmp_path / "other", if_exists="overwrite", delete=True)
     assert not other.store.size("c/0")

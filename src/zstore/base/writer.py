@@ -44,9 +44,11 @@ def _is_alive(writer: Any) -> bool | None:
     if not writer.get("machine") or writer["machine"] != _machine():
         return None
     begun = _begun(writer["process"])
+    if begun is None and _is_hidden(writer["process"]):
+        return None
     if begun is None or begun != writer.get("begun"):
         return False
-    return writer["process"] != os.getpid() or writer.get("work") in _under_way
+    return writer["process"] != os.getpid() or str(writer.get("work")) in _under_way
 
 
 def _machine() -> str | None:
@@ -67,3 +69,14 @@ def _begun(process: int) -> str | None:
         return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return None
+
+
+def _is_hidden(process: int) -> bool:
+    """Whether a process is there, but is another user's, of which the system may not tell (`hidepid`)."""
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False

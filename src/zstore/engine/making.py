@@ -486,7 +486,7 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
         keys = ChunkKeys(str(name), str(separator))
         skip = len(path) + 1 if path else 0
         stored = [key for key in store.list(path) if keys.cell(key[skip:], int(ndim)) is not None]
-    except (TypeError, KeyError, ValueError) as error:
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise StoreError(
             "cannot tell what was being made; expected what zstore writes",
             path=place(store, path),
