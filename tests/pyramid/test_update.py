@@ -314,6 +314,11 @@ def test_refusals() -> None:
             zstore.update_pyramid(pyramid, region)
     with pytest.raises(MetadataError, match="arrays b are not both"):
         zstore.update_pyramid(pyramid, arrays=["b"])
+    for data in (cells((2, 64, 64)), cells((64, 64), "f4")):
+        other = zstore.create_group(MemoryStore())
+        other.create_array("a", data=data, chunks=32, dimension_names=("t", "y", "x")[-data.ndim :])
+        with pytest.raises(MetadataError, match=r"'a' has \d dimensions .*; expected 2 and uint16, as"):
+            zstore.update_pyramid(pyramid, source=other)
     with pytest.raises(MetadataError, match="memory is 100 bytes; expected at least"):
         zstore.update_pyramid(pyramid, memory=100)
     assert "state" not in pyramid.attrs["zstore"]["pyramid"] and "state" not in pyramid["1"].attrs["zstore"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
 from zstore.conventions.model import Affine
@@ -166,7 +167,7 @@ def _find_source(
     """The dataset that the levels are made of now.
 
     Raises
-        MetadataError: an array that is named, or that the pyramid was built of, is not there.
+        MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
     """
     finest, said = record["finest"], record["variables"]
     if source is None and finest is not None and "tile_matrix_set" not in record:
@@ -183,6 +184,15 @@ def _find_source(
             f"it was built of {', '.join(said)}",
             path=dataset.place,
         )
+    for level, name in product([*record["levels"], finest][:1], said):
+        array, held = dataset.arrays[name], None if level is None else group.get(f"{level}/{name}")
+        kinds = [(one.ndim, one.dtype.newbyteorder("=")) for one in (array, held) if isinstance(one, Array)]
+        if kinds[0] != kinds[-1]:
+            raise MetadataError(
+                f"array {name!r} has {kinds[0][0]} dimensions and the data type {kinds[0][1]}; expected "
+                f"{kinds[1][0]} and {kinds[1][1]}, as the levels have, or a new build",
+                path=dataset.place,
+            )
     variables = {name: dataset.geo.variables[name] for name in said}
     return replace(dataset, geo=replace(dataset.geo, variables=variables))
 
