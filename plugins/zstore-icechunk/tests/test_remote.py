@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from zstore_icechunk import open_session
-from zstore_icechunk.places import find_place, library, said, split_url
+from zstore_icechunk.places import find_place, library, message_of, split_url
 from zstore_icechunk.store import IcechunkStore
 
 import zstore
@@ -157,8 +157,11 @@ def test_nobody_is_shown_a_secret(server: str, options: dict[str, Any]) -> None:
 
 def test_a_short_secret_is_hidden_where_values_stand() -> None:
     text = 'a bucket\'s data: key="a", https://me:a@host/a?password=a&x=1'
-    assert said(ValueError(text), ["a"]) == 'a bucket\'s data: key="...", https://...@host/a?password=...&x=1'
-    assert said(ValueError(f"in{SECRET}side"), [SECRET]) == "in...side"
+    assert (
+        message_of(ValueError(text), ["a"])
+        == 'a bucket\'s data: key="...", https://...@host/a?password=...&x=1'
+    )
+    assert message_of(ValueError(f"in{SECRET}side"), [SECRET]) == "in...side"
 
 
 def test_options_that_icechunk_does_not_take_are_refused() -> None:
