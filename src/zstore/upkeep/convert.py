@@ -122,8 +122,7 @@ def convert(
 
     chunks, shards, filters, serializer, compressors
                 as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
-                lengths than an array has dimensions is for its last dimensions; of more than any array has,
-                it is refused
+                lengths than an array has dimensions is for its last dimensions
     check       read source and target afterwards, and raise where an item differs
     durable     the target survives a power cut from the moment that this returns; refused where it cannot
     overwrite   replace the node at the target, or what an interrupted conversion left, and nothing else
@@ -457,12 +456,6 @@ def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = Fal
         except ZstoreError as error:
             raise error.locate(path=place(here.store, path)) from error
         changes.append(_Change(below, old, new, is_copy))
-    most = max((change.old.ndim for change in changes if isinstance(change.old, ArrayModel)), default=None)
-    for name, lengths in (("chunks", request.chunks), ("shards", request.shards)):
-        if most is not None and isinstance(lengths, tuple) and len(lengths) > most:
-            raise ValueError(
-                f"{name} {lengths} has {len(lengths)} lengths; expected {most} at most, as dimensions"
-            )
     if not in_place:
         # Arrays of v1 lie in no groups; from v2 on, the nodes above them are groups.
         known = {change.below for change in changes}
