@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 import numpy as np
@@ -370,7 +370,8 @@ def _zeros(count: int, dtype: np.dtype[Any]) -> Items:
     """Zeros; many of them in memory that goes back to the system with them, where `malloc` would keep it."""
     if count * dtype.itemsize < MAPPED_SIZE:
         return np.zeros(count, dtype)
-    return np.frombuffer(mmap(-1, count * dtype.itemsize), dtype)
+    memory = mmap(-1, count * dtype.itemsize, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return np.frombuffer(memory, dtype)
 
 
 def _bound(dtype: np.dtype[Any], *, is_least: bool) -> Any:
