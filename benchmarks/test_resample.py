@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 SIDE = 2040  # a multiple of 2, 3, 4 and 5
 

@@ -18,7 +18,7 @@ PIPELINES = {
     "zarr-python": "zarr.core.codec_pipeline.BatchedCodecPipeline",
     "zarr-python-fused": "zarr.core.codec_pipeline.FusedCodecPipeline",
     "zarrs": "zarrs.ZarrsCodecPipeline",
-    "zstore": "zstore.integrations.zarr_python.ZstoreCodecPipeline",
+    "zstore": "zstore.guests.zarr_python.ZstoreCodecPipeline",
 }
 LAYOUTS: dict[str, dict[str, Any]] = {
     "16KiB-zstd": {"chunks": (64, 64)},

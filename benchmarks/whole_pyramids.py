@@ -118,8 +118,8 @@ def by_gdal(source: str, out: str, zarr_format: int) -> None:
 
 
 PEERS: dict[str, tuple[Callable[[str, str, int], None], tuple[str, ...]]] = {
-    "zstore": (by_zstore, ("zstore.pyramid.build",)),
-    "zstore, derive=cascade": (by_zstore_cascade, ("zstore.pyramid.build",)),
+    "zstore": (by_zstore, ("zstore.geo.pyramid.build",)),
+    "zstore, derive=cascade": (by_zstore_cascade, ("zstore.geo.pyramid.build",)),
     "tensorstore": (by_tensorstore, ("tensorstore",)),
     "zarrs + OpenCV": (by_zarrs_and_opencv, ("zarrs", "cv2", "zarr")),
     "xarray + dask": (by_xarray, ("xarray", "dask", "zarr")),

@@ -35,9 +35,9 @@ def make_scene(folder: Path, side: int) -> None:
     import rasterio
 
     import zstore
-    from zstore.conventions.crs import Crs
-    from zstore.conventions.model import Affine, GeoModel, Variable
-    from zstore.conventions.write import render_geo
+    from zstore.geo.conventions.crs import Crs
+    from zstore.geo.conventions.model import Affine, GeoModel, Variable
+    from zstore.geo.conventions.write import render_geo
 
     variable = Variable(dtype=np.dtype("u2"), nodata=0, dimensions=("y", "x"))
     geo = GeoModel(Crs.from_user(ZONE), Affine(*AFFINE), (side, side), variables={"b": variable})
@@ -97,7 +97,7 @@ def run_one(name: str, folder: Path, sampling: str) -> None:
     if name == "zstore":
         import pyproj  # noqa: F401
 
-        import zstore.pyramid.build  # noqa: F401
+        import zstore.geo.pyramid.build  # noqa: F401
     else:
         import rasterio.warp  # noqa: F401
     start, before = time.perf_counter(), os.times()
@@ -135,7 +135,7 @@ def differences(folder: Path, sampling: str) -> str:
     from rasterio.vrt import WarpedVRT
 
     import zstore
-    from zstore.pyramid.tile_grid import TileGrid
+    from zstore.geo.pyramid.tile_grid import TileGrid
 
     scales: list[tuple[float, float]] = []
     choose = TileGrid.choose.__func__  # type: ignore[attr-defined]

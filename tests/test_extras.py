@@ -56,7 +56,7 @@ PROOFS = {
     "geo": (
         ARRAY,
         """
-        from zstore.conventions.read import read_geo
+        from zstore.geo.conventions.read import read_geo
         assert read_geo(group)[0].crs.code == "EPSG:32633"
         assert zstore.build_pyramid("a.zarr", "p.zarr", levels=1)["1/b"].shape == (4, 4)
     """,
@@ -64,7 +64,7 @@ PROOFS = {
     "raster": (
         """
         import rasterio
-        from zstore.integrations.rasters import raster_to_zarr, zarr_to_raster
+        from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
         with rasterio.open("a.tif", "w", "GTiff", 8, 8, 1, dtype="uint8", crs="EPSG:32633",
                            transform=rasterio.Affine(1, 0, 0, 0, -1, 9)) as raster:
             raster.write(np.ones((1, 8, 8), "u1"))
@@ -90,8 +90,8 @@ PROOFS = {
         ARRAY,
         """
         import zarr
-        import zstore.integrations.zarr_python
-        zarr.config.set({"codec_pipeline.path": "zstore.integrations.zarr_python.ZstoreCodecPipeline"})
+        import zstore.guests.zarr_python
+        zarr.config.set({"codec_pipeline.path": "zstore.guests.zarr_python.ZstoreCodecPipeline"})
         assert zarr.open("a.zarr")["b"][1, 1] == 9
     """,
     ),
@@ -129,7 +129,7 @@ PROOFS = {
     "netcdf": (
         """
         import netCDF4
-        from zstore.integrations.rasters import netcdf_to_zarr
+        from zstore.geo.rasters import netcdf_to_zarr
         with netCDF4.Dataset("a.nc", "w") as file:
             file.createDimension("x", 4)
             file.createVariable("v", "f4", ("x",))[:] = 3
@@ -150,7 +150,7 @@ PROOFS = {
     ),
     "time": (
         """
-        from zstore.conventions.content.time import TimeAxis
+        from zstore.geo.conventions.content.time import TimeAxis
         import cftime
     """,
     ),

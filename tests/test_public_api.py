@@ -292,3 +292,21 @@ def test_set_threads():
     finally:
         zstore.set_threads(None)
     assert thread_count() >= 1
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        ("zstore.integrations.zarr_python", "zstore.guests.zarr_python"),
+        ("zstore.integrations.rasters.raster", "zstore.geo.rasters.raster"),
+        ("zstore.conventions.read", "zstore.geo.conventions.read"),
+        ("zstore.validation.fixing.fix", "zstore.geo.validation.fixing.fix"),
+        ("zstore.upkeep.copy", "zstore.jobs.upkeep.copy"),
+    ],
+)
+def test_former_names_of_modules_give_the_same_modules(former, present):
+    program = (
+        f"import {former} as former, {present} as present; "
+        f"assert former is present and present.__spec__.name == {present!r} == present.__name__"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

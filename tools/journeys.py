@@ -46,7 +46,7 @@ def journeys(place: Path) -> dict[str, Callable[[int], Any]]:
     import rasterio
     from affine import Affine
 
-    from zstore.validation.fixing.fix import plan_fix
+    from zstore.geo.validation.fixing.fix import plan_fix
 
     items = np.arange(512 * 512, dtype="u2").reshape(512, 512)
     array = zstore.create_array(place / "array.zarr", "a", data=items, **OPTIONS)

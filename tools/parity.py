@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "parity"
 OWN = "zarr.core.codec_pipeline.BatchedCodecPipeline"
-OURS = "zstore.integrations.zarr_python.ZstoreCodecPipeline"
+OURS = "zstore.guests.zarr_python.ZstoreCodecPipeline"
 
 EXPECTED = {
     "test_config_codec_pipeline_class": "asks whether zarr-python's own pipeline is the configured one",

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import zstore
-from zstore.pyramid.quicklook import encode_png, preview, quicklook
+from zstore.geo.pyramid.quicklook import encode_png, preview, quicklook
 
 ROOT = Path(__file__).resolve().parent.parent
 STYLE = """<style>

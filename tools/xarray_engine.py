@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from xarray.backends.common import BACKEND_ENTRYPOINTS
 
-from zstore.integrations.xarray import ZstoreBackendEntrypoint
+from zstore.guests.xarray import ZstoreBackendEntrypoint
 
 COUNTED = "counts calls of zarr-python's asynchronous arrays; zstore's own tests load the same way"
 EXPECTED = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from zstore.base import former
 from zstore.base.misses import missing_name
 from zstore.nodes import above
 
@@ -13,7 +14,17 @@ if TYPE_CHECKING:
     from zstore.base.limits import set_limits
     from zstore.base.settings import set_durable
     from zstore.engine.pool import set_cache_size, set_threads
-    from zstore.integrations.dask import from_dask, to_dask
+    from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
+    from zstore.geo.pyramid.tiles import open_tiles, read_tile
+    from zstore.geo.pyramid.update import update_pyramid
+    from zstore.geo.resampling.methods import downsample
+    from zstore.geo.validation.run import validate
+    from zstore.guests.dask import from_dask, to_dask
+    from zstore.jobs.reduction.reduce import reduce
+    from zstore.jobs.upkeep.convert import convert, convert_metadata
+    from zstore.jobs.upkeep.copy import copy
+    from zstore.jobs.upkeep.manifest import manifest
+    from zstore.jobs.upkeep.verify import verify
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
     from zstore.nodes.open import (
@@ -42,18 +53,10 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
-    from zstore.pyramid.build import build_pyramid, build_tile_pyramid
-    from zstore.pyramid.tiles import open_tiles, read_tile
-    from zstore.pyramid.update import update_pyramid
-    from zstore.reduction.reduce import reduce
-    from zstore.resampling.methods import downsample
     from zstore.storage.cached import CachedStore
     from zstore.units import finish_units, plan_units, run_units
-    from zstore.upkeep.convert import convert, convert_metadata
-    from zstore.upkeep.copy import copy
-    from zstore.upkeep.manifest import manifest
-    from zstore.upkeep.verify import verify
-    from zstore.validation.run import validate
+
+former.install()
 
 __version__ = "0.1.0"
 
@@ -62,35 +65,35 @@ _HOMES = {
     "Array": "zstore.nodes.array",
     "CachedStore": "zstore.storage.cached",
     "Group": "zstore.nodes.group",
-    "build_pyramid": "zstore.pyramid.build",
-    "build_tile_pyramid": "zstore.pyramid.build",
+    "build_pyramid": "zstore.geo.pyramid.build",
+    "build_tile_pyramid": "zstore.geo.pyramid.build",
     "consolidate": "zstore.nodes.open",
-    "convert": "zstore.upkeep.convert",
-    "convert_metadata": "zstore.upkeep.convert",
-    "copy": "zstore.upkeep.copy",
+    "convert": "zstore.jobs.upkeep.convert",
+    "convert_metadata": "zstore.jobs.upkeep.convert",
+    "copy": "zstore.jobs.upkeep.copy",
     "create_array": "zstore.nodes.open",
     "create_group": "zstore.nodes.open",
     "create_hierarchy": "zstore.nodes.open",
-    "downsample": "zstore.resampling.methods",
+    "downsample": "zstore.geo.resampling.methods",
     "finish_units": "zstore.units",
-    "from_dask": "zstore.integrations.dask",
-    "manifest": "zstore.upkeep.manifest",
+    "from_dask": "zstore.guests.dask",
+    "manifest": "zstore.jobs.upkeep.manifest",
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
-    "open_tiles": "zstore.pyramid.tiles",
+    "open_tiles": "zstore.geo.pyramid.tiles",
     "plan_units": "zstore.units",
-    "read_tile": "zstore.pyramid.tiles",
-    "reduce": "zstore.reduction.reduce",
+    "read_tile": "zstore.geo.pyramid.tiles",
+    "reduce": "zstore.jobs.reduction.reduce",
     "run_units": "zstore.units",
     "set_cache_size": "zstore.engine.pool",
     "set_limits": "zstore.base.limits",
     "set_durable": "zstore.base.settings",
     "set_threads": "zstore.engine.pool",
-    "to_dask": "zstore.integrations.dask",
-    "update_pyramid": "zstore.pyramid.update",
-    "validate": "zstore.validation.run",
-    "verify": "zstore.upkeep.verify",
+    "to_dask": "zstore.guests.dask",
+    "update_pyramid": "zstore.geo.pyramid.update",
+    "validate": "zstore.geo.validation.run",
+    "verify": "zstore.jobs.upkeep.verify",
     **dict.fromkeys(
         [
             "array",
@@ -175,13 +178,13 @@ def get_include() -> str:
 
 
 def _read_tile(*given: Any, **named: Any) -> Any:
-    from zstore.pyramid.tiles import read_tile
+    from zstore.geo.pyramid.tiles import read_tile
 
     return read_tile(*given, **named)
 
 
 def _reduce(*given: Any, **named: Any) -> Any:
-    from zstore.reduction.reduce import reduce
+    from zstore.jobs.reduction.reduce import reduce
 
     return reduce(*given, **named)
 

@@ -20,19 +20,19 @@ import numpy as np
 
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr
+from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
+from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr
 from zstore.jobs.parts import MOST_PARTS, Part, UnitsLeft, as_part
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import asked_as
+from zstore.jobs.reduction.reduce import reduce
 from zstore.jobs.runner import Executor
+from zstore.jobs.upkeep.convert import convert
+from zstore.jobs.upkeep.copy import copy
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
-from zstore.pyramid.build import build_pyramid, build_tile_pyramid
-from zstore.reduction.reduce import reduce
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
-from zstore.upkeep.convert import convert
-from zstore.upkeep.copy import copy
 
 __all__ = ["finish_units", "plan_units", "run_units"]
 
@@ -61,7 +61,7 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
     """Begin a job without making any of its units, and write the plan for those who make them; how many.
 
     The function is `zstore.copy`, `convert`, `reduce`, `build_pyramid`, `build_tile_pyramid`, or one of
-    `zstore.integrations.rasters`: `raster_to_zarr`, `rasters_to_zarr` (whose coarser levels are made by who
+    `zstore.geo.rasters`: `raster_to_zarr`, `rasters_to_zarr` (whose coarser levels are made by who
     ends the job) or `netcdf_to_zarr`; the arguments are its own. All is checked, and what is in the way
     removed, as the function does it; the job is under way at its target from then on. A job of no units is
     done, and has no plan: 0. Of a job of several arrays or passes, the units of the first are counted.

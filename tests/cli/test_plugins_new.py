@@ -70,7 +70,7 @@ PROOFS = {
         assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "2400 items\\n"
     """,
     "convention": """
-        from zstore.conventions.read import read_geo
+        from zstore.geo.conventions.read import read_geo
 
         source = zstore.create_group("scene.zarr", attributes={"$name:epsg": 32632})
         source.create_array("v", data=cells, chunks=(10, 10), dimension_names=("y", "x"))

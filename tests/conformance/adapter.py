@@ -11,9 +11,9 @@ import numpy as np
 
 import zstore
 from zstore.codecs.base import BytesCodec, ChunkSpec
-from zstore.conventions.read import read_geo
 from zstore.extensions.registry import codecs
-from zstore.integrations.rasters import raster_to_zarr as to_zarr
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.rasters import raster_to_zarr as to_zarr
 from zstore.model import v2, v3
 
 FORMATS = {1, 2, 3}

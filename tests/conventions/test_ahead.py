@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 import zstore
 from zstore.cli.info import info
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.dataset import open_levels
 from zstore.nodes.open import open_ahead
-from zstore.pyramid.dataset import open_levels
 from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import open_store
 

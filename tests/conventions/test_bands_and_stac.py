@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zstore.conventions.content.bands import Bands
-from zstore.conventions.content.stac import StacConvention
-from zstore.conventions.model import Band, GeoModel, Stac, Variable
-from zstore.conventions.read import read_geo
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.content.bands import Bands
+from zstore.geo.conventions.content.stac import StacConvention
+from zstore.geo.conventions.model import Band, GeoModel, Stac, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
 
 from .nodes import FakeArray, FakeGroup
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.base import Finding
-from zstore.conventions.model import GeoModel
-from zstore.conventions.read import read_geo
-from zstore.integrations.rasters import zarr_to_raster
+from zstore.geo.conventions.base import Finding
+from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.rasters import zarr_to_raster
 
 pytest.importorskip("pyproj", reason="CRSs are parsed with pyproj (extra 'geo')")
 xr = pytest.importorskip("xarray", reason="xarray writes bounds, and says what packed ones are")
@@ -133,7 +133,7 @@ def test_bounds_that_are_not_there_and_units_of_their_own(tmp_path: Path) -> Non
     assert told(read_geo(zstore.open_group(tmp_path / "z", mode="r"))[1]) == [("GZ-29", "note")]
 
 
-@pytest.mark.filterwarnings("ignore::zstore.conventions.order.ReadingWarning")
+@pytest.mark.filterwarnings("ignore::zstore.geo.conventions.order.ReadingWarning")
 def test_levels_and_rasters_lie_where_the_bounds_are(tmp_path: Path) -> None:
     rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio")
     write(tmp_path / "z", LAT, LON, {"lat": around(LAT, 0), "lon": around(LON, 0)})

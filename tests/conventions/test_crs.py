@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from zstore.conventions.crs import Crs
 from zstore.errors import MetadataError
+from zstore.geo.conventions.crs import Crs
 
 pyproj = pytest.importorskip("pyproj", reason="CRSs are made with pyproj (extra 'geo')")
 
@@ -80,10 +80,10 @@ def test_without_pyproj_the_error_names_the_extra_and_nothing_else_needs_it() ->
 import sys
 sys.modules["pyproj"] = None
 import numpy as np
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.read import read_geo
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
 from zstore.errors import UnsupportedError
 from zstore.testing.conventions import build_tree
 geo = GeoModel(None, Affine(1, 0, 0, 0, -1, 0), (4, 5), variables={"v": Variable(np.dtype("u1"), ("y", "x"))})

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.decoding import decode, encode
-from zstore.conventions.read import read_geo
-from zstore.conventions.units import angle_of, length_of
-from zstore.integrations.rasters import zarr_to_raster
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.decoding import decode, encode
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.units import angle_of, length_of
+from zstore.geo.rasters import zarr_to_raster
 
 from .nodes import FakeArray, FakeGroup
 

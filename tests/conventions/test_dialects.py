@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zstore.conventions.crs import Crs
-from zstore.conventions.lists import Ome
-from zstore.conventions.meaning import Meaning
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.profiles import PROFILES, load_profile
-from zstore.conventions.read import read_geo
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.lists import Ome
+from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.profiles import PROFILES, load_profile
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
 from zstore.testing.conventions import build_tree, sample_models
 
 from .nodes import FakeArray, FakeGroup

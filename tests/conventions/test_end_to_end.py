@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
-from zstore.conventions.model import Affine, Variable
-from zstore.conventions.read import read_geo
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.model import Affine, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
 
 from .nodes import wrap
 from .test_template import BAND, pyramid

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine
-from zstore.conventions.read import read_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup, wrap
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zstore.conventions.content.time import Time
-from zstore.conventions.lists import Ome
-from zstore.conventions.meaning import Meaning
-from zstore.conventions.model import GeoModel
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
+from zstore.geo.conventions.content.time import Time
+from zstore.geo.conventions.lists import Ome
+from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup
 from .test_reading import dataset

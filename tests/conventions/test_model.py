@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zstore.conventions.model import Affine, GeoModel, Variable
 from zstore.errors import MetadataError
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
 
 UTM = Affine(10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
 

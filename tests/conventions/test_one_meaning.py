@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.base import Document, Facts, is_group
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine
-from zstore.conventions.order import ReadingWarning, load_conventions, order_conventions, use_conventions
-from zstore.conventions.read import read_geo
 from zstore.errors import UnknownExtensionError
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import conventions as registry
-from zstore.pyramid.quicklook import quicklook
+from zstore.geo.conventions.base import Document, Facts, is_group
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.order import ReadingWarning, load_conventions, order_conventions, use_conventions
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.pyramid.quicklook import quicklook
+from zstore.geo.validation.fixing.fix import plan_fix
+from zstore.geo.validation.run import validate
 from zstore.report.summary import list_facts, make_report
 from zstore.storage.memory import MemoryStore
-from zstore.validation.fixing.fix import plan_fix
-from zstore.validation.run import validate
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 
@@ -115,8 +115,8 @@ def test_rows_more_than_their_height_beyond_a_pole_are_no_latitudes(top: float, 
 def test_longitudes_without_a_crs_are_crs84_to_everybody(tmp_path: Path, zarr_format: int) -> None:
     rasterio = pytest.importorskip("rasterio", reason="GeoTIFFs are read with rasterio (extra 'raster')")
     xr = pytest.importorskip("xarray", reason="the door from xarray needs xarray (extra 'xarray')")
-    from zstore.integrations.rasters import zarr_to_raster
-    from zstore.integrations.xarray import ZstoreBackendEntrypoint
+    from zstore.geo.rasters import zarr_to_raster
+    from zstore.guests.xarray import ZstoreBackendEntrypoint
 
     place = longitudes(tmp_path / "s", None, zarr_format)
     assert (of_info(place) or "").startswith("OGC:CRS84")
@@ -235,7 +235,7 @@ def of_a_pyramid(place: str) -> str | None:
 
 def of_xarray(place: str) -> str | None:
     xr = pytest.importorskip("xarray", reason="to_geozarr is xarray's (extra 'xarray')")
-    import zstore.integrations.xarray
+    import zstore.guests.xarray
 
     source = zstore.open_group(place, mode="r")
     target = MemoryStore()
@@ -252,7 +252,7 @@ def of_xarray(place: str) -> str | None:
 
 def of_a_raster(place: str) -> str | None:
     rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio (extra 'raster')")
-    from zstore.integrations.rasters.geotiff import zarr_to_raster
+    from zstore.geo.rasters.geotiff import zarr_to_raster
 
     path = zarr_to_raster(place, Path(place).parent.with_suffix(".tif"))
     with rasterio.open(path) as raster:

@@ -9,11 +9,11 @@ import struct
 import numpy as np
 import pytest
 
-from zstore.conventions import cf, gdal, geozarr, zarr_conventions
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError
+from zstore.geo.conventions import cf, gdal, geozarr, zarr_conventions
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup
 

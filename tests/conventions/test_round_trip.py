@@ -9,19 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zstore.conventions.cf import Cf
-from zstore.conventions.content.timeaxis import TimeAxis
-from zstore.conventions.crs import Crs
-from zstore.conventions.gdal import Gdal
-from zstore.conventions.geozarr import Geozarr
-from zstore.conventions.model import RESAMPLING_METHODS, Affine, Band, GeoModel, Stac, Variable
-from zstore.conventions.profiles import PROFILES
-from zstore.conventions.read import read_geo
-from zstore.conventions.write import render_geo
-from zstore.conventions.zarr_conventions import ZarrConventions
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
+from zstore.geo.conventions.cf import Cf
+from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.gdal import Gdal
+from zstore.geo.conventions.geozarr import Geozarr
+from zstore.geo.conventions.model import RESAMPLING_METHODS, Affine, Band, GeoModel, Stac, Variable
+from zstore.geo.conventions.profiles import PROFILES
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.conventions.zarr_conventions import ZarrConventions
 from zstore.testing.conventions import ConventionContract, build_tree
 
 pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Level, Variable
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
+from zstore.geo.conventions.write import render_geo
 
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zstore.conventions.tilesets.registry import list_tile_matrix_sets, load_tile_matrix_set
 from zstore.errors import NotFoundError
+from zstore.geo.conventions.tilesets.registry import list_tile_matrix_sets, load_tile_matrix_set
 
 NAMES = list_tile_matrix_sets()
 PIXEL = 0.00028
@@ -39,7 +39,7 @@ def test_web_mercator_by_the_numbers() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_set_is_consistent(name) -> None:
     pytest.importorskip("pyproj", reason="the CRS's unit is pyproj's (extra 'geo')")
-    from zstore.conventions.crs import Crs
+    from zstore.geo.conventions.crs import Crs
 
     found = load_tile_matrix_set(name)
     crs = Crs.from_user(found.crs)

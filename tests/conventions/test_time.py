@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zstore.conventions.content.time import Time
-from zstore.conventions.content.timeaxis import TimeAxis, parse_units
-from zstore.conventions.model import GeoModel, Variable
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError
+from zstore.geo.conventions.content.time import Time
+from zstore.geo.conventions.content.timeaxis import TimeAxis, parse_units
+from zstore.geo.conventions.model import GeoModel, Variable
+from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup
 

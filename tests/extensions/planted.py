@@ -17,9 +17,9 @@ from zstore.codecs.bytes import Bytes
 from zstore.codecs.options import flag, integer
 from zstore.codecs.transpose import Transpose
 from zstore.codecs.zstd import Zstd
-from zstore.conventions.geozarr import Geozarr
 from zstore.errors import CodecError, StoreError
 from zstore.extensions.registry import resamplers
+from zstore.geo.conventions.geozarr import Geozarr
 from zstore.model.dtype import DataType
 from zstore.storage.base import Part, Store, check_key, check_prefix
 from zstore.storage.local import LocalStore

@@ -149,8 +149,8 @@ PLANTED = [
     ("codec", "acme.planted", "zstore.codecs.planted:Planted"),
     ("data type", "acme.planted", "zstore.model.types.planted:Planted"),
     ("store", "planted", "zstore.storage.planted:PlantedStore"),
-    ("convention", "planted", "zstore.conventions.planted:Planted"),
-    ("resampler", "planted", "zstore.resampling.methods:Planted"),
+    ("convention", "planted", "zstore.geo.conventions.planted:Planted"),
+    ("resampler", "planted", "zstore.geo.resampling.methods:Planted"),
 ]
 
 

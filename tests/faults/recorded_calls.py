@@ -12,9 +12,9 @@ import numpy as np
 from calls import Calls
 
 import zstore
+from zstore.geo.validation.fixing.fix import fix
 from zstore.storage.local import LocalStore
 from zstore.storage.zip.store import ZipStore
-from zstore.validation.fixing.fix import fix
 
 ITEMS = np.arange(16, dtype="i2") + 1
 

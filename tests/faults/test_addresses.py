@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
 from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.geo.conventions.crs import Crs
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.store import ZipStore
 
@@ -31,9 +31,9 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 sentinel, port, *places = sys.argv[1:]
 import numpy as np, zstore, xarray, pyproj
-from zstore.conventions.read import read_geo
-from zstore.pyramid.quicklook import quicklook
-from zstore.integrations.rasters import zarr_to_raster
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.pyramid.quicklook import quicklook
+from zstore.geo.rasters import zarr_to_raster
 from zstore.report.summary import list_facts, make_report
 seen = []
 def note(event, arguments):
@@ -69,7 +69,7 @@ def uses(place, target):
     use("update", lambda: zstore.update_pyramid(place))
     use("convert", lambda: zstore.convert(place, target + "/c", zarr_format=2))
     use("consolidate", lambda: zstore.consolidate(target + "/c"))
-    use("fix", lambda: __import__("zstore.validation.fixing.fix", fromlist=["fix"]).fix(place))
+    use("fix", lambda: __import__("zstore.geo.validation.fixing.fix", fromlist=["fix"]).fix(place))
 found = []
 for place in places:
     seen.clear(), ends.clear()

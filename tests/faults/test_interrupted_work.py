@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.validation.fixing.fix import fix
 from zstore.jobs.record import JOB, find_unfinished
+from zstore.jobs.upkeep.convert import convert_metadata
 from zstore.storage.local import LocalStore
-from zstore.upkeep.convert import convert_metadata
-from zstore.validation.fixing.fix import fix
 
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
 zarr = pytest.importorskip("zarr", reason="zarr-python is asked what it sees")
@@ -139,13 +139,15 @@ def converted(place: Path, **options: Any) -> None:
 
 def copied(place: Path, **options: Any) -> None:
     """In units of a few keys."""
-    with mock.patch("zstore.upkeep.copy.UNIT_COUNT", 4):
+    with mock.patch("zstore.jobs.upkeep.copy.UNIT_COUNT", 4):
         zstore.copy(place / "s", place / "t", **options)
 
 
 def reduced(place: Path, **options: Any) -> None:
     """In units of a few chunks, some of them joined before a part of the result is whole."""
-    with mock.patch.multiple("zstore.reduction.plan", UNIT_SIZE=1 << 12, BOX_SIZE=1 << 10, PATCH_SIZE=1 << 8):
+    with mock.patch.multiple(
+        "zstore.jobs.reduction.plan", UNIT_SIZE=1 << 12, BOX_SIZE=1 << 10, PATCH_SIZE=1 << 8
+    ):
         zstore.reduce(place / "s" / "a", out=place / "t", **{"method": "std", "axis": 0, **options})
 
 
@@ -324,7 +326,7 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
     # And goes by way of what lies in between, where that can be.
     for cost in ("FILE", "STRETCH", "UNIT"):
-        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{cost}", 10.0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{cost}", 10.0)
     work, rng = WORKS[name], random.Random(name)
     before, now = place / "before", place / "now"
     now.mkdir(parents=True)

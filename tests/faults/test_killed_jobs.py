@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB
 from zstore.storage.url import use_storage_options
@@ -40,16 +40,16 @@ KILLS = 20
 # As if each job took long: units are a few chunks, and the journal is written after each of them.
 SMALL: dict[str, dict[str, Any]] = {
     "zstore.jobs.journal": {"WAITING_SECONDS": -1, "PAUSE": -1},
-    "zstore.upkeep.copy": {"UNIT_COUNT": 2},
-    "zstore.upkeep.rechunk": {"COPY_COUNT": 2},
-    "zstore.upkeep.windows": {"WINDOW_COUNT": 2},
-    "zstore.upkeep.rechunk_plan": {
+    "zstore.jobs.upkeep.copy": {"UNIT_COUNT": 2},
+    "zstore.jobs.upkeep.rechunk": {"COPY_COUNT": 2},
+    "zstore.jobs.upkeep.windows": {"WINDOW_COUNT": 2},
+    "zstore.jobs.upkeep.rechunk_plan": {
         **dict.fromkeys(("FILE", "STRETCH", "UNIT", "REQUEST"), 10.0),
         "WINDOWS_SIZE": 0,
     },
-    "zstore.reduction.plan": {"UNIT_SIZE": 1 << 15, "BOX_SIZE": 1 << 13, "PATCH_SIZE": 1 << 11},
-    "zstore.pyramid.boxes": {"BLOCK_SIZE": 1 << 16},
-    "zstore.integrations.rasters.netcdf": {"WINDOW_SIZE": 1 << 16},
+    "zstore.jobs.reduction.plan": {"UNIT_SIZE": 1 << 15, "BOX_SIZE": 1 << 13, "PATCH_SIZE": 1 << 11},
+    "zstore.geo.pyramid.boxes": {"BLOCK_SIZE": 1 << 16},
+    "zstore.geo.rasters.netcdf": {"WINDOW_SIZE": 1 << 16},
 }
 
 
@@ -200,19 +200,19 @@ def verify(source: str, target: str, *, journal: str, **options: Any) -> None:
 
 
 def from_raster(source: str, target: str, **options: Any) -> None:
-    from zstore.integrations.rasters import raster_to_zarr
+    from zstore.geo.rasters import raster_to_zarr
 
     raster_to_zarr(source, target, chunks=CHUNK, **options)
 
 
 def from_stack(source: str, target: str, **options: Any) -> None:
-    from zstore.integrations.rasters import rasters_to_zarr
+    from zstore.geo.rasters import rasters_to_zarr
 
     rasters_to_zarr(sorted(Path(source).glob("*.tif")), target, stack="time", chunks=64, **options)
 
 
 def from_netcdf(source: str, target: str, **options: Any) -> None:
-    from zstore.integrations.rasters import netcdf_to_zarr
+    from zstore.geo.rasters import netcdf_to_zarr
 
     netcdf_to_zarr(source, target, chunks=(1, CHUNK, CHUNK), **options)
 
@@ -426,7 +426,7 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
     code = (
         f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'src')!r}]\n"
         "from tests.faults import test_killed_jobs as mine\n"
-        "import zstore.integrations.rasters.stack, zstore.pyramid.build, zstore.upkeep.verify\n"
+        "import zstore.geo.rasters.stack, zstore.geo.pyramid.build, zstore.jobs.upkeep.verify\n"
         "mine.serve()"
     )
     with subprocess.Popen(

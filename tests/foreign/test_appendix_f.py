@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.read import read_geo
+from zstore.geo.conventions.read import read_geo
 
 pyproj = pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 xarray = pytest.importorskip("xarray", reason="xarray is the writer")

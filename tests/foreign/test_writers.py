@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.model import GeoModel
-from zstore.conventions.read import read_geo
-from zstore.integrations.rasters.geotiff import zarr_to_raster
+from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.rasters.geotiff import zarr_to_raster
 
 pyproj = pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 

@@ -17,8 +17,8 @@ import numpy as np
 import zstore
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
-from zstore.conventions.read import read_geo
 from zstore.errors import ZstoreError
+from zstore.geo.conventions.read import read_geo
 from zstore.model.array import CodecModel
 from zstore.storage.memory import MemoryStore
 

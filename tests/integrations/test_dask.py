@@ -14,7 +14,7 @@ from zstore.storage.memory import MemoryStore
 dask = pytest.importorskip("dask", reason="dask arrays need dask (extra 'dask')")
 da = pytest.importorskip("dask.array", reason="dask arrays need dask (extra 'dask')")
 
-from zstore.integrations.dask import align_chunks, is_aligned, plan_chunks  # noqa: E402
+from zstore.guests.dask import align_chunks, is_aligned, plan_chunks  # noqa: E402
 
 DATA = np.arange(40 * 50, dtype="i4").reshape(40, 50)
 

@@ -12,8 +12,8 @@ import pytest
 
 import zstore
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
-from zstore.integrations.attributes import AttributeWarning
-from zstore.integrations.rasters import is_netcdf, netcdf_to_zarr
+from zstore.geo.rasters import is_netcdf, netcdf_to_zarr
+from zstore.model.json_attributes import AttributeWarning
 
 h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")
 h5py = pytest.importorskip("h5py", reason="NetCDF is read with h5py (extra 'netcdf')")
@@ -116,7 +116,7 @@ def test_progress_ends_with_everything(file, tmp_path):
 
 
 def test_windows_smaller_than_the_variable(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("zstore.integrations.rasters.netcdf.WINDOW_SIZE", 500)
+    monkeypatch.setattr("zstore.geo.rasters.netcdf.WINDOW_SIZE", 500)
     group = netcdf_to_zarr(file, tmp_path / "out.zarr", chunks=(3, 4))
     with h5py.File(file) as opened:
         np.testing.assert_array_equal(group["t2m"][...], opened["t2m"][...])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import zstore
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.integrations.attributes import AttributeWarning
-from zstore.integrations.rasters import is_netcdf, netcdf_to_zarr
-from zstore.integrations.rasters.netcdf_classic import ClassicFile, measure
+from zstore.geo.rasters import is_netcdf, netcdf_to_zarr
+from zstore.geo.rasters.netcdf_classic import ClassicFile, measure
+from zstore.model.json_attributes import AttributeWarning
 
 netCDF4 = pytest.importorskip("netCDF4", reason="files are written, and compared, by the NetCDF library")
 xr = pytest.importorskip("xarray", reason="what is read is compared by xarray (extra 'xarray')")
@@ -102,7 +102,7 @@ def test_files_of_other_writers(tmp_path: Path, package: str, name: str) -> None
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("records", [0, 1, 4])
 def test_stored_values_and_windows(tmp_path: Path, kind: str, records: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr("zstore.integrations.rasters.netcdf.WINDOW_SIZE", 40)
+    monkeypatch.setattr("zstore.geo.rasters.netcdf.WINDOW_SIZE", 40)
     path = write(tmp_path / "in.nc", kind, records=records)
     assert is_netcdf(path)
     group = netcdf_to_zarr(path, tmp_path / "out.zarr", chunks=(2, 3))

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.conventions.model import Variable
-from zstore.conventions.packing import pack_by_codecs
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError
+from zstore.geo.conventions.model import Variable
+from zstore.geo.conventions.packing import pack_by_codecs
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.validation.run import validate
 from zstore.storage.memory import MemoryStore
-from zstore.validation.run import validate
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 NODATA = -32768
@@ -103,7 +103,7 @@ def raster(tmp_path: Path) -> Path:
 
 
 def test_a_raster_is_packed_by_codecs(raster: Path, tmp_path: Path) -> None:
-    from zstore.integrations.rasters import raster_to_zarr
+    from zstore.geo.rasters import raster_to_zarr
 
     by_words = raster_to_zarr(raster, tmp_path / "words.zarr", chunks=32)["band_1"]
     group = raster_to_zarr(raster, tmp_path / "codecs.zarr", chunks=32, levels=2, packing="codecs")
@@ -127,8 +127,8 @@ def test_a_raster_is_packed_by_codecs(raster: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_decoded", [True, False])
 def test_a_dataset_is_packed_by_codecs(raster: Path, tmp_path: Path, is_decoded: bool) -> None:
     xr = pytest.importorskip("xarray", reason="xarray has the dataset")
-    from zstore.integrations.rasters import raster_to_zarr
-    from zstore.integrations.xarray import to_geozarr
+    from zstore.geo.rasters import raster_to_zarr
+    from zstore.guests.xarray import to_geozarr
 
     words = raster_to_zarr(raster, tmp_path / "words.zarr", chunks=32)
     with xr.open_zarr(tmp_path / "words.zarr", mask_and_scale=is_decoded, consolidated=False) as dataset:

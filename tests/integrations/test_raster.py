@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.order import ReadingWarning
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
-from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.geo.conventions.order import ReadingWarning
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -356,7 +356,7 @@ def test_rasterio_is_imported_when_called_and_named_when_missing() -> None:
     script = """
         import sys
         sys.modules["rasterio"] = None
-        import zstore.integrations.rasters.raster as raster
+        import zstore.geo.rasters.raster as raster
         try:
             raster.raster_to_zarr("a.tif", "b.zarr")
         except raster.UnsupportedError as error:
@@ -372,7 +372,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     script = """
         import resource, sys
         import numpy as np, rasterio
-        from zstore.integrations.rasters import raster_to_zarr, zarr_to_raster
+        from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
         path, shape = sys.argv[1], {"width": 8192, "height": 24576, "count": 1, "dtype": "uint16"}
         with rasterio.Env(GDAL_CACHEMAX=16):
             with rasterio.open(path + "/a.tif", "w", driver="GTiff", crs="EPSG:32622", **shape) as raster:

@@ -15,8 +15,8 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.integrations.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
-from zstore.integrations.rasters import raster as raster_module
+from zstore.geo.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.geo.rasters import raster as raster_module
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError
-from zstore.integrations.rasters import raster_to_zarr, rasters_to_zarr, zarr_to_raster
-from zstore.integrations.rasters.moments import read_moments
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, zarr_to_raster
+from zstore.geo.rasters.moments import read_moments
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
 from rasterio.merge import merge  # noqa: E402

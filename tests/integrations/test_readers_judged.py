@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
-from zstore.pyramid.build import build_pyramid, build_tile_pyramid
-from zstore.pyramid.levels import create_auxiliaries
-from zstore.validation.run import validate
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
+from zstore.geo.pyramid.levels import create_auxiliaries
+from zstore.geo.validation.run import validate
 
 from .written import CASES
 

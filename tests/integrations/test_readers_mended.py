@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.model import Affine
-from zstore.conventions.read import read_geo
-from zstore.validation.fixing.fix import fix, plan_fix
-from zstore.validation.run import validate
+from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.validation.fixing.fix import fix, plan_fix
+from zstore.geo.validation.run import validate
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 # What these tools and their dependencies say of each other.

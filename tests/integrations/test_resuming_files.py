@@ -21,7 +21,7 @@ import pytest
 
 import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
-from zstore.integrations.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
+from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
 from zstore.jobs.record import find_unfinished
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -34,7 +34,7 @@ CELLS = np.arange(90 * 70, dtype="u2").reshape(90, 70) % 251
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many units of little."""
-    monkeypatch.setattr("zstore.pyramid.boxes.BLOCK_SIZE", 2000)
+    monkeypatch.setattr("zstore.geo.pyramid.boxes.BLOCK_SIZE", 2000)
     monkeypatch.setattr(netcdf, "WINDOW_SIZE", 1000)
 
 
@@ -354,8 +354,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.integrations import test_resuming_files as mine
-import zstore.pyramid.boxes
-zstore.pyramid.boxes.BLOCK_SIZE, mine.netcdf.WINDOW_SIZE = 2000, 1000
+import zstore.geo.pyramid.boxes
+zstore.geo.pyramid.boxes.BLOCK_SIZE, mine.netcdf.WINDOW_SIZE = 2000, 1000
 _, make = mine.prepare({kind!r}, Path({place!r}))
 make(sys.argv[1], resume=True)
 """

@@ -22,7 +22,7 @@ dask = pytest.importorskip("dask", reason="dask arrays need dask (extra 'dask')"
 pytest.importorskip("dask.array", reason="dask arrays need dask (extra 'dask')")
 xr = pytest.importorskip("xarray", reason="xarray's engine needs xarray (extra 'xarray')")
 
-from zstore.integrations.xarray import ZstoreBackendEntrypoint  # noqa: E402
+from zstore.guests.xarray import ZstoreBackendEntrypoint  # noqa: E402
 
 DATA = np.arange(40 * 50, dtype="i4").reshape(40, 50)
 FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zstore.integrations.rasters import raster_to_zarr
+from zstore.geo.rasters import raster_to_zarr
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")

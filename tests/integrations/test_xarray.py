@@ -19,7 +19,7 @@ xr = pytest.importorskip("xarray", reason="xarray's engine needs xarray (extra '
 pytest.importorskip("zarr", reason="xarray's own engine needs zarr-python")
 pytest.importorskip("dask", reason="chunked datasets need dask (extra 'dask')")
 
-from zstore.integrations.xarray import ZstoreBackendEntrypoint, to_zarr  # noqa: E402
+from zstore.guests.xarray import ZstoreBackendEntrypoint, to_zarr  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT.parent / "shared" / "fixtures" / "stores"
@@ -208,7 +208,7 @@ NETCDF = ("example_1.nc", "bears.nc")
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("source", real_files(), ids=lambda path: path.name)
 def test_real_files_are_to_both_engines_the_same(tmp_path, source, zarr_format):
-    from zstore.integrations.rasters import netcdf_to_zarr, raster_to_zarr
+    from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr
 
     if not source.is_file():
         pytest.skip(f"{source.name} is not beside the project")
@@ -522,7 +522,7 @@ def refused_datasets() -> dict[str, tuple[xr.Dataset, dict[str, object], str]]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::zstore.integrations.xarray.geo.GeoWarning")
+@pytest.mark.filterwarnings("ignore::zstore.guests.xarray.geo.GeoWarning")
 @pytest.mark.parametrize("reason", refused_datasets())
 def test_geozarr_that_is_refused_leaves_nothing_and_takes_nothing(tmp_path, reason):
     data, options, words = refused_datasets()[reason]
@@ -538,7 +538,7 @@ def test_geozarr_that_is_refused_leaves_nothing_and_takes_nothing(tmp_path, reas
 
 
 def test_geozarr_without_a_place_says_so(tmp_path):
-    from zstore.integrations.xarray.geo import GeoWarning
+    from zstore.guests.xarray.geo import GeoWarning
 
     data = xr.Dataset({"t": (("y", "x"), np.ones((4, 5)))})
     with pytest.warns(GeoWarning, match="no CRS and no affine"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zstore.errors import ChecksumError, CodecError
-from zstore.integrations.numcodecs import CRC32C, LZ4, Blosc, GZip, Zlib, Zstd, register, unregister
+from zstore.guests.numcodecs import CRC32C, LZ4, Blosc, GZip, Zlib, Zstd, register, unregister
 
 CODECS = [
     Zstd(3),

@@ -23,12 +23,12 @@ from zarr.storage import FsspecStore, LocalStore, LoggingStore, MemoryStore, Zip
 
 import zstore
 from zstore.errors import ChangedError, ChecksumError, CodecError
-from zstore.integrations.zarr_python import ZstoreStore
-from zstore.integrations.zarr_python.arrays import ArrayBinding
+from zstore.guests.zarr_python import ZstoreStore
+from zstore.guests.zarr_python.arrays import ArrayBinding
 from zstore.storage import base
 from zstore.storage.memory import MemoryStore as Memory
 
-OURS = {"codec_pipeline.path": "zstore.integrations.zarr_python.ZstoreCodecPipeline"}
+OURS = {"codec_pipeline.path": "zstore.guests.zarr_python.ZstoreCodecPipeline"}
 OWN = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
 SHAPE, CHUNKS = (45, 33), (10, 7)
 

@@ -17,12 +17,12 @@ from zarr.codecs import VLenUTF8Codec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from zstore.engine.regular import RegularChunks
-from zstore.integrations.zarr_python import ZstoreStore
-from zstore.integrations.zarr_python import arrays as zarr_python_arrays
+from zstore.guests.zarr_python import ZstoreStore
+from zstore.guests.zarr_python import arrays as zarr_python_arrays
 from zstore.storage.memory import MemoryStore as Memory
 from zstore.testing.sharing import run_forked
 
-OURS = {"codec_pipeline.path": "zstore.integrations.zarr_python.ZstoreCodecPipeline"}
+OURS = {"codec_pipeline.path": "zstore.guests.zarr_python.ZstoreCodecPipeline"}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "plain": {"chunks": (4,)},
     "shards": {"chunks": (2,), "shards": (8,)},

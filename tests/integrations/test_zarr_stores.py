@@ -16,7 +16,7 @@ from zarr.testing.store import StoreTests
 
 import zstore
 from zstore.errors import ReadOnlyError, StoreError
-from zstore.integrations.zarr_python import ZarrStore, ZstoreStore
+from zstore.guests.zarr_python import ZarrStore, ZstoreStore
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore as Directory
 from zstore.storage.memory import MemoryStore as Memory

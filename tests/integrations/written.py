@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.content.timeaxis import TimeAxis
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, Band, GeoModel, Variable
-from zstore.conventions.read import read_geo
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, Band, GeoModel, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
 
 LEVELS = 3
 SHAPE = (200, 173)

@@ -32,12 +32,12 @@ WORKERS, HEARD = 2, 7
 # Small units, and a journal that is written after each of them.
 SMALL: dict[str, dict[str, Any]] = {
     "zstore.jobs.journal": {"WAITING_SECONDS": -1, "PAUSE": -1},
-    "zstore.reduction.plan": dict.fromkeys(("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"), 1 << 13),
-    "zstore.upkeep.rechunk_plan": {
+    "zstore.jobs.reduction.plan": dict.fromkeys(("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"), 1 << 13),
+    "zstore.jobs.upkeep.rechunk_plan": {
         **dict.fromkeys(("FILE", "STRETCH", "UNIT", "REQUEST"), 10.0),
         "WINDOWS_SIZE": 0,
     },
-    "zstore.upkeep.windows": {"WINDOW_COUNT": 4},
+    "zstore.jobs.upkeep.windows": {"WINDOW_COUNT": 4},
 }
 JOBS: dict[str, Callable[..., Any]] = {
     "build_pyramid": lambda s, t, **options: zstore.build_pyramid(

@@ -20,15 +20,15 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB, find_unfinished
+from zstore.jobs.upkeep import convert as converting
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.upkeep import convert as converting
 
 from ..storage.bucket_server import BucketServer
 
@@ -147,8 +147,8 @@ def cluster() -> Iterator[Any]:
 def cheap_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if files cost next to nothing, so that small arrays go by way of scratch arrays, too."""
     for cost in ("FILE", "STRETCH", "UNIT", "REQUEST"):
-        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{cost}", 10.0)
-    monkeypatch.setattr("zstore.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{cost}", 10.0)
+    monkeypatch.setattr("zstore.jobs.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
 
 
 def files_of(path: Path) -> dict[str, bytes]:
@@ -160,10 +160,10 @@ def test_units_come_out_the_same_wherever_whenever_and_however_often(
     name: str, tmp_path: Path, processes: ProcessPoolExecutor, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"):
-        monkeypatch.setattr(f"zstore.reduction.plan.{limit}", 1 << 11)
-    monkeypatch.setattr("zstore.upkeep.rechunk.COPY_COUNT", 5)
+        monkeypatch.setattr(f"zstore.jobs.reduction.plan.{limit}", 1 << 11)
+    monkeypatch.setattr("zstore.jobs.upkeep.rechunk.COPY_COUNT", 5)
     for cost in ("FILE", "STRETCH", "UNIT"):
-        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{cost}", 10.0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{cost}", 10.0)
     put_raster(tmp_path / "s")
     target = tmp_path / "t"
     JOBS[name](tmp_path / "s", target)
@@ -213,8 +213,8 @@ def in_small_units(function: Callable[..., Any], *given: Any, **options: Any) ->
     """What a function gives, where a unit is a few chunks."""
     sizes = dict.fromkeys(("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"), 2048)
     with (
-        mock.patch.multiple("zstore.reduction.plan", **sizes),
-        mock.patch("zstore.upkeep.copy.UNIT_COUNT", 7),
+        mock.patch.multiple("zstore.jobs.reduction.plan", **sizes),
+        mock.patch("zstore.jobs.upkeep.copy.UNIT_COUNT", 7),
     ):
         return function(*given, **options)
 
@@ -267,7 +267,7 @@ def test_parts_in_other_processes_come_to_the_same(
 def test_a_plan_is_not_believed(tmp_path: Path) -> None:
     put_raster(tmp_path / "s")
     plan, target = tmp_path / "plan.json", tmp_path / "t"
-    with mock.patch("zstore.upkeep.copy.UNIT_COUNT", 7):
+    with mock.patch("zstore.jobs.upkeep.copy.UNIT_COUNT", 7):
         assert zstore.plan_units(plan, zstore.copy, tmp_path / "s", target)
         with pytest.raises(StoreError, match="such a file already"):
             zstore.plan_units(plan, zstore.copy, tmp_path / "s", target)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 INTEGERS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 FLOATS = ("f2", "f4", "f8")

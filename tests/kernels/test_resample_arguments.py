@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore.conventions.model import RESAMPLING_METHODS
 from zstore.errors import ExtensionError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.builtin import RESAMPLERS
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import Registry
-from zstore.resampling.methods import METHODS, Average, CubicSpline, Resampler, downsample, plan_part
+from zstore.geo.conventions.model import RESAMPLING_METHODS
+from zstore.geo.resampling.methods import METHODS, Average, CubicSpline, Resampler, downsample, plan_part
 from zstore.testing.resamplers import ResamplerContract
 
 WEIGHTED = ("gauss", "bilinear", "cubic", "cubic_spline", "lanczos")
@@ -283,7 +283,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     offer = Offer("last", f"{__name__}:Last", ("final",))
     loaded = [Plugin("p", "p", "zstore-last", "1", "ok", (("resampler", offer),))]
     monkeypatch.setattr(
-        "zstore.resampling.methods.resamplers", Registry("resampler", RESAMPLERS, load=lambda: loaded)
+        "zstore.geo.resampling.methods.resamplers", Registry("resampler", RESAMPLERS, load=lambda: loaded)
     )
 
 

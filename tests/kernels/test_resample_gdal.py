@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 rasterio = pytest.importorskip("rasterio", reason="compares with GDAL through rasterio")
 pytest.importorskip("rasterio.warp", reason="compares with GDAL through rasterio")

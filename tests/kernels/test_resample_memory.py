@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import numpy as np
 from pathlib import Path
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 def kilobytes(name):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.resampling.methods import METHODS, downsample, plan_part
-from zstore.resampling.sample import sample
+from zstore.geo.resampling.methods import METHODS, downsample, plan_part
+from zstore.geo.resampling.sample import sample
 
 CASES = [((37, 53), (2, 2)), ((8, 9000), (2, 3)), ((3, 40, 41), (1, 2, 5)), ((20, 22, 3), (2, 4, 1))]
 ROUGH = ("average", "rms", "sum", "max", "min", "med", "q1", "q3", "gauss", "bilinear", "cubic", "lanczos")

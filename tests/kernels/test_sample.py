@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zstore._ext.resample import warp
-from zstore.resampling.sample import SAMPLINGS, sample
+from zstore.geo.resampling.sample import SAMPLINGS, sample
 
 CELL = 30.0
 

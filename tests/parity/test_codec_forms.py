@@ -16,7 +16,7 @@ from numcodecs.registry import codec_registry
 from zarr.storage import MemoryStore as PeerStore
 
 import zstore
-import zstore.integrations.xarray
+import zstore.guests.xarray
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions import builtin
 from zstore.extensions.registry import codecs

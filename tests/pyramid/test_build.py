@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.order import ReadingWarning
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.pyramid.build import build_pyramid
-from zstore.resampling.methods import downsample
+from zstore.geo.conventions.order import ReadingWarning
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.pyramid.build import build_pyramid
+from zstore.geo.resampling.methods import downsample
 from zstore.storage.memory import MemoryStore
 
 RASTER = Path(__file__).parents[2] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
@@ -128,7 +128,7 @@ def test_blocks_of_any_method_leave_no_seams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, grid: str
 ) -> None:
     data = cells((301, 467), "f4")
-    monkeypatch.setattr("zstore.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
     source = make_array(tmp_path / "a", data, chunks=32)
     options = {"levels": 2, "method": method, "grid": grid, "chunks": 32, "nodata": 7}
     cascade = build_pyramid(source, tmp_path / "c", derive="cascade", **options)
@@ -184,7 +184,7 @@ def test_small_blocks_make_the_same_numbers(tmp_path: Path, monkeypatch: pytest.
     data = cells((1000, 777))
     source = make_array(tmp_path / "a", data, chunks=(32, 32), shards=(96, 64))
     whole = build_pyramid(source, tmp_path / "whole", levels=4, factors=3, chunks=32, derive="cascade")
-    monkeypatch.setattr("zstore.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
     for derive in ("cascade", "base"):
         method = "average" if derive == "cascade" else "nearest"
         parts = build_pyramid(
@@ -421,7 +421,7 @@ class Breaking:
 def test_an_interrupted_build_claims_no_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_dataset(tmp_path / "s", {"a": cells((600, 600))})
     build_pyramid(source, tmp_path / "p", levels=2)
-    monkeypatch.setattr("zstore.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
     monkeypatch.setitem(resamplers._classes, "breaking", Breaking)
     with pytest.raises(OSError, match="the disk is full"):
         build_pyramid(source, tmp_path / "p", levels=2, method="breaking", overwrite=True)
@@ -452,7 +452,7 @@ class CountingStore(MemoryStore):
 
 
 def test_blocks_are_read_once_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zstore.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
     store, target = CountingStore(), CountingStore()
     source = make_array(store, cells((500, 700)))
     store.reads.clear()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 pytest.importorskip("click", reason="the command line needs click (extra 'cli')")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.resampling.methods import downsample
+from zstore.geo.resampling.methods import downsample
 
 SIDE, SHARD = 40_000, 2048
 PROGRAM = """

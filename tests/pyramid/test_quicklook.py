@@ -9,7 +9,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
-from zstore.pyramid.quicklook import encode_png, preview, quicklook
+from zstore.geo.pyramid.quicklook import encode_png, preview, quicklook
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 4])

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
 
 pytest.importorskip("pyproj")
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")

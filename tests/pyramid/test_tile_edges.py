@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
-from zstore.pyramid.coverage import cover
-from zstore.pyramid.quicklook import preview, quicklook
-from zstore.pyramid.transform import GridTransform
-from zstore.resampling import grid
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.coverage import cover
+from zstore.geo.pyramid.quicklook import preview, quicklook
+from zstore.geo.pyramid.transform import GridTransform
+from zstore.geo.resampling import grid
 
 pyproj = pytest.importorskip("pyproj")
 

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.read import read_geo
-from zstore.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreError, UnsupportedError
-from zstore.integrations.rasters.raster import raster_to_zarr
-from zstore.pyramid.dataset import open_dataset
-from zstore.pyramid.transform import GridTransform
-from zstore.resampling.methods import downsample
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.dataset import open_dataset
+from zstore.geo.pyramid.transform import GridTransform
+from zstore.geo.rasters.raster import raster_to_zarr
+from zstore.geo.resampling.methods import downsample
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.memory import MemoryStore
 
@@ -180,7 +180,7 @@ def test_exact_places_give_gdals_very_numbers(tmp_path: Path, method: str, dtype
     rasterio = pytest.importorskip("rasterio")
     from rasterio.vrt import WarpedVRT
 
-    from zstore.pyramid.tile_grid import TileGrid
+    from zstore.geo.pyramid.tile_grid import TileGrid
 
     data = scene((200, 240), dtype)
     source = put_raster(tmp_path / "source", {"b": data}, UTM, 32632)
@@ -351,7 +351,7 @@ def test_dimensions_masks_classes_and_shards(tmp_path: Path) -> None:
     assert read_geo(group)[0].variables["kind"].flag_meanings == ("a", "b", "c")
 
 
-@pytest.mark.filterwarnings("ignore::zstore.integrations.rasters.writing.RasterWarning")
+@pytest.mark.filterwarnings("ignore::zstore.geo.rasters.writing.RasterWarning")
 @pytest.mark.parametrize(
     ("kind", "sampling", "zarr_format"),
     [("mask", "nearest", 2), ("mask", "average", 3), ("alpha", "bilinear", 3), ("alpha", "average", 2)],
@@ -363,7 +363,7 @@ def test_where_nothing_is_nodata_the_mask_says_what_is_there(
     rasterio = pytest.importorskip("rasterio")
     from rasterio.vrt import WarpedVRT
 
-    from zstore.pyramid.tile_grid import TileGrid
+    from zstore.geo.pyramid.tile_grid import TileGrid
 
     data = (scene((300, 360)) % 256).astype("u1")
     data[200:240, 100:200] = 0

@@ -9,8 +9,8 @@ import pytest
 
 import zstore
 from zstore.errors import UnsupportedError
-from zstore.pyramid.dataset import open_dataset
-from zstore.pyramid.quicklook import quicklook
+from zstore.geo.pyramid.dataset import open_dataset
+from zstore.geo.pyramid.quicklook import quicklook
 from zstore.storage.memory import MemoryStore
 
 STATED = {"int8": ("uint8", "true"), "int16": ("uint16", "true"), "uint8": ("int8", "false")}

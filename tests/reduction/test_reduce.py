@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import zstore
 from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.reduction import methods, plan, reduce
+from zstore.jobs.reduction import methods, plan, reduce
 from zstore.storage.memory import MemoryStore
 
 INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")

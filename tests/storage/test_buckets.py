@@ -22,7 +22,7 @@ import pytest
 import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError, ZstoreError
-from zstore.pyramid.quicklook import quicklook
+from zstore.geo.pyramid.quicklook import quicklook
 from zstore.storage.base import Store
 from zstore.storage.objects.options import fsspec_options, read_options
 from zstore.storage.objects.store import ObjectStore
@@ -937,7 +937,7 @@ class Killing(BucketServer):
 COPYING = """
 import sys, zstore
 from zstore.jobs import journal
-from zstore.upkeep import copy
+from zstore.jobs.upkeep import copy
 journal.WAITING_SECONDS = journal.PAUSE = -1
 copy.UNIT_COUNT = 2
 options = {options!r}
@@ -952,7 +952,7 @@ zstore.copy("s3://from/s", "s3://to/t", manifest={manifest!r}, request_count=1, 
 def test_a_copy_killed_at_any_request_reads_what_was_left(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zstore.upkeep.copy.UNIT_COUNT", 2)
+    monkeypatch.setattr("zstore.jobs.upkeep.copy.UNIT_COUNT", 2)
     with Killing(random.Random(seed).randrange(2, 140)) as server:
         options = server.options()
         source = open_store("s3://from/s", storage_options=options)

@@ -585,8 +585,8 @@ class TestInPlace:
 
 def test_a_chunk_that_would_decode_otherwise_is_encoded_anew(monkeypatch):
     """Were a plan wrong about the bytes, what is stored has the last word."""
+    from zstore.jobs.upkeep import plan
     from zstore.model.array import CodecModel
-    from zstore.upkeep import plan
 
     store = MemoryStore()
     made = make(store, 2, dtype=">i4", compressors=None)

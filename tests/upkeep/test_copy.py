@@ -18,16 +18,16 @@ import pytest
 import zstore
 from zstore.errors import ChangedError, ChecksumError, MetadataError, NotFoundError, StoreError
 from zstore.jobs.record import JOB, find_unfinished
+from zstore.jobs.upkeep import copy as copy_module
+from zstore.jobs.upkeep import manifest as manifests
+from zstore.jobs.upkeep import spool
+from zstore.jobs.upkeep.copy import Copied
+from zstore.jobs.upkeep.copy_plan import COMPARE, COPY, KEEP, Place, Planner, Step
+from zstore.jobs.upkeep.manifest import Manifest, render_name
 from zstore.storage.base import Entry, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
-from zstore.upkeep import copy as copy_module
-from zstore.upkeep import manifest as manifests
-from zstore.upkeep import spool
-from zstore.upkeep.copy import Copied
-from zstore.upkeep.copy_plan import COMPARE, COPY, KEEP, Place, Planner, Step
-from zstore.upkeep.manifest import Manifest, render_name
 
 KINDS = ["local", "zip", "memory"]
 
@@ -353,7 +353,7 @@ def test_bandwidth_is_kept(monkeypatch):
 CHILD = """
 import sys, zstore
 from zstore.jobs import journal
-from zstore.upkeep import copy
+from zstore.jobs.upkeep import copy
 journal.WAITING_SECONDS = journal.PAUSE = -1
 copy.UNIT_COUNT = 4
 zstore.copy(sys.argv[1], sys.argv[2], manifest=sys.argv[3], request_count=1, bandwidth=4e6, resume=True)

@@ -16,13 +16,13 @@ import pytest
 import zstore
 from zstore._ext.engine.files import entry_lines
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError
+from zstore.jobs.upkeep import manifest as manifests
+from zstore.jobs.upkeep import spool
+from zstore.jobs.upkeep.manifest import Manifest
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
-from zstore.upkeep import manifest as manifests
-from zstore.upkeep import spool
-from zstore.upkeep.manifest import Manifest
 
 VALUES = {
     "zarr.json": b"{}",

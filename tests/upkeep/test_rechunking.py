@@ -28,18 +28,18 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs.record import JOB
+from zstore.jobs.upkeep import chunks
+from zstore.jobs.upkeep import convert as converting
+from zstore.jobs.upkeep.cells import Cells, Stored, cells_of
+from zstore.jobs.upkeep.chunks import StoredArray
+from zstore.jobs.upkeep.convert import estimate_conversion
+from zstore.jobs.upkeep.rechunk import plan_rechunk, plans
+from zstore.jobs.upkeep.rechunk_plan import Room, Side, check_memory, plan_passes
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
-from zstore.upkeep import chunks
-from zstore.upkeep import convert as converting
-from zstore.upkeep.cells import Cells, Stored, cells_of
-from zstore.upkeep.chunks import StoredArray
-from zstore.upkeep.convert import estimate_conversion
-from zstore.upkeep.rechunk import plan_rechunk, plans
-from zstore.upkeep.rechunk_plan import Room, Side, check_memory, plan_passes
 
 from ..storage.bucket_server import BucketServer
 
@@ -115,8 +115,8 @@ class Afar(LocalStore):
 def cheap_files(monkeypatch):
     """What lies in between pays for arrays that are small, too."""
     for name in ("FILE", "STRETCH", "UNIT", "REQUEST"):
-        monkeypatch.setattr(f"zstore.upkeep.rechunk_plan.{name}", 10.0)
-    monkeypatch.setattr("zstore.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{name}", 10.0)
+    monkeypatch.setattr("zstore.jobs.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
 
 
 @settings(
@@ -409,7 +409,7 @@ class Killing(BucketServer):
 
 CHILD = """
 import json, sys, zstore
-from zstore.upkeep import rechunk, rechunk_plan
+from zstore.jobs.upkeep import rechunk, rechunk_plan
 rechunk_plan.WINDOWS_SIZE, rechunk.COPY_COUNT = 0, 5
 zstore.convert(*json.loads(sys.argv[1]), **json.loads(sys.argv[2]))
 """

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import zstore
-import zstore.upkeep.manifest as manifests
-import zstore.upkeep.verify as verifying
+import zstore.jobs.upkeep.manifest as manifests
+import zstore.jobs.upkeep.verify as verifying
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.jobs.record import asked_as, begin, find_unfinished, name_job
+from zstore.jobs.upkeep import chunks
+from zstore.jobs.upkeep.verify import Damage
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.upkeep import chunks
-from zstore.upkeep.verify import Damage
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -304,7 +304,7 @@ def test_damage_is_described_up_to_a_limit_and_counted_beyond(monkeypatch):
 
 @pytest.mark.parametrize("is_manifest", [False, True])
 def test_any_executor_finds_the_same_and_goes_on_where_it_was(is_manifest, tmp_path, monkeypatch):
-    monkeypatch.setattr("zstore.upkeep.windows.WINDOW_COUNT", 4)
+    monkeypatch.setattr("zstore.jobs.upkeep.windows.WINDOW_COUNT", 4)
     monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
     target = tmp_path / "store"
     fill(LocalStore(target))

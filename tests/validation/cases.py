@@ -199,7 +199,7 @@ def without(path: str, *names: str) -> D:
 
 
 def crs_of(code: str) -> dict[str, Any]:
-    from zstore.conventions.crs import Crs
+    from zstore.geo.conventions.crs import Crs
 
     crs = Crs.from_user(code)
     return {**crs.cf, "crs_wkt": crs.wkt, "spatial_ref": crs.wkt}

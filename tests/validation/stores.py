@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Level, Variable
-from zstore.conventions.write import render_geo
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
+from zstore.geo.conventions.write import render_geo
 from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore
 

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.validation.fixing.fix import plan_fix
+from zstore.geo.validation.fixing.plan import Plan
+from zstore.geo.validation.run import validate
+from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore
-from zstore.validation.fixing.fix import plan_fix
-from zstore.validation.fixing.plan import Plan
-from zstore.validation.run import validate
-from zstore.validation.view import ArrayView, GroupView, load_hierarchy
 
 from .breakages import BREAKAGES, Breakage, pyramid, reverse, rioxarray_v2, rioxarray_v3, shift
 from .cases import attribute, flat

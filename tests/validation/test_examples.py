@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.validation.fixing.fix import fix, plan_fix
+from zstore.geo.validation.run import validate
 from zstore.storage.memory import MemoryStore
-from zstore.validation.fixing.fix import fix, plan_fix
-from zstore.validation.run import validate
 
 from .stores import UTM, model, right
 
@@ -225,7 +225,7 @@ def test_after_fixing_nothing_is_wrong_and_gdal_opens_it_right(name, tmp_path) -
         if array.shards is not None and version < (3, 13):
             pytest.skip(f"GDAL {rasterio.__gdal_version__} has no codec for shards")
         with rasterio.open(f'ZARR:"{place}":/{array.path}') as source:
-            from zstore.conventions.read import read_geo
+            from zstore.geo.conventions.read import read_geo
 
             geo, _ = read_geo(array, group[level] if level else group)
             assert Crs.from_user(source.crs.to_wkt()).is_same(geo.crs)

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zstore.conventions.profiles import RULED
 from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import NotFoundError
+from zstore.geo.conventions.profiles import RULED
+from zstore.geo.validation.fixing.fix import plan_fix
+from zstore.geo.validation.fixing.plan import Plan
+from zstore.geo.validation.fixing.write import restore_backup, write_plan
+from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore
-from zstore.validation.fixing.fix import plan_fix
-from zstore.validation.fixing.plan import Plan
-from zstore.validation.fixing.write import restore_backup, write_plan
-from zstore.validation.view import ArrayView, GroupView, load_hierarchy
 
 from . import cases
 from .stores import DEGREES, model, right

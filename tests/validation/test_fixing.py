@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.validation.fixing.fix import fix, plan_fix
+from zstore.geo.validation.fixing.write import restore_backup
+from zstore.geo.validation.rule import all_rules
+from zstore.geo.validation.run import validate
+from zstore.geo.validation.view import load_hierarchy
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.validation.fixing.fix import fix, plan_fix
-from zstore.validation.fixing.write import restore_backup
-from zstore.validation.rule import all_rules
-from zstore.validation.run import validate
-from zstore.validation.view import load_hierarchy
 
 from ..faults.drills import FailingStore
 from . import cases
@@ -396,7 +396,7 @@ def test_a_backup_of_something_else_is_left_alone(tmp_path) -> None:
 
 
 def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
-    from zstore.validation.fixing.write import write_plan
+    from zstore.geo.validation.fixing.write import write_plan
 
     store = right(3)
     Documents(store).matrix("0", scaleDenominator=35.28)
@@ -409,7 +409,7 @@ def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
 
 
 def _frozen(plan):
-    from zstore.validation.fixing.plan import OverlayStore
+    from zstore.geo.validation.fixing.plan import OverlayStore
 
     copy = MemoryStore()
     for key, value in contents(plan.store.base).items():

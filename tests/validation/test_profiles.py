@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.validation.run import validate
 from zstore.storage.memory import MemoryStore
-from zstore.validation.run import validate
 
 from .stores import UTM, Documents, model, right
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zstore.conventions.profiles import RULED
-from zstore.validation.rule import CLASSES, all_rules
-from zstore.validation.run import validate
+from zstore.geo.conventions.profiles import RULED
+from zstore.geo.validation.rule import CLASSES, all_rules
+from zstore.geo.validation.run import validate
 
 from .cases import CASES, Case
 from .stores import Documents

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.conventions.profiles import RULED
-from zstore.conventions.read import read_geo
 from zstore.errors import MetadataError, NotFoundError
+from zstore.geo.conventions.profiles import RULED
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.validation.fixing.fix import plan_fix
+from zstore.geo.validation.rule import CLASSES, all_rules
+from zstore.geo.validation.run import validate
+from zstore.geo.validation.standard_names import load_standard_names
+from zstore.geo.validation.units import dimension_of
+from zstore.geo.validation.verdict import clean, render_json, render_junit, render_text
 from zstore.storage.memory import MemoryStore
-from zstore.validation.fixing.fix import plan_fix
-from zstore.validation.rule import CLASSES, all_rules
-from zstore.validation.run import validate
-from zstore.validation.standard_names import load_standard_names
-from zstore.validation.units import dimension_of
-from zstore.validation.verdict import clean, render_json, render_junit, render_text
 
 from .stores import DEGREES, UTM, Documents, model, right
 
@@ -190,7 +190,7 @@ def test_hostile_stores_give_findings(name, profile) -> None:
     verdict = validate(store, profile, deep=True)
     assert name == "huge coordinate" or verdict.findings
     assert render_text(verdict) and render_json(verdict) and render_junit(verdict)
-    from zstore.validation.fixing.fix import plan_fix
+    from zstore.geo.validation.fixing.fix import plan_fix
 
     list(plan_fix(store, profile).diff())
 

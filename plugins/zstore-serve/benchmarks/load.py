@@ -23,9 +23,9 @@ import uvicorn
 from zstore_serve import router
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.integrations.rasters.raster import raster_to_zarr
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
+from zstore.geo.rasters.raster import raster_to_zarr
 
 RASTER = Path(__file__).parents[3] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
 CLIENTS = 200
@@ -109,7 +109,7 @@ def rio_tiler_xarray(store: Path, query: dict[str, Any]) -> Callable[[int, int, 
     import xarray
     from rio_tiler.io.xarray import XarrayReader
 
-    from zstore.integrations.xarray import ZstoreBackendEntrypoint
+    from zstore.guests.xarray import ZstoreBackendEntrypoint
 
     def make(z: int, x: int, y: int) -> bytes:
         array = xarray.open_dataset(str(store / "0"), engine=ZstoreBackendEntrypoint)["band_1"]

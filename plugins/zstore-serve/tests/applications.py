@@ -17,10 +17,10 @@ import uvicorn
 from PIL import Image
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, GeoModel, Variable
-from zstore.conventions.write import render_geo
-from zstore.pyramid.levels import create_auxiliaries
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.levels import create_auxiliaries
 
 
 def write(

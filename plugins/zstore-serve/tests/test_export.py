@@ -25,8 +25,8 @@ from zstore_serve import pictures, router
 from zstore_serve.export import export, export_site
 
 import zstore
-from zstore.conventions.model import Affine
 from zstore.errors import MetadataError, StoreError
+from zstore.geo.conventions.model import Affine
 from zstore.testing.commands import CommandContract
 
 from .applications import get, write
@@ -98,7 +98,7 @@ def test_a_database_is_read_by_gdal(store: Path, tmp_path: Path) -> None:
     rasterio = pytest.importorskip(
         "rasterio", reason="GDAL's warp is asked through rasterio (extra 'raster')"
     )
-    from zstore.conventions.tilesets.registry import load_tile_matrix_set
+    from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
 
     matrix = load_tile_matrix_set("WebMercatorQuad")[str(z)]
     west, north = matrix.affine.at(x * 256.0, y * 256.0)

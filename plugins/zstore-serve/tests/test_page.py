@@ -29,7 +29,7 @@ from zstore_serve.service import VENDOR  # noqa: E402
 from zstore_serve.vendored import read_vendored  # noqa: E402
 
 import zstore  # noqa: E402
-from zstore.conventions.model import Affine  # noqa: E402
+from zstore.geo.conventions.model import Affine  # noqa: E402
 
 from .applications import listening, write  # noqa: E402
 
@@ -453,7 +453,7 @@ def test_the_landsat_scene_of_the_demo(browser: Browser, place: Path, kept: Path
     rasterio = pytest.importorskip("rasterio", reason="the raster is read through rasterio (extra 'raster')")
     from rasterio.warp import transform
 
-    from zstore.integrations.rasters import raster_to_zarr
+    from zstore.geo.rasters import raster_to_zarr
 
     raster = Path(__file__).parents[3] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
     raster_to_zarr(raster, place / "landsat.zarr", chunks=256, shards=1024, levels=None)

@@ -19,7 +19,7 @@ from rio_tiler.io import Reader as RasterReader
 from zstore_serve.rio import Reader
 
 import zstore
-from zstore.integrations.rasters import raster_to_zarr
+from zstore.geo.rasters import raster_to_zarr
 
 SHAPE = (300, 420)
 # Of the package affine, at lines of rasterio and rio-tiler.

@@ -33,11 +33,11 @@ from zstore_serve import Settings, router
 from zstore_serve.expressions import parse_expression
 
 import zstore
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine
-from zstore.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.errors import MetadataError, NotFoundError
-from zstore.pyramid.quicklook import quicklook
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
+from zstore.geo.pyramid.quicklook import quicklook
 from zstore.storage.memory import MemoryStore
 from zstore.testing.commands import CommandContract
 

@@ -101,7 +101,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **opti
 
 
 def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -> Said:
-    from zstore.upkeep.convert import convert_metadata
+    from zstore.jobs.upkeep.convert import convert_metadata
 
     source, *more = paths
     if options["metadata_only"]:
@@ -131,7 +131,7 @@ def _convert(paths: tuple[str, ...], given: set[str], options: dict[str, Any]) -
 
 def _kind(source: str, target: str, *, is_stack: bool) -> tuple[Make, str, Iterable[str]]:
     """(what makes it, what it is called, the options that do not go with it) of a conversion."""
-    from zstore.integrations.rasters import is_netcdf
+    from zstore.geo.rasters import is_netcdf
 
     if is_stack:
         return _to_stack, "several rasters", (*ZARR_OPTIONS, "level", "cog")
@@ -151,7 +151,7 @@ def _made(path: str, node: Any) -> Said:
 
 
 def _to_raster(source: str, target: str, options: dict[str, Any]) -> Said:
-    from zstore.integrations.rasters import zarr_to_raster
+    from zstore.geo.rasters import zarr_to_raster
 
     with show_progress("writing") as progress:
         path = zarr_to_raster(
@@ -169,8 +169,8 @@ def _to_raster(source: str, target: str, options: dict[str, Any]) -> Said:
 
 
 def _from_netcdf(source: str, target: str, options: dict[str, Any]) -> Said:
-    from zstore.integrations.rasters import netcdf_to_zarr
-    from zstore.integrations.rasters.netcdf import NetcdfJob
+    from zstore.geo.rasters import netcdf_to_zarr
+    from zstore.geo.rasters.netcdf import NetcdfJob
 
     cut = {
         "zarr_format": options["zarr_format"] or 3,
@@ -184,8 +184,8 @@ def _from_netcdf(source: str, target: str, options: dict[str, Any]) -> Said:
 
 
 def _to_zarr(source: str, target: str, options: dict[str, Any]) -> Said:
-    from zstore.integrations.rasters import raster_to_zarr
-    from zstore.integrations.rasters.raster import plan_raster
+    from zstore.geo.rasters import raster_to_zarr
+    from zstore.geo.rasters.raster import plan_raster
 
     bands, given = _raster_options(options)
     if options["dry_run"]:
@@ -194,8 +194,8 @@ def _to_zarr(source: str, target: str, options: dict[str, Any]) -> Said:
 
 
 def _to_stack(sources: Any, target: str, options: dict[str, Any]) -> Said:
-    from zstore.integrations.rasters import is_netcdf, rasters_to_zarr
-    from zstore.integrations.rasters.stack import plan_stack
+    from zstore.geo.rasters import is_netcdf, rasters_to_zarr
+    from zstore.geo.rasters.stack import plan_stack
 
     stack, times = options["stack"], options["times"]
     if stack is None:
@@ -226,7 +226,7 @@ def _write(
 
 def _unrun(options: dict[str, Any]) -> Any:
     """The options of writing rasters, of which nothing is to be written."""
-    from zstore.integrations.rasters.writing import WriteOptions
+    from zstore.geo.rasters.writing import WriteOptions
 
     return WriteOptions(**options, resume=False, executor=None, progress=None)
 
@@ -282,8 +282,8 @@ def _refuse(names: set[str], what: str) -> None:
 
 
 def _to_other_zarr(source: str, target: str, options: dict[str, Any]) -> Said:
-    from zstore.upkeep.convert import convert as convert_zarr
-    from zstore.upkeep.convert import estimate_conversion
+    from zstore.jobs.upkeep.convert import convert as convert_zarr
+    from zstore.jobs.upkeep.convert import estimate_conversion
 
     cut: dict[str, Any] = {
         name: (lengths, lengths) if isinstance(lengths, int) else lengths

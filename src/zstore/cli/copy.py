@@ -62,7 +62,7 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     zstore copy scene.zarr scene.zip --check --manifest scene.sha256
     zstore copy scene.zarr mirror.zarr --if-exists changed --delete --dry-run
     """
-    from zstore.upkeep.copy import copy as copy_store
+    from zstore.jobs.upkeep.copy import copy as copy_store
 
     check_plan(options)
     with show_progress("copying", unit="bytes") as progress:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import PLACE, json_option, say, storage_options
-from zstore.conventions.profiles import RULED
+from zstore.geo.conventions.profiles import RULED
 
 
 def _number_of(value: str) -> int | float:
@@ -54,10 +54,10 @@ def fix(
 
     Fails while PATH has errors: those that are left, or, where nothing is written, those that are there.
     """
+    from zstore.geo.validation.fixing.fix import plan_fix
+    from zstore.geo.validation.fixing.write import backup_place, restore_backup, write_plan
+    from zstore.geo.validation.verdict import clean
     from zstore.storage.url import open_store
-    from zstore.validation.fixing.fix import plan_fix
-    from zstore.validation.fixing.write import backup_place, restore_backup, write_plan
-    from zstore.validation.verdict import clean
 
     if restore is not None:
         if write or profile or crs or method or backup or fill_value is not None:

@@ -129,7 +129,7 @@ def _level_table(report: Report) -> Table:
 
 
 def _array_table(report: Report, with_sizes: bool) -> Table:
-    from zstore.validation.verdict import clean
+    from zstore.geo.validation.verdict import clean
 
     table = Table(
         "array", "shape", "type", "chunks", "shards", "codecs", "nodata", title="arrays", title_justify="left"

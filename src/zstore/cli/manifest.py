@@ -24,7 +24,7 @@ def manifest(path: str, output: Any, as_json: bool) -> None:
     zstore manifest scene.zarr -o scene.sha256
     zstore manifest s3://bucket/scene.zarr -o scene.sha256 --json
     """
-    from zstore.upkeep.manifest import manifest as make
+    from zstore.jobs.upkeep.manifest import manifest as make
 
     with show_progress("hashing", unit="bytes") as progress:
         made = make(path, file=output, progress=progress)

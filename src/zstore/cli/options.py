@@ -26,9 +26,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from zstore.conventions.profiles import PROFILES
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import codecs as registry
+from zstore.geo.conventions.profiles import PROFILES
 from zstore.jobs.record import Unfinished
 from zstore.model.document import plain
 from zstore.nodes.array import Array
@@ -258,7 +258,7 @@ def show_table(table: Table) -> None:
 
 def show_unfinished(found: Iterable[Unfinished]) -> None:
     """Print the place and kind of all unfinished work, and how to resume it."""
-    from zstore.validation.verdict import clean
+    from zstore.geo.validation.verdict import clean
 
     for work in found:
         click.echo(f"{click.style('unfinished', fg='red')} /{clean(work.path)}: {work.what}")

@@ -119,7 +119,7 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
     document: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
-        from zstore.pyramid.quicklook import preview as make_preview
+        from zstore.geo.pyramid.quicklook import preview as make_preview
 
         image = make_preview(group)
         write_png(preview, image)

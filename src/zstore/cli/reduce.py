@@ -20,7 +20,7 @@ from zstore.cli.options import (
     show_progress,
     storage_options,
 )
-from zstore.reduction.methods import METHODS
+from zstore.jobs.reduction.methods import METHODS
 
 
 def _nodata_of(value: str) -> int | float | str:
@@ -88,9 +88,9 @@ def reduce(
     """
     import numpy as np
 
+    from zstore.jobs.reduction.reduce import Request, plan_reduction
+    from zstore.jobs.reduction.reduce import reduce as reduce_array
     from zstore.nodes.open import open_array
-    from zstore.reduction.reduce import Request, plan_reduction
-    from zstore.reduction.reduce import reduce as reduce_array
 
     check_plan({"plan": plan, "dry_run": dry_run})
     if plan is not None and target is None:

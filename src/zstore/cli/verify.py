@@ -27,8 +27,8 @@ def verify(path: str, inside: str | None, missing: bool, manifest: Any, journal:
     zstore verify scene.zarr
     zstore verify copy.zarr --manifest scene.sha256
     """
-    from zstore.upkeep.verify import verify as check
-    from zstore.validation.verdict import clean
+    from zstore.geo.validation.verdict import clean
+    from zstore.jobs.upkeep.verify import verify as check
 
     if missing and manifest is not None:
         raise click.UsageError("--missing does not go with --manifest, which says what is missing")

@@ -93,34 +93,34 @@ DATA_TYPES = (
 
 # In the order in which they read a hierarchy.
 CONVENTIONS = (
-    Offer("cf", "zstore.conventions.cf:Cf"),
-    Offer("gdal", "zstore.conventions.gdal:Gdal"),
-    Offer("zarr_conventions", "zstore.conventions.zarr_conventions:ZarrConventions"),
-    Offer("geozarr", "zstore.conventions.geozarr:Geozarr"),
-    Offer("multiscales", "zstore.conventions.lists:Multiscales"),
-    Offer("ome", "zstore.conventions.lists:Ome"),
-    Offer("time", "zstore.conventions.content.time:Time"),
-    Offer("bands", "zstore.conventions.content.bands:Bands"),
-    Offer("stac", "zstore.conventions.content.stac:StacConvention"),
+    Offer("cf", "zstore.geo.conventions.cf:Cf"),
+    Offer("gdal", "zstore.geo.conventions.gdal:Gdal"),
+    Offer("zarr_conventions", "zstore.geo.conventions.zarr_conventions:ZarrConventions"),
+    Offer("geozarr", "zstore.geo.conventions.geozarr:Geozarr"),
+    Offer("multiscales", "zstore.geo.conventions.lists:Multiscales"),
+    Offer("ome", "zstore.geo.conventions.lists:Ome"),
+    Offer("time", "zstore.geo.conventions.content.time:Time"),
+    Offer("bands", "zstore.geo.conventions.content.bands:Bands"),
+    Offer("stac", "zstore.geo.conventions.content.stac:StacConvention"),
 )
 
 # By GeoZarr's names; the aliases are GDAL's names, and "median".
 RESAMPLERS = (
-    Offer("nearest", "zstore.resampling.methods:Nearest", ("near",)),
-    Offer("average", "zstore.resampling.methods:Average"),
-    Offer("bilinear", "zstore.resampling.methods:Bilinear"),
-    Offer("cubic", "zstore.resampling.methods:Cubic"),
-    Offer("cubic_spline", "zstore.resampling.methods:CubicSpline", ("cubicspline",)),
-    Offer("lanczos", "zstore.resampling.methods:Lanczos"),
-    Offer("mode", "zstore.resampling.methods:Mode"),
-    Offer("max", "zstore.resampling.methods:Max"),
-    Offer("min", "zstore.resampling.methods:Min"),
-    Offer("med", "zstore.resampling.methods:Med", ("median",)),
-    Offer("sum", "zstore.resampling.methods:Sum"),
-    Offer("q1", "zstore.resampling.methods:Q1"),
-    Offer("q3", "zstore.resampling.methods:Q3"),
-    Offer("rms", "zstore.resampling.methods:Rms"),
-    Offer("gauss", "zstore.resampling.methods:Gauss"),
+    Offer("nearest", "zstore.geo.resampling.methods:Nearest", ("near",)),
+    Offer("average", "zstore.geo.resampling.methods:Average"),
+    Offer("bilinear", "zstore.geo.resampling.methods:Bilinear"),
+    Offer("cubic", "zstore.geo.resampling.methods:Cubic"),
+    Offer("cubic_spline", "zstore.geo.resampling.methods:CubicSpline", ("cubicspline",)),
+    Offer("lanczos", "zstore.geo.resampling.methods:Lanczos"),
+    Offer("mode", "zstore.geo.resampling.methods:Mode"),
+    Offer("max", "zstore.geo.resampling.methods:Max"),
+    Offer("min", "zstore.geo.resampling.methods:Min"),
+    Offer("med", "zstore.geo.resampling.methods:Med", ("median",)),
+    Offer("sum", "zstore.geo.resampling.methods:Sum"),
+    Offer("q1", "zstore.geo.resampling.methods:Q1"),
+    Offer("q3", "zstore.geo.resampling.methods:Q3"),
+    Offer("rms", "zstore.geo.resampling.methods:Rms"),
+    Offer("gauss", "zstore.geo.resampling.methods:Gauss"),
 )
 
 # `zstore info` is the function `info` of the module `zstore.cli.info`, with underscores for hyphens.
@@ -175,5 +175,5 @@ STORES = (
     Offer("obstore+memory", "zstore.storage.objects.store:ObjectStore"),
     *(Offer(f"obstore.store.{name}", "zstore.storage.objects.store:ObjectStore") for name in OBJECT_STORES),
     *(Offer(scheme, "zstore.storage.fsspec:FsspecStore", aliases) for scheme, aliases in FSSPEC_SCHEMES),
-    Offer("zarr.abc.store.Store", "zstore.integrations.zarr_python.stores:ZarrStore"),
+    Offer("zarr.abc.store.Store", "zstore.guests.zarr_python.stores:ZarrStore"),
 )

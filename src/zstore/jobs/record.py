@@ -74,21 +74,21 @@ class Work(NamedTuple):
     again: str | None = None
 
 
-RASTERS = "zstore.integrations.rasters"
+RASTERS = "zstore.geo.rasters"
 WORKS = {
     "build_pyramid": Work("the building of a pyramid", "zstore.build_pyramid", "resume"),
     "build_tile_pyramid": Work("the building of a tile pyramid", "zstore.build_tile_pyramid", "resume"),
     "update_pyramid": Work("the update of a pyramid", "zstore.update_pyramid", "resume"),
     "copy": Work("a copy", "zstore.copy", "resume"),
     "convert": Work("a conversion", "zstore.convert", "resume"),
-    "convert_metadata": Work("a conversion of metadata", "zstore.upkeep.convert.convert_metadata"),
+    "convert_metadata": Work("a conversion of metadata", "zstore.jobs.upkeep.convert.convert_metadata"),
     "raster_to_zarr": Work("the conversion of a raster", f"{RASTERS}.raster_to_zarr", "resume"),
     "rasters_to_zarr": Work("the conversion of rasters", f"{RASTERS}.rasters_to_zarr", "resume"),
     "netcdf_to_zarr": Work("the conversion of a NetCDF or HDF5 file", f"{RASTERS}.netcdf_to_zarr", "resume"),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
     "export": Work("an export of tiles", "zstore_serve.export.export", "resume"),
     "verify": Work("a verification", "zstore.verify"),
-    "fix": Work("the fixing of documents", "zstore.validation.fixing.fix.fix"),
+    "fix": Work("the fixing of documents", "zstore.geo.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
 

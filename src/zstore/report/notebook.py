@@ -12,13 +12,13 @@ from math import prod
 from typing import Any
 
 from zstore.base.sizes import format_size
-from zstore.conventions.model import GeoModel
-from zstore.conventions.order import ReadingWarning
 from zstore.errors import ZstoreError
+from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.order import ReadingWarning
+from zstore.geo.pyramid.quicklook import encode_png, quicklook
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import innermost_codecs
-from zstore.pyramid.quicklook import encode_png, quicklook
 from zstore.report.summary import Report, format_cell, format_lengths, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 

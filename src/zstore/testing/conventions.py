@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from zstore.conventions.base import Convention, Documents, Facts, is_array
-from zstore.conventions.content.timeaxis import TimeAxis
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine, Band, GeoModel, Stac, Variable
-from zstore.conventions.write import render_geo
 from zstore.errors import MetadataError
+from zstore.geo.conventions.base import Convention, Documents, Facts, is_array
+from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, Band, GeoModel, Stac, Variable
+from zstore.geo.conventions.write import render_geo
 
 __all__ = ["ConventionContract", "DocumentArray", "DocumentGroup", "build_tree", "sample_models"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from isal import isal_zlib
 from PIL import Image
 
-from zstore.conventions.model import Variable
-from zstore.pyramid.boxes import Items
-from zstore.pyramid.quicklook import encode_png
+from zstore.geo.conventions.model import Variable
+from zstore.geo.pyramid.boxes import Items
+from zstore.geo.pyramid.quicklook import encode_png
 from zstore_serve.frames import Frame, Mask
 from zstore_serve.problems import Problem
 

@@ -29,8 +29,8 @@ from rio_tiler.errors import PointOutsideBounds, RioTilerError, TileOutsideBound
 from rio_tiler.io.base import BaseReader
 from rio_tiler.models import BandStatistics, ImageData, Info, PointData
 
-from zstore.conventions.crs import Crs
-from zstore.conventions.model import Affine
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine
 from zstore_serve.frames import SAMPLINGS, Frame, FramePlan, one_cell, plan_frame
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 import zstore
-from zstore.conventions.content.timeaxis import TimeAxis
-from zstore.conventions.crs import Crs
-from zstore.conventions.decoding import decode
-from zstore.conventions.model import Affine, Variable
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
+from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.decoding import decode
+from zstore.geo.conventions.model import Affine, Variable
+from zstore.geo.pyramid.dataset import Dataset, open_levels
+from zstore.geo.pyramid.masks import find_mask
 from zstore.nodes.open import open_ahead
-from zstore.pyramid.dataset import Dataset, open_levels
-from zstore.pyramid.masks import find_mask
 from zstore_serve.problems import Problem
 
 __all__ = ["SITE_FILES", "Band", "Dimension", "Scene", "full_turn", "open_scenes"]

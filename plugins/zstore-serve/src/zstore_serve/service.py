@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from zstore.pyramid.boxes import Items
+from zstore.geo.pyramid.boxes import Items
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, Mask, one_cell, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings

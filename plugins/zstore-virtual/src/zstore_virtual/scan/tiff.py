@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from zstore._ext.codecs.native import DISTANCE_LIMIT
-from zstore.conventions.model import Band, GeoModel, Level, Variable
-from zstore.conventions.write import render_geo
 from zstore.errors import StoreError, UnsupportedError
 from zstore.extensions.extras import optional
-from zstore.integrations.rasters.raster import describe_raster
-from zstore.integrations.rasters.writing import RasterWarning, open_raster
-from zstore.pyramid.dataset import join_attributes
-from zstore.pyramid.levels import draft_auxiliaries
+from zstore.geo.conventions.model import Band, GeoModel, Level, Variable
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.dataset import join_attributes
+from zstore.geo.pyramid.levels import draft_auxiliaries
+from zstore.geo.rasters.raster import describe_raster
+from zstore.geo.rasters.writing import RasterWarning, open_raster
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import ABSENT
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous

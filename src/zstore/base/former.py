@@ -1,0 +1,63 @@
+"""Former names of modules: an import by one of them gives the module at its present place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+# Longer names stand before those that they begin with.
+FORMER = {
+    "zstore.integrations.attributes": "zstore.model.json_attributes",
+    "zstore.integrations.rasters": "zstore.geo.rasters",
+    "zstore.integrations": "zstore.guests",
+    "zstore.conventions": "zstore.geo.conventions",
+    "zstore.pyramid": "zstore.geo.pyramid",
+    "zstore.resampling": "zstore.geo.resampling",
+    "zstore.validation": "zstore.geo.validation",
+    "zstore.reduction": "zstore.jobs.reduction",
+    "zstore.upkeep": "zstore.jobs.upkeep",
+}
+
+
+def present_name(name: str) -> str | None:
+    """The present name of a module that had another one; None for all others."""
+    for former, present in FORMER.items():
+        if name == former or name.startswith(f"{former}."):
+            return present + name.removeprefix(former)
+    return None
+
+
+class _FormerNames(MetaPathFinder, Loader):
+    """Loads a module by its former name: the one module that there is, under both names."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not name.startswith("zstore.") or present_name(name) is None:
+            return None
+        return ModuleSpec(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        name = present_name(spec.name)
+        assert name is not None
+        module = import_module(name)
+        self._specs[name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has given the module the specification of its former name.
+        module.__spec__ = self._specs.pop(module.__name__)
+
+
+def install() -> None:
+    """Let modules be imported by their former names, too."""
+    if not any(type(finder).__name__ == _FormerNames.__name__ for finder in sys.meta_path):
+        # Before the finder of files, which would load what it finds in a former package a second time.
+        sys.meta_path.insert(0, _FormerNames())

@@ -1,0 +1,1 @@
+"""What arrays mean on Earth: conventions, validation, pyramids, resampling and rasters."""

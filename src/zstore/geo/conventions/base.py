@@ -1,0 +1,189 @@
+"""The interface of a convention: documents are parsed into facts and findings, and rendered from a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypedDict, TypeGuard
+
+import numpy as np
+
+from zstore.errors import MetadataError
+from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, GeoModel, Stac, Variable
+
+__all__ = [
+    "ArrayNode",
+    "Convention",
+    "Document",
+    "Documents",
+    "Facts",
+    "Finding",
+    "GroupNode",
+    "LevelEntry",
+    "Node",
+    "Severity",
+    "is_array",
+    "is_group",
+    "parse_crs",
+    "unused_attribute",
+]
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a document says wrongly, doubtfully, or not at all; `path` is the node's."""
+
+    rule: str
+    severity: Severity
+    path: str
+    message: str
+    expected: Any = None
+    found: Any = None
+
+
+class Node(Protocol):
+    """An array or a group, as conventions read it."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def zarr_format(self) -> int: ...
+
+
+class ArrayNode(Node, Protocol):
+    """An array, as conventions read it; `dims` is None where no dimension has a name."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def fill_value(self) -> Any: ...
+    @property
+    def dims(self) -> tuple[str | None, ...] | None: ...
+    def __getitem__(self, selection: Any) -> Any: ...
+
+
+class GroupNode(Node, Protocol):
+    """A group, as conventions read it: its direct children by name."""
+
+    def members(self) -> Iterable[tuple[str, Any]]: ...
+
+
+def is_group(node: Any) -> TypeGuard[GroupNode]:
+    """Whether the node is a group."""
+    return hasattr(node, "members")
+
+
+def is_array(node: Any) -> TypeGuard[ArrayNode]:
+    """Whether the node is an array."""
+    return hasattr(node, "shape")
+
+
+@dataclass(frozen=True)
+class LevelEntry:
+    """One level as a dialect lists it: its path, and what geometry is given.
+
+    path             relative to the multiscale group
+    affine           the level's own, as stated
+    fallback_affine  what a tile matrix or OME's scale comes to: the level's own only where its array fits
+    extent           (y, x) cells that the tile matrix covers
+    cell             (height, width) of a cell, in CRS units
+    scale            (y, x) factors to the finest level
+    """
+
+    path: str
+    affine: Affine | None = None
+    fallback_affine: Affine | None = None
+    extent: tuple[int, int] | None = None
+    shape: tuple[int, int] | None = None
+    cell: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+    tile_shape: tuple[int, int] | None = None
+    resampling: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts that one convention states of one node; any of them may be missing.
+
+    crs, affines  candidates, the most trustworthy first, each with the name of what says it
+    dimensions    names of the y and the x dimension, as stated
+    coordinate_affine, coordinate_dimensions  what the node's coordinate variables come to
+    bbox          (xmin, ymin, xmax, ymax)
+    levels        of a pyramid, () where there is one whose levels nobody can tell; None: no pyramid
+    """
+
+    crs: tuple[tuple[str, Crs], ...] = ()
+    affines: tuple[tuple[str, Affine], ...] = ()
+    dimensions: tuple[str, str] | None = None
+    coordinate_affine: Affine | None = None
+    coordinate_dimensions: tuple[str, str] | None = None
+    shape: tuple[int, int] | None = None
+    bbox: tuple[float, float, float, float] | None = None
+    levels: tuple[LevelEntry, ...] | None = None
+    resampling: str | None = None
+    variable: Variable | None = None
+    time: TimeAxis | None = None
+    stac: Stac | None = None
+    findings: tuple[Finding, ...] = field(default=(), compare=False)
+
+
+class Document(TypedDict, total=False):
+    """One node to be created. Arrays: `dimension_names` and `fill_value`, and `data` where zstore knows it.
+
+    The dimensions' names are not among the attributes, in Zarr v2 either: that is the format's business.
+    """
+
+    kind: Literal["group", "array"]
+    attributes: dict[str, Any]
+    dimension_names: tuple[str, ...]
+    data: np.ndarray[Any, Any]
+    fill_value: Any
+
+
+Documents = dict[str, Document]
+
+
+def unused_attribute(node: Node, rule: str, name: str, expected: str) -> Finding:
+    """The finding that an attribute of a node is not what it should be, and is not used."""
+    found = node.attrs[name]
+    message = f"{name} is {found!r}; expected {expected}; it is not used"
+    return Finding(rule, "error", node.path, message, expected, found)
+
+
+def parse_crs(
+    source: str, stated: Any, rule: str, path: str, findings: list[Finding]
+) -> Iterator[tuple[str, Crs]]:
+    """(source, CRS) of what a document states; nothing, with a finding, where that is no CRS."""
+    try:
+        yield source, Crs.from_user(stated)
+    except MetadataError as error:
+        findings.append(Finding(rule, "error", path, f"{source}: {error.message}", None, stated))
+
+
+class Convention(Protocol):
+    """One dialect in which hierarchies state what they mean.
+
+    parse     the facts that one node states in this dialect; `parent` is the group that holds it, for what
+              an array inherits or has beside it
+    render    this dialect's part of every node's document
+    check     what is wrong with a node whose model is `geo`; inherited, it gives what `parse` finds
+    dialects  not required: the names by which people know what the attributes of a node are written in;
+              without it, `name` stands for them all
+    """
+
+    name: str
+
+    def parse(self, node: Node, parent: GroupNode | None = None) -> Facts: ...
+    def render(self, geo: GeoModel, zarr_format: int) -> Documents: ...
+
+    def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
+        """The findings of parsing the node."""
+        return list(self.parse(node, parent).findings)

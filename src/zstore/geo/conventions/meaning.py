@@ -1,0 +1,520 @@
+"""The meaning of a hierarchy's nodes: roles, grids, levels and pyramids, resolved once for all that ask.
+
+Reading, reports, pyramids, validation, fixing, xarray and rasters all ask here, and so agree. Every
+convention is asked once about every node, in one order (`order_conventions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.geo.conventions.affines import choose_affine
+from zstore.geo.conventions.base import Convention, Facts, Finding, LevelEntry, Severity, is_array
+from zstore.geo.conventions.cf import AXIS_NAMES, is_longitude_latitude, mapping_names
+from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.geozarr import tile_matrices
+from zstore.geo.conventions.levels import (
+    Grid,
+    LevelPlace,
+    cell_count,
+    compare_levels,
+    first_of,
+    join_levels,
+    make_level,
+    rank_level,
+)
+from zstore.geo.conventions.model import Affine, GeoModel
+from zstore.geo.conventions.nodes import (
+    HeldArray,
+    HeldGroup,
+    HeldNode,
+    group_above,
+    hold,
+    hold_group,
+    hold_members,
+    note_values,
+    plain_name,
+    read_at_once,
+)
+from zstore.geo.conventions.order import OWN, load_conventions
+from zstore.geo.conventions.zarr_conventions import member_of
+
+LINKS = ("coordinates", "bounds", "climatology")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The arrays of one group by their role, each by name; `dims` are the names of all dimensions in use."""
+
+    coordinates: Mapping[str, Any]
+    mappings: Mapping[str, Any]
+    auxiliary: Mapping[str, Any]
+    data: Mapping[str, Any]
+    dims: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The model of one node, and the findings about it; where it is no grid, `trouble` says why."""
+
+    geo: GeoModel | None
+    findings: tuple[Finding, ...]
+    trouble: MetadataError | None = None
+
+
+@dataclass
+class Pyramid:
+    """A multiscale group: its levels as they are stored, the finest first, and its model."""
+
+    group: Any
+    levels: list[LevelPlace]
+    reading: Reading
+
+    @property
+    def geo(self) -> GeoModel | None:
+        """The model of the pyramid."""
+        return self.reading.geo
+
+    @property
+    def stated(self) -> Any:
+        """The value of the attribute `multiscales`."""
+        return self.group.attrs.get("multiscales")
+
+    @property
+    def is_object(self) -> bool:
+        """Whether `multiscales` is an object, and not a list."""
+        return isinstance(self.stated, Mapping)
+
+    @property
+    def tile_matrix_set(self) -> Any:
+        """The tile matrix set of `multiscales`, an object or a name; None without."""
+        return member_of(self.stated, "tile_matrix_set")
+
+    @property
+    def matrices(self) -> dict[str, Mapping[str, Any]]:
+        """The tile matrices of a set that is written out, by their id."""
+        return tile_matrices(self.stated)
+
+
+class Meaning:
+    """The meaning of the nodes of a hierarchy. Each node is parsed once, however often it is asked about."""
+
+    def __init__(self, conventions: Sequence[str] | None = None) -> None:
+        self.conventions: list[Convention] = load_conventions(conventions)
+        self._facts: dict[HeldNode, tuple[Facts, ...]] = {}
+        self._said: dict[HeldGroup, Facts] = {}
+        self._roles: dict[HeldGroup, Roles] = {}
+        self._grids: dict[HeldArray, Grid] = {}
+        self._pyramids: dict[HeldGroup, Pyramid | None] = {}
+        self._readings: dict[HeldNode, Reading] = {}
+        self._plugins: dict[str, None] = {}
+
+    def facts(self, node: Any) -> tuple[Facts, ...]:
+        """The facts that each convention states of a held node, in the order of the conventions."""
+        if node not in self._facts:
+            self._facts[node] = tuple(_ask(convention, node) for convention in self.conventions)
+            said = zip(self.conventions, self._facts[node], strict=True)
+            self._plugins |= {c.name: None for c, facts in said if c.name not in OWN and facts != Facts()}
+        return self._facts[node]
+
+    def said(self, group: Any) -> Facts:
+        """The facts that all conventions together state of a held group: of each, the first."""
+        if group not in self._said:
+            self._said[group] = _merged(self.facts(group))
+        return self._said[group]
+
+    def roles(self, group: Any) -> Roles:
+        """The arrays of a held group by role."""
+        if group not in self._roles:
+            self._roles[group] = _find_roles(group)
+        return self._roles[group]
+
+    def grid(self, array: Any) -> Grid | None:
+        """The grid of a held array; None where it has no two dimensions with cells."""
+        if len(array.shape) < 2:
+            return None
+        if array not in self._grids:
+            facts, names = self.facts(array), array.dims or ()
+            axes = (
+                (names.index(pair[0]), names.index(pair[1]))
+                for pair in self._stated_dimensions(array, facts)
+                if pair is not None and set(pair) <= set(names)
+            )
+            known = next(axes, None)
+            y, x = known or (len(array.shape) - 2, len(array.shape) - 1)
+            if array.parent is not None:
+                shape, above = (array.shape[y], array.shape[x]), self.facts(array.parent)
+                facts = tuple(_handed_down(*pair, shape) for pair in zip(facts, above, strict=True))
+            self._grids[array] = Grid(array, facts, y, x, known is not None)
+        found = self._grids[array]
+        return None if 0 in found.shape else found
+
+    def _stated_dimensions(
+        self, array: HeldArray, facts: Sequence[Facts]
+    ) -> Iterator[tuple[str, str] | None]:
+        # `spatial:dimensions` is a statement; what coordinates come to is found out.
+        yield from (found.dimensions for found in facts)
+        yield from (found.coordinate_dimensions for found in facts)
+        for above in array.ancestors():
+            yield from (found.dimensions for found in self.facts(above))
+
+    def grids(self, group: Any) -> dict[str, Grid]:
+        """The grids of a held group whose y and x are known, by name."""
+        found = {name: self.grid(array) for name, array in self.roles(group).data.items()}
+        return {name: grid for name, grid in found.items() if grid is not None and grid.is_known}
+
+    def is_pyramid(self, node: Any) -> bool:
+        """Whether a group states levels, readable or not."""
+        held = self.hold(node)
+        return isinstance(held, HeldGroup) and any(f.levels is not None for f in self.facts(held))
+
+    def pyramid(self, group: Any) -> Pyramid | None:
+        """The pyramid that a held group states; None where it states none."""
+        if group not in self._pyramids:
+            self._pyramids[group] = self._read_pyramid(group) if self.is_pyramid(group) else None
+        return self._pyramids[group]
+
+    def read(self, node: Any, parent: Any = None) -> Reading:
+        """The model of an array, a group of arrays or a multiscale group, with findings.
+
+        `parent` is the group that holds it; of an array of a store it is looked for.
+        """
+        held = self.hold(node, parent)
+        if held not in self._readings:
+            self._readings[held] = self._read(held)
+        return self._readings[held]
+
+    def hold(self, node: Any, parent: Any = None) -> HeldArray | HeldGroup:
+        """The node wrapped so that its documents, children and values are read once."""
+        if parent is None and not isinstance(node, HeldNode) and is_array(node):
+            parent = group_above(node)
+        return hold(node, hold_group(parent))
+
+    def _read(self, held: HeldArray | HeldGroup) -> Reading:
+        root = self.said(held) if isinstance(held, HeldGroup) else Facts()
+        try:
+            if isinstance(held, HeldArray):
+                geo, findings = self._place(held, None, None)
+            elif (pyramid := self.pyramid(held)) is not None:
+                return pyramid.reading
+            else:
+                self._read_ahead([held])
+                geo, findings = self._read_dataset(held, None, None)
+        except MetadataError as error:
+            return Reading(None, root.findings, error)
+        return self._finished(geo, root, findings)
+
+    def _read_ahead(self, nodes: Sequence[Any]) -> None:
+        """Read at once what conventions will ask for of these nodes, where that lies beyond a network.
+
+        They are asked twice: at first to hear which values they would read.
+        """
+        store = getattr(nodes[0].node, "store", None) if nodes else None
+        if store is None or store.request_count == 1:
+            return
+        hold_members([node for node in nodes if isinstance(node, HeldGroup)])
+        with note_values() as wanted, suppress(MetadataError):
+            for node in nodes:
+                arrays = self.roles(node).data.values() if isinstance(node, HeldGroup) else [node]
+                for array in arrays:
+                    if len(array.shape) > 1:
+                        for convention in self.conventions:
+                            _ask(convention, array)
+        read_at_once(list(wanted), store.request_count)
+
+    def _finished(self, geo: GeoModel, root: Facts, findings: Sequence[Finding]) -> Reading:
+        geo = replace(geo, stac=root.stac, plugins=tuple(self._plugins))
+        return Reading(geo, tuple(_unique([*root.findings, *findings])))
+
+    def dialects(self, node: Any, level: str | None = None) -> list[str]:
+        """The dialects, by name, that a group, its level at `level`, and the arrays in both are written in.
+
+        Attributes tell a dialect by being there, right or wrong.
+        """
+        held = self.hold(node)
+        below = held.below(level) if level and isinstance(held, HeldGroup) else None
+        found: dict[str, None] = {}
+        for place in [held] if below is None else [held, below]:
+            inside = place.arrays.values() if isinstance(place, HeldGroup) else ()
+            for said in (place, *inside):
+                found |= dict.fromkeys(self._dialects(said))
+        return list(found)
+
+    def _dialects(self, node: Any) -> Iterator[str]:
+        for place, convention in enumerate(self.conventions):
+            named = getattr(convention, "dialects", None)
+            if named is not None:
+                yield from named(node)
+            elif self.facts(node)[place] != Facts():
+                yield convention.name
+
+    def _place(
+        self, array: HeldArray, entry: LevelEntry | None, root: Facts | None
+    ) -> tuple[GeoModel, list[Finding]]:
+        """The model of one array, and what is wrong with it; `entry` and `root` are its pyramid's, if any."""
+        if len(array.shape) < 2:
+            raise MetadataError(
+                f"array has {len(array.shape)} dimensions; expected a grid of two or more", path=array.path
+            )
+        grid = self.grid(array)
+        if grid is None:
+            raise MetadataError(
+                f"grid of the array is {array.shape}; expected one cell at least", path=array.path
+            )
+        return _place_grid(grid, entry, root)
+
+    def _read_dataset(
+        self, group: HeldGroup, entry: LevelEntry | None, root: Facts | None
+    ) -> tuple[GeoModel, list[Finding]]:
+        """The model of the group's arrays that share the largest grid."""
+        own, dimensions = self.said(group), None if root is None else root.dimensions
+        held: dict[tuple[tuple[int, int], tuple[str, str]], dict[str, tuple[GeoModel, list[Finding]]]] = {}
+        for name, array in self.roles(group).data.items():
+            grid = self.grid(array)
+            if grid is not None and _is_placed(grid, group, own.dimensions or dimensions):
+                geo, found = self._place(array, entry, root)
+                held.setdefault((geo.shape, geo.dimensions), {})[name] = (geo, found)
+        if not held:
+            return _read_bare(group, own)
+        shape, dimensions = max(held, key=lambda grid: grid[0][0] * grid[0][1])
+        chosen = held.pop((shape, dimensions))
+        findings = [finding for _, found in chosen.values() for finding in found]
+        for others in held.values():
+            for name in others:
+                message = f"array {name!r} is on another grid than {shape} {dimensions}; it is left out"
+                findings.append(Finding("GZ-11", "note", group.path, message, shape, others[name][0].shape))
+        models = {name: geo for name, (geo, _) in chosen.items()}
+        placed = (geo for geo in models.values() if geo.crs is not None and geo.affine is not None)
+        first = next(placed, next(iter(models.values())))
+        for name, geo in models.items():
+            if first.crs is not None and geo.crs is not None and not geo.crs.is_same(first.crs):
+                message = f"array {name!r} has another CRS than the others"
+                findings.append(Finding("GZ-22", "error", group.path, message, first.crs.wkt, geo.crs.wkt))
+        variables = {name: geo.variables[name] for name, geo in models.items()}
+        time = _choose_time(models, group.path, findings)
+        return replace(first, variables=variables, time=time), findings
+
+    def _read_pyramid(self, group: HeldGroup) -> Pyramid:
+        root, findings = self.said(group), list[Finding]()
+        self._read_ahead([level for entry in root.levels or () if (level := group.below(entry.path))])
+        places = [(entry, self._read_level(group, entry, root, findings)) for entry in root.levels or ()]
+        read = [(entry, level, level.geo) for entry, level in places if level.geo is not None]
+        if not read:
+            levels = sorted((level for _, level in places), key=lambda level: -cell_count(level.shape))
+            try:
+                geo, found = self._read_dataset(group, None, None)
+            except MetadataError as error:
+                return Pyramid(group, levels, Reading(None, (*root.findings, *findings), error))
+            return Pyramid(group, levels, self._finished(geo, root, [*findings, *found]))
+        read.sort(key=lambda place: rank_level(place[0], place[2]))
+        base_entry, _, base = read[0]
+        models = []
+        for entry, level, geo in read:
+            model = make_level(entry, geo, base, base_entry, group.path, findings)
+            level.affine, level.factors = model.affine, model.factors
+            level.geo = replace(geo, affine=model.affine)
+            models.append(model)
+        for _, level, _ in read[1:]:
+            compare_levels(read[0][1], level, group.path, findings)
+        for entry, _, _ in read:
+            if None not in (entry.resampling, root.resampling) and entry.resampling != root.resampling:
+                message = f"level {entry.path!r} is made by {entry.resampling!r}, not {root.resampling!r}"
+                findings.append(
+                    Finding("GZ-48", "warning", group.path, message, root.resampling, entry.resampling)
+                )
+        geo = replace(base, levels=tuple(models), resampling=root.resampling)
+        return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
+
+    def _read_level(
+        self, group: HeldGroup, entry: LevelEntry, root: Facts, findings: list[Finding]
+    ) -> LevelPlace:
+        node, found = group.below(entry.path), list[Finding]()
+        place = LevelPlace(entry.path, node, {})
+        if isinstance(node, HeldGroup):
+            place.grids = self.grids(node)
+        elif isinstance(node, HeldArray):
+            # Levels that are arrays hold one variable, whatever each of them is called.
+            grid = self.grid(node)
+            place.grids = {} if grid is None or not grid.is_known else {"": grid}
+        else:
+            message = f"level {entry.path!r} is not there; it is left out"
+            findings.append(Finding("ZC-03", "error", group.path, message, entry.path))
+            return place
+        try:
+            is_array = isinstance(node, HeldArray)
+            read = self._place if is_array else self._read_dataset
+            place.geo, found = read(node, entry, root)
+        except MetadataError as error:
+            findings.append(Finding("MS-19", "error", group.path, f"level {entry.path!r}: {error}"))
+        findings += found
+        return place
+
+
+def words(value: Any) -> list[str]:
+    """The words of a string; [] for anything else."""
+    return value.split() if isinstance(value, str) else []
+
+
+def _ask(convention: Convention, node: Any) -> Facts:
+    """The facts that a convention states of a node; where a plugin's fails, a finding that says so."""
+    try:
+        return convention.parse(node, node.parent)
+    except MetadataError as error:
+        reason = error.message
+    except Exception as error:
+        if convention.name in OWN or isinstance(error, ZstoreError):
+            raise
+        reason = f"{type(error).__name__}: {error}"
+    message = f"convention {convention.name!r} cannot read it: {reason}"
+    return Facts(findings=(Finding(convention.name.upper(), "error", node.path, message),))
+
+
+def _find_roles(group: HeldGroup) -> Roles:
+    arrays = group.arrays
+    dims = frozenset(name for array in arrays.values() for name in array.dims or () if name is not None)
+    linked = {name for array in arrays.values() for link in LINKS for name in words(array.attrs.get(link))}
+    mapped = {n for a in (group, *arrays.values()) for n in mapping_names(a.attrs.get("grid_mapping"))}
+    parts: dict[str, dict[str, Any]] = {"coordinates": {}, "mappings": {}, "auxiliary": {}, "data": {}}
+    for name, array in arrays.items():
+        is_mapping = len(array.shape) < 2 and {"grid_mapping_name", "crs_wkt"} & set(array.attrs)
+        if name in dims:
+            kind = "coordinates"
+        elif is_mapping or (name in mapped | {"spatial_ref", "crs"} and array.shape == ()):
+            kind = "mappings"
+        elif name in linked or array.attrs.get("standard_name") in ("latitude", "longitude"):
+            kind = "auxiliary"
+        else:
+            kind = "data"
+        parts[kind][name] = array
+    return Roles(**parts, dims=dims)
+
+
+def _merged(parsed: Sequence[Facts]) -> Facts:
+    stated = [facts.levels for facts in parsed if facts.levels is not None]
+    return replace(
+        first_of(Facts, [replace(facts, crs=(), affines=(), levels=None, findings=()) for facts in parsed]),
+        crs=tuple(pair for facts in parsed for pair in facts.crs),
+        affines=tuple(pair for facts in parsed for pair in facts.affines),
+        levels=join_levels(stated) if stated else None,
+        findings=tuple(finding for facts in parsed for finding in facts.findings),
+    )
+
+
+def _unique(findings: Iterable[Finding]) -> list[Finding]:
+    # A coordinate or a grid mapping that several arrays share is parsed with each of them; what is assumed of
+    # one level is assumed of all.
+    kept: dict[str, Finding] = {}
+    for finding in findings:
+        kept.setdefault(finding.rule if finding.rule == "OC-09" else repr(finding), finding)
+    return list(kept.values())
+
+
+def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
+    """The facts of an array, with those of its group that apply to the array behind them."""
+    if group.levels is not None or group == Facts():
+        return facts
+    is_its_own = group.shape in (None, shape)
+    affines = group.affines if group.shape == shape else ()
+    return replace(
+        facts,
+        crs=(*facts.crs, *(pair for pair in group.crs if pair not in facts.crs)),
+        affines=(*facts.affines, *(pair for pair in affines if pair not in facts.affines)),
+        bbox=facts.bbox or (group.bbox if is_its_own else None),
+    )
+
+
+def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tuple[GeoModel, list[Finding]]:
+    """The model of one grid; `entry` and `root` are what its pyramid says of the level and of itself."""
+    node, shape, parsed = grid.node, grid.shape, list(grid.facts)
+    findings = [finding for facts in parsed for finding in facts.findings]
+    if not grid.is_known:
+        message = f"dimensions are {node.dims!r}: none is known for y or x; the last two are taken"
+        # Of two dimensions without names there is nothing to choose.
+        severity: Severity = "warning" if node.dims or len(node.shape) > 2 else "note"
+        findings.append(Finding("GZ-43", severity, node.path, message))
+    if root is not None:
+        # What a multiscale group says of its own grid is the finest level's, told by shape and scale.
+        is_finest = entry is None or entry.scale in (None, (1, 1))
+        is_its_own = is_finest and root.shape in (None, shape)
+        affines = root.affines if is_its_own and root.shape == shape else ()
+        parsed.append(replace(root, affines=affines, bbox=root.bbox if is_its_own else None))
+    if entry is not None and entry.shape not in (None, shape):
+        message = f"spatial:shape of the layout is {entry.shape}; expected the array's {shape}"
+        findings.append(Finding("ZC-06", "error", node.path, message, shape, entry.shape))
+    crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
+    affine = choose_affine(parsed, entry, shape, node.path, findings)
+    if crs is None:
+        crs = _assume_crs(grid, affine, findings)
+    y, x = map(plain_name, grid.dimensions)
+    time = next((facts.time for facts in parsed if facts.time is not None), None)
+    variables = {node.name: grid.variable}
+    return GeoModel(crs, affine, shape, (y or "y", x or "x"), variables=variables, time=time), findings
+
+
+def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Finding]) -> Crs | None:
+    if not stated:
+        return None
+    source, crs = stated[0]
+    for other_source, other in stated[1:]:
+        if not crs.is_same(other):
+            message = f"{source} and {other_source} are different CRSs; {source} counts"
+            findings.append(Finding("OC-08", "error", path, message, crs.wkt, other.wkt))
+    return crs
+
+
+def _assume_crs(grid: Grid, affine: Affine | None, findings: list[Finding]) -> Crs | None:
+    """OGC:CRS84 where longitudes and latitudes are all that is said; None elsewhere."""
+    if not is_longitude_latitude(grid):
+        return None
+    if affine is not None:
+        _, south, _, north = affine.bounds(grid.shape)
+        if max(-south, north) > 90 + affine.cell[0]:
+            return None
+    try:
+        crs = Crs.from_user("OGC:CRS84")
+    except UnsupportedError:
+        # Without pyproj, no CRS is read at all.
+        return None
+    path = grid.node.path.rpartition("/")[0]
+    message = "longitudes and latitudes without a CRS; OGC:CRS84 is assumed"
+    findings.append(Finding("OC-09", "warning", path, message, "a CRS"))
+    return crs
+
+
+def _is_placed(grid: Grid, group: HeldGroup, stated: tuple[str, str] | None) -> bool:
+    """Whether an array of a group is data on the ground, not a table of bounds or the like."""
+    dims, shape = grid.node.dims, grid.node.shape
+    if dims is None or None in dims:
+        return True
+    if stated is not None:
+        return set(stated) <= set(dims)
+    is_bounds = len(shape) == 2 and shape[1] in (2, 4) and dims[-1] not in group.arrays
+    return not is_bounds or str(dims[-1]).lower() in AXIS_NAMES
+
+
+def _read_bare(group: HeldGroup, root: Facts) -> tuple[GeoModel, list[Finding]]:
+    """The model of a group without a grid of its own, by what its attributes say."""
+    if root.shape is None:
+        raise MetadataError(
+            "group holds no grid: no array of two or more dimensions, no spatial:shape", path=group.path
+        )
+    findings: list[Finding] = []
+    crs = _choose_crs(root.crs, group.path, findings)
+    affine = choose_affine([root], None, root.shape, group.path, findings)
+    return GeoModel(crs, affine, root.shape, root.dimensions or ("y", "x")), findings
+
+
+def _choose_time(models: Mapping[str, GeoModel], path: str, findings: list[Finding]) -> TimeAxis | None:
+    stated = [geo.time for geo in models.values() if geo.time is not None]
+    # A dimension says more than a moment that all arrays have beside them.
+    chosen = max(stated, key=lambda axis: axis.values.ndim, default=None)
+    others = sorted({axis.name for axis in stated if chosen is not None and axis.name != chosen.name})
+    if chosen is not None and others:
+        message = f"time is {chosen.name!r} here; {', '.join(map(repr, others))} are not in the model"
+        findings.append(Finding("MS-09", "note", path, message, chosen.name, others))
+    return chosen

@@ -1,0 +1,31 @@
+"""Reading of a raster's or a pyramid's georeference and meaning, whichever dialects state them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zstore.errors import MetadataError
+from zstore.geo.conventions.base import Finding, Node
+from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.conventions.model import GeoModel
+
+
+def read_geo(
+    node: Node, parent: Node | None = None, conventions: Sequence[str] | None = None
+) -> tuple[GeoModel, list[Finding]]:
+    """(model, findings) of an array, a group of arrays, or a multiscale group.
+
+    Every fact comes from the first place that has it; one that is broken or contradicted gives a finding and
+    falls through to the next. `docs/conventions.md` lists these places; where two conventions say the same
+    thing, `conventions` orders them (see `zstore.geo.conventions.order`).
+
+    `parent` is the group that holds `node`, for facts that an array inherits or has beside it.
+
+    Raises
+        MetadataError: there is no grid of two dimensions.
+        UnknownExtensionError: nobody offers one of the conventions.
+    """
+    reading = Meaning(conventions).read(node, parent)
+    if reading.geo is None:
+        raise reading.trouble or MetadataError("there is no grid", path=node.path)
+    return reading.geo, list(reading.findings)

@@ -1,0 +1,268 @@
+"""The source of a pyramid: the arrays on one grid, the arrays beside them, and the grid's model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.geo.conventions.cf import mapping_names
+from zstore.geo.conventions.decoding import meant_fills, meant_type
+from zstore.geo.conventions.gdal import CRS_VARIABLE
+from zstore.geo.conventions.levels import LevelPlace
+from zstore.geo.conventions.lists import is_image
+from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.conventions.model import GeoModel, Variable
+from zstore.geo.conventions.nodes import HeldArray, HeldGroup, plain_name
+from zstore.geo.conventions.order import warn_of
+from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
+from zstore.geo.pyramid.boxes import with_sides
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open as open_node
+from zstore.storage.base import Store, join_url
+from zstore.storage.url import open_store
+
+PlaceLike: TypeAlias = str | os.PathLike[str] | Store
+# Attributes, beside the members of a Variable, whose values are stored integers.
+STORED = frozenset(("missing_value", "valid_min", "valid_max"))
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Arrays of data on one grid, and what lies beside them.
+
+    place        the URL of the group, or of the single array
+    geo          where the grid lies; its `variables` are the arrays' names
+    arrays       the arrays of data
+    extras       other arrays of the group: coordinates of other dimensions, bounds, arrays on other grids
+    attributes   the group's own, without its geography
+    is_group     whether it is a group of arrays; else a single array
+    is_image     whether it is an image of OME-Zarr without a place: its first row is its upper edge
+    root, level  the pyramid that the dataset is the finest level of, and its name there
+    """
+
+    place: str
+    geo: GeoModel
+    arrays: Mapping[str, Array]
+    extras: Mapping[str, Array] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    is_group: bool = True
+    is_image: bool = False
+    root: Group | None = None
+    level: str = ""
+
+    @property
+    def band_names(self) -> list[str]:
+        """The arrays in the order that the group's attribute `bands` gives them, else by name."""
+        order = self.attributes.get("bands")
+        is_whole = isinstance(order, list) and bool(order) and set(order) <= set(self.arrays)
+        return list(order if is_whole and order is not None else self.arrays)
+
+    def axes(self, name: str) -> tuple[int, int]:
+        """The indices of the array's y and x dimension."""
+        array = self.arrays[name]
+        dims = [plain_name(dim or "") for dim in array.dims or ()]
+        if set(self.geo.dimensions) <= set(dims):
+            return dims.index(self.geo.dimensions[0]), dims.index(self.geo.dimensions[1])
+        return array.ndim - 2, array.ndim - 1
+
+    def read(
+        self, name: str, window: tuple[slice, slice], item: int | None = None, step: int = 1
+    ) -> np.ndarray[Any, Any]:
+        """Every `step`-th cell of a (y, x) window of an array, at `item` of its other dimensions.
+
+        Shapes
+            result (y, x), whichever of them comes first in the array.
+        """
+        array, axes = self.arrays[name], self.axes(name)
+        sides: list[Any] = [slice(side.start, side.stop, step) for side in window]
+        found: np.ndarray[Any, Any] = array[with_sides([item or 0] * array.ndim, axes, sides)]
+        return found if axes[0] < axes[1] else found.T
+
+    def dimensions(self, name: str) -> tuple[str, ...]:
+        """The names of the array's dimensions, with one for those that have none."""
+        array = self.arrays[name]
+        names = [plain_name(d or f"dim_{i}") for i, d in enumerate(array.dims or [None] * array.ndim)]
+        for axis, dimension in zip(self.axes(name), self.geo.dimensions, strict=True):
+            names[axis] = dimension
+        return tuple(names)
+
+
+def place_of(node: Array | Group | PlaceLike) -> str:
+    """The URL of an array, a group or a target; stores without a name get one that nothing else has."""
+    store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
+    url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
+    return join_url(url, path)
+
+
+def node_within(store: Store, address: str) -> Array | Group | None:
+    """The node of a store that an address in its own documents names; None where that lies anywhere else.
+
+    Such an address is another's word: what lies outside of the store is for the caller to name.
+
+    Raises
+        NotFoundError: there is nothing at that place of the store.
+        StoreError: the address leads back out of the store.
+    """
+    root = place_of(store)
+    if address != root and not address.startswith(f"{root}/"):
+        return None
+    return open_node(store, address[len(root) :], mode="r")
+
+
+def open_dataset(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> Dataset:
+    """The dataset at `source`: an array, a group of arrays, or the finest level of a pyramid.
+
+    `expected` are rules whose findings the caller deals with.
+
+    Raises
+        NotFoundError: there is nothing.
+        MetadataError: nothing there is a grid of two dimensions.
+    Warns
+        ReadingWarning: what its documents say wrongly of it.
+    """
+    return open_levels(source, expected)[0]
+
+
+def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
+    """The level of that number, 0 for the finest.
+
+    Raises
+        NotFoundError: there is none of that number.
+    """
+    if not 0 <= level < len(levels):
+        place = place_of(levels[0].root) if levels[0].root is not None else levels[0].place
+        raise NotFoundError(f"no level {level}; there are {len(levels)}, the finest is 0", path=place)
+    return levels[level]
+
+
+def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> list[Dataset]:
+    """The levels of a pyramid, the finest first; the one dataset where there is no pyramid.
+
+    Raises, warns
+        as `open_dataset`.
+    """
+    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    meaning = Meaning()
+    held = meaning.hold(node)
+    reading = meaning.read(held)
+    warn_of([finding for finding in reading.findings if finding.rule not in expected], stacklevel=3)
+    geo = reading.geo
+    if isinstance(held, HeldArray) and geo is not None:
+        return [_array_dataset(held, geo)]
+    pyramid = None if isinstance(held, HeldArray) else meaning.pyramid(held)
+    if isinstance(held, HeldGroup) and pyramid is None and (geo is None or not geo.variables):
+        # A pyramid that is being built has a finest level, and says nothing yet.
+        first = held.groups.get("0")
+        if first is not None:
+            return [replace(open_dataset(first.node, expected), root=held.node, level="0")]
+    if geo is None:
+        raise reading.trouble or MetadataError("there is no grid", path=place_of(node))
+    if pyramid is None or not geo.levels:
+        return [_group_dataset(held, geo)]
+    return [_level_dataset(level, geo, node) for level in pyramid.levels]
+
+
+def free_extras(dataset: Dataset) -> dict[str, Array]:
+    """The extras that do not lie on the grid of the data, by name."""
+    return {
+        name: array
+        for name, array in dataset.extras.items()
+        if array.ndim == 0 or (array.dims is not None and not set(dataset.geo.dimensions) & set(array.dims))
+    }
+
+
+def _level_dataset(level: LevelPlace, pyramid: GeoModel, root: Any) -> Dataset:
+    geo = replace(level.geo or pyramid, plugins=pyramid.plugins)
+    if isinstance(level.node, HeldArray):
+        return replace(_array_dataset(level.node, geo), is_image=geo.crs is None and is_image(root))
+    return replace(_group_dataset(level.node, geo), root=root, level=level.path)
+
+
+def _array_dataset(array: HeldArray, geo: GeoModel) -> Dataset:
+    node: Any = array.node
+    name = node.basename or place_of(node).rpartition("/")[2] or "data"
+    beside = {} if array.parent is None else array.parent.arrays
+    dims = [str(dim) for dim in array.dims or () if dim in beside and dim not in geo.dimensions]
+    extras = {dim: beside[dim].node for dim in dims}
+    node, variable = _meant(node, next(iter(geo.variables.values())))
+    geo = replace(geo, variables={name: variable})
+    return Dataset(place_of(node), geo, {name: node}, extras, is_group=False)
+
+
+def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
+    arrays = {name: array.node for name, array in group.arrays.items()}
+    pairs = {name: _meant(arrays.pop(name), variable) for name, variable in geo.variables.items()}
+    data = {name: array for name, (array, _) in pairs.items()}
+    geo = replace(geo, variables={name: variable for name, (_, variable) in pairs.items()})
+    if geo.affine is not None and not geo.affine.is_rotated:
+        for name in geo.dimensions:
+            arrays.pop(name, None)
+    if geo.crs is not None:
+        for array in data.values():
+            for name in (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE):
+                arrays.pop(name, None)
+    return Dataset(place_of(group.node), geo, data, arrays, join_attributes(group.attrs, {}))
+
+
+def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
+    """The array and its variable with the integers that `_Unsigned` says its items are.
+
+    Raises
+        UnsupportedError: they are stored by a codec that knows them as what they are not.
+    """
+    dtype = array.dtype
+    meant = meant_type(dtype, array.attrs)
+    if meant is dtype:
+        return array, variable
+    codecs = [codec.name for codec in (*array.filters, array.serializer) if codec is not None]
+    knowing = [name for name in codecs if name not in ("transpose", "bytes")]
+    if knowing:
+        raise UnsupportedError(
+            f"_Unsigned is {array.attrs['_Unsigned']!r}; codec {knowing[0]!r} knows items of {dtype.name}, "
+            f"and they cannot be taken for {meant.name}",
+            path=place_of(array),
+        )
+    stated = next(iter(meant_fills(dtype, array.attrs)), None)
+    if stated is None and variable.nodata is not None:
+        stated = np.array(variable.nodata, dtype).view(meant).item()
+
+    def taken(said: Any) -> Any:
+        """Stored integers as those that are meant; what was said in these already fits and stays."""
+        if isinstance(said, (list, tuple)):
+            return type(said)(map(taken, said))
+        size, low = 1 << 8 * meant.itemsize, int(np.iinfo(meant).min)
+        return (said - low) % size + low if isinstance(said, int) and not isinstance(said, bool) else said
+
+    attributes = {name: value for name, value in variable.attributes.items() if name != "_Unsigned"}
+    for name in STORED.intersection(attributes):
+        attributes[name] = taken(attributes[name])
+    said = replace(
+        variable, dtype=meant, nodata=stated, attributes=attributes, valid_range=taken(variable.valid_range),
+        flag_values=taken(variable.flag_values), flag_masks=taken(variable.flag_masks),
+    )  # fmt: skip
+    return array.viewed_as(meant), said
+
+
+def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's attributes with its geography rendered anew; what others put there and declared stays."""
+    kept = {
+        name: value
+        for name, value in held.items()
+        if name not in RENDERED and not name.startswith(RENDERED_PREFIXES)
+    }
+    joined = {**kept, **rendered}
+    stated = held.get("zarr_conventions")
+    if isinstance(stated, list):
+        declared = rendered.get("zarr_conventions", [])
+        known = {*RENDERED_UUIDS, *(entry["uuid"] for entry in declared)}
+        others = [e for e in stated if not (isinstance(e, Mapping) and e.get("uuid") in known)]
+        joined["zarr_conventions"] = [*declared, *others]
+        if not joined["zarr_conventions"]:
+            del joined["zarr_conventions"]
+    return joined

@@ -1,0 +1,492 @@
+"""Passes: from one reading of an array, unit by unit, a copy of it and coarser levels."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby, product
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.engine.pool import thread_count
+from zstore.extensions.registry import resamplers
+from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
+from zstore.geo.pyramid.masks import Mask, Masking
+from zstore.geo.resampling.grid import WEIGHTED
+from zstore.geo.resampling.methods import Part, Resampler, plan_part
+from zstore.jobs.plan import Plan
+from zstore.jobs.record import name_job
+from zstore.jobs.runner import Runner
+from zstore.jobs.target import chunk_keys, is_stored
+from zstore.nodes.array import Array
+
+# Methods whose results lie between the least and the greatest cell, even rounded.
+BETWEEN = frozenset(("average", "mode", "med", "q1", "q3", "max", "min"))
+# The most bytes that a thread keeps, to read its next tile into.
+KEPT_SIZE = 8 << 20
+# Bytes of the hash of the versions of what a unit has written.
+VERSIONS_SIZE = 16
+_memory = threading.local()
+
+# What is offered as a resampler: (array, factors, *, nodata=None, out=None) gives the array made smaller,
+# each cell of it from its own window alone. Built-in methods that look further say so through `plan_part`.
+Resample: TypeAlias = Callable[..., Items]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The way in which coarser levels are made of an array.
+
+    factors     from each level to the next, per dimension
+    nodata      what resampling leaves out
+    grid        how windows lie: "aligned" or "gdal"
+    is_chained  whether a level is made from the one before; else `depth` levels at a time are from one source
+    mask        where the source is valid, in the source's cells
+    """
+
+    source: Array
+    factors: Shape
+    method: str
+    nodata: Any = None
+    grid: str = "aligned"
+    is_chained: bool = True
+    depth: int = 64
+    mask: Mask | None = None
+
+
+class Share(NamedTuple):
+    """The part `box` of an array that one unit owns, where other units own parts of the same chunks.
+
+    limits  the box of the array that is written at all
+    """
+
+    array: Array
+    limits: Box
+    box: Box
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One reading of a recipe's source, and what is made of it: a copy, and levels.
+
+    The source is divided into units. A unit owns a part of every level: the cells whose place times the
+    factors lies in it, so that every cell has one owner. It reads all that those cells are made of, also
+    beyond its own cells where windows reach further. So it can be made without other units, anywhere, twice.
+
+    copy    an array to copy the source to
+    levels  arrays ceil(n / factors ** i) long, i = 1, 2, ...
+    boxes   the boxes of the copy and of each level that are written
+    unit    lengths of a unit in cells of the source
+    tile    lengths of the part of a unit that is read, and made into cells of every level, at a time
+    most    how many units memory holds at a time; None: as many as keep the threads busy
+    """
+
+    recipe: Recipe
+    copy: Array | None
+    levels: tuple[Array, ...]
+    boxes: tuple[Box, ...]
+    unit: Shape = ()
+    tile: Shape = ()
+    most: int | None = None
+
+    @property
+    def source(self) -> Array:
+        """The array that is read."""
+        return self.recipe.source
+
+    def shape(self, level: int) -> Shape:
+        """The shape of the source (level 0) or of a level."""
+        return self.levels[level - 1].shape if level else self.source.shape
+
+    @property
+    def arrays(self) -> Sequence[Array]:
+        """The arrays to write."""
+        return self.levels if self.copy is None else (self.copy, *self.levels)
+
+    def targets(self) -> list[int]:
+        """The levels to write, 0 for the copy."""
+        return list(range(0 if self.copy is not None else 1, len(self.levels) + 1))
+
+    def scale(self, level: int) -> Shape:
+        """The number of cells of the source, per dimension, that make one of that level."""
+        return tuple(factor**level for factor in self.recipe.factors)
+
+    # Units
+
+    def own(self, unit: Shape, level: int) -> Box:
+        """The box of a level that the unit which begins at `unit` owns, as far as it is written."""
+        sides = []
+        sizes = zip(self.unit, self.source.shape, self.scale(level), self.shape(level), strict=True)
+        for begin, box, (length, size, factor, cells) in zip(unit, self.boxes[level], sizes, strict=True):
+            first = max(-(-begin // factor), box.start)
+            last = cells if begin + length >= size else -(-(begin + length) // factor)
+            sides.append(slice(first, max(first, min(last, box.stop))))
+        return tuple(sides)
+
+    def units(self) -> Iterator[Shape]:
+        """Where the units that own something begin, ordered so that few shared chunks are open at a time."""
+        for unit in self._nested(self._ranges(), range(len(self.levels), self.whole_count, -1)):
+            if any(volume(self.own(unit, level)) for level in self.targets()):
+                yield unit
+
+    def _ranges(self) -> list[range]:
+        """Where units begin, per dimension, as far as anything is written."""
+        ranges = []
+        for axis, (size, length) in enumerate(zip(self.source.shape, self.unit, strict=True)):
+            sides = [(self.boxes[level][axis], self.scale(level)[axis]) for level in self.targets()]
+            begin = min((side.start * factor for side, factor in sides), default=0) // length * length
+            end = min(size, max((side.stop * factor for side, factor in sides), default=0))
+            ranges.append(range(begin, end, length))
+        return ranges
+
+    def _nested(self, ranges: Sequence[Sequence[int]], levels: range) -> Iterator[Shape]:
+        """The units that begin in `ranges`, by shared chunk, those of the coarsest level outermost."""
+        if not levels:
+            yield from product(*ranges)
+            return
+        scale, chunks = self.scale(levels[0]), outer_chunks(self.levels[levels[0] - 1])
+        sizes = [factor * length for factor, length in zip(scale, chunks, strict=True)]
+        parts = [_group_by_length(begins, size) for begins, size in zip(ranges, sizes, strict=True)]
+        for chosen in product(*parts):
+            yield from self._nested(chosen, levels[1:])
+
+    def total_count(self) -> int:
+        """The number of cells of the source in all units."""
+        first = self.targets()[0] if self.targets() else 0
+        is_all = self.boxes[first] == whole(self.shape(first))
+        if is_all and not any(n % f for n, f in zip(self.unit, self.scale(first), strict=True)):
+            # Each of them owns something, and together they are the source.
+            return prod(self.source.shape)
+        return sum(map(self.cell_count, self.units()))
+
+    def cell_count(self, unit: Shape) -> int:
+        """The number of cells of the source in a unit."""
+        sides = zip(unit, self.unit, self.source.shape, strict=True)
+        return prod(min(length, size - begin) for begin, length, size in sides)
+
+    @once
+    def unit_count(self) -> int:
+        """The number of units that the whole source is divided into."""
+        return prod(-(-n // u) for n, u in zip(self.source.shape, self.unit, strict=True))
+
+    @once
+    def is_apart(self) -> bool:
+        """Whether windows do not overlap; those of plugins' methods never do."""
+        if not is_built_in(self.recipe.method):
+            return True
+        # The method may be named by an alias.
+        is_weighted = resamplers.resolve(self.recipe.method).method in WEIGHTED
+        return self.recipe.grid == "aligned" and not is_weighted
+
+    @once
+    def whole_count(self) -> int:
+        """The number of levels, from the first on, without a chunk (or shard) that two units own parts of."""
+        count = 0
+        for level, array in enumerate(self.levels, 1):
+            sides = zip(self.unit, self.source.shape, self.scale(level), outer_chunks(array), strict=True)
+            if any(length < size and length % (factor * chunk) for length, size, factor, chunk in sides):
+                break
+            count = level
+        return count
+
+    def shared(self, unit: Shape) -> list[Share]:
+        """The shares that a unit gives back, level by level: its parts of chunks that several units own."""
+        levels = range(self.whole_count + 1, len(self.levels) + 1)
+        owned = [Share(self.levels[n - 1], self.boxes[n], self.own(unit, n)) for n in levels]
+        return [share for share in owned if volume(share.box)]
+
+    def pack(self, parts: list[Items]) -> bytes:
+        return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
+        boxes = [share.box for share in self.shared(unit)]
+        size = sum(map(volume, boxes)) * self.source.dtype.itemsize
+        if len(data) != size:
+            raise ValueError(f"unit {unit} gives back {size} bytes; found {len(data)}")
+        ends = np.cumsum([volume(box) for box in boxes])
+        parts = np.split(np.frombuffer(data, self.source.dtype), ends)[:-1]
+        return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
+
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
+        """Whether all chunks that the unit owns are stored; others are all fill value, or were lost."""
+        own = self.written(unit)
+        return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
+
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
+        """The arrays, and the box of each, that the unit writes itself."""
+        own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
+        own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
+        return [(array, box) for array, box in own if volume(box)]
+
+    # What a unit is made of
+
+    def needs(self, unit: Shape) -> list[Box]:
+        """The boxes of the source to read, and of each level to make, for all that the unit owns."""
+        boxes = [self.own(unit, level) for level in range(len(self.levels) + 1)]
+        if self.copy is None:
+            boxes[0] = tuple(slice(0, 0) for _ in unit)
+        for level in range(len(self.levels), 0, -1):
+            below = level - 1 if self.recipe.is_chained else 0
+            boxes[below] = hull(boxes[below], self._part(boxes[level], level).source)
+        return boxes
+
+    def _part(self, box: Box, level: int) -> Part:
+        """The part of the level before, or of the source, that the box of a level is made of."""
+        shape, steps = self.shape(level - 1 if self.recipe.is_chained else 0), self._steps(level)
+        if not self.is_apart:
+            return plan_part(shape, steps, self.recipe.method, box, grid=self.recipe.grid)
+        sides = zip(box, steps, shape, strict=True)
+        return Part(shape, tuple(slice(min(s.start * f, n), min(s.stop * f, n)) for s, f, n in sides), box)
+
+    def _steps(self, level: int) -> Shape:
+        return self.recipe.factors if self.recipe.is_chained else self.scale(level)
+
+    # Making one
+
+    def make(self, unit: Shape) -> list[Items]:
+        """Make all that the unit owns: whole chunks are written, the rest is given back.
+
+        Tile by tile, so that what is read is still in the processor's caches when levels are made of it.
+        """
+        held, copied = self._copy(unit)
+        owned = [self.own(unit, level) for level in range(1, len(self.levels) + 1)]
+        made = [np.empty(lengths(box), self.source.dtype) for box in owned]
+        resample: Resample = resamplers.resolve(self.recipe.method)()
+        if is_built_in(self.recipe.method) and self.unit_count >= thread_count():
+            # Units run side by side; only where they are too few for that, the kernels share their work out.
+            resample = partial(resample, threads=1)
+        by_tile = replace(self, unit=self.tile)
+        for tile in self._tiles(unit):
+            needs = by_tile.needs(tile)
+            if any(volume(box) for box in needs[1:]):
+                cells = _read(self.source, needs[0]) if copied is None else copied[inside(needs[0], held)]
+                by_tile._make_tile(resample, tile, needs, cells, owned, made)
+        given_back = []
+        for level, (array, box, cells) in enumerate(zip(self.levels, owned, made, strict=True), 1):
+            if volume(box) and level <= self.whole_count:
+                array[box] = cells
+            elif volume(box):
+                given_back.append(cells)
+        return given_back
+
+    def _copy(self, unit: Shape) -> tuple[Box, Items | None]:
+        """Copy the unit, if there is a copy; gives (the box that was read for it, its cells)."""
+        if self.copy is None:
+            return (), None
+        held, box = self.needs(unit)[0], self.own(unit, 0)
+        cells = self.source[held]
+        if volume(box):
+            self.copy[box] = cells[inside(box, held)]
+        return held, cells
+
+    def _tiles(self, unit: Shape) -> Iterator[Shape]:
+        """Where the tiles of a unit begin."""
+        sides = zip(unit, self.unit, self.source.shape, self.tile, strict=True)
+        return product(*(range(o, min(o + u, n), length) for o, u, n, length in sides))
+
+    def _make_tile(
+        self,
+        resample: Resample,
+        tile: Shape,
+        needs: list[Box],
+        cells: Items,
+        owned: list[Box],
+        made: list[Items],
+    ) -> None:
+        """Put the cells of every level that the tile owns into `made`, the arrays of the boxes `owned`.
+
+        `cells` are those of the source in the box `needs[0]`.
+        """
+        recipe = self.recipe
+        is_plain = recipe.mask is None and is_built_in(recipe.method)
+        masking = Masking(self.source.dtype, recipe.nodata, is_needed=recipe.mask is not None)
+        if recipe.mask is not None:
+            cells = masking.hide(cells, recipe.mask.read(needs[0]))
+        nodata = None if is_plain and self._has_no_nodata(cells) else masking.nodata
+        for level in range(1, len(self.levels) + 1):
+            if not volume(needs[level]):
+                continue
+            part = self._part(needs[level], level)
+            held = needs[level - 1 if recipe.is_chained else 0]
+            window, box = cells[inside(part.source, held)], self.own(tile, level)
+            into = made[level - 1][inside(box, owned[level - 1])]
+            is_direct = is_plain and box == needs[level]
+            options: dict[str, Any] = {} if self.is_apart else {"grid": recipe.grid, "part": part}
+            if is_direct:
+                options["out"] = into
+            result = resample(window, self._steps(level), nodata=nodata, **options)
+            if not is_direct and volume(box):
+                into[...] = masking.reveal(result[inside(box, needs[level])])
+            if recipe.is_chained:
+                cells = masking.bound(result)
+
+    def _has_no_nodata(self, cells: Items) -> bool:
+        """Whether no cell is nodata, and none made of them can be: then kernels need not look at each."""
+        dtype, nodata = self.source.dtype, self.recipe.nodata
+        is_between = self.recipe.method in BETWEEN and dtype.kind in "iu" and dtype.itemsize <= 4
+        if nodata is None or not is_between or not cells.size:
+            return False
+        limits = np.iinfo(dtype)
+        if nodata == limits.min:
+            return bool(cells.min() != limits.min)
+        return bool(nodata == limits.max and cells.max() != limits.max)
+
+
+def _group_by_length(begins: Sequence[int], size: int) -> list[list[int]]:
+    """Where units begin, grouped by the stretch of that length that they begin in."""
+    return [[*part] for _, part in groupby(begins, key=size.__rfloordiv__)]
+
+
+def is_built_in(method: str) -> bool:
+    """Whether a method is zstore's own, and no plugin's."""
+    found = resamplers.resolve(method)
+    return isinstance(found, type) and issubclass(found, Resampler)
+
+
+def outer_chunks(array: Array) -> Shape:
+    """The shape of an array's stored objects: shards, or chunks where there are none."""
+    return array.shards or array.chunks
+
+
+def _read(source: Array, box: Box) -> Items:
+    """A box of the source, in memory that this thread uses again for the next one."""
+    size = volume(box) * source.dtype.itemsize
+    if source.dtype.kind not in "iufcb" or size > KEPT_SIZE:
+        cells: Items = source[box]
+        return cells
+    if not hasattr(_memory, "held"):
+        _memory.held = np.empty(KEPT_SIZE, np.uint8)
+    into = _memory.held[:size].view(source.dtype).reshape(lengths(box))
+    source.read(box, out=into)
+    return into  # type: ignore[no-any-return]
+
+
+# Units run
+
+
+class LevelPlan(Plan[list[Items]], Protocol):
+    """A plan that makes cells of levels: a `Pass`, or a `Reprojection`."""
+
+    @property
+    def unit(self) -> Shape: ...
+    @property
+    def most(self) -> int | None: ...
+    @property
+    def arrays(self) -> Sequence[Array]: ...
+    def total_count(self) -> int: ...
+    def shared(self, unit: Shape) -> list[Share]: ...
+    def cell_count(self, unit: Shape) -> int: ...
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]: ...
+
+
+@dataclass(frozen=True)
+class _Replacing(Plan[list[Items]]):
+    """A plan whose units write where older chunks are: its journal keeps the versions of what they wrote.
+
+    An older chunk looks like a new one, and a power cut may bring it back after the journal was written. So
+    a unit gives back, behind its parts, a hash of the versions, which its chunks are to have still.
+    """
+
+    plan: LevelPlan
+
+    def units(self) -> Iterable[Shape]:
+        return self.plan.units()
+
+    def make(self, unit: Shape) -> list[Items]:
+        return [*self.plan.make(unit), self._versions(unit)]
+
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
+        return np.array_equal(result[-1], self._versions(unit))
+
+    def pack(self, result: list[Items]) -> bytes:
+        return self.plan.pack(result[:-1]) + result[-1].tobytes()
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
+        return [
+            *self.plan.unpack(unit, data[:-VERSIONS_SIZE]),
+            np.frombuffer(data[-VERSIONS_SIZE:], np.uint8),
+        ]
+
+    def _versions(self, unit: Shape) -> Items:
+        """A hash of what tells the chunks of a unit from what was or will be there; of nothing, any bytes."""
+        found = blake2b(digest_size=VERSIONS_SIZE)
+        for array, box in self.plan.written(unit):
+            for key in chunk_keys(array.path, array.model, box):
+                entry = array.store.entry(key)
+                if entry is not None and entry.version is None:
+                    return np.frombuffer(os.urandom(VERSIONS_SIZE), np.uint8)
+                found.update(f"{entry}\n".encode())
+        return np.frombuffer(found.digest(), np.uint8)
+
+
+class Step(NamedTuple):
+    """A plan, and a function that tells which of its units read nothing but nodata, and are not made."""
+
+    plan: LevelPlan
+    is_blank: Callable[[Shape], bool] | None = None
+
+
+def run_step(
+    runner: Runner,
+    step: Step,
+    label: str,
+    tick: Callable[[int], None] | None = None,
+    *,
+    is_replacing: bool = False,
+) -> None:
+    """Make a step's cells: units write the chunks that they own whole, those of several are written here.
+
+    So every chunk is written once, and no two workers touch the same one.
+
+    label         the step's name in the journal, which no other step has
+    tick          called with the number of cells of each unit that is done
+    is_replacing  whether older chunks are there, which a power cut may bring back
+    """
+    plan, is_blank = step
+    shared = _SharedChunks()
+
+    def take(unit: Shape, parts: list[Items]) -> None:
+        for share, cells in zip(plan.shared(unit), parts, strict=False):  # the last part may be versions
+            shared.add(share, cells)
+        if tick is not None:
+            tick(plan.cell_count(unit))
+
+    def known(unit: Shape) -> list[Items] | None:
+        if is_blank is None or not is_blank(unit):
+            return None
+        return [np.full(lengths(box), array.fill_value, array.dtype) for array, _, box in plan.shared(unit)]
+
+    # Units of other sizes, or that write other levels, are other units.
+    own = name_job([plan.unit, [array.path for array in plan.arrays]])
+    runner.run(_Replacing(plan) if is_replacing else plan, f"{label}-{own}", take, known, plan.most)
+
+
+class _SharedChunks:
+    """Chunks that several units own parts of, each kept until it is whole."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[tuple[str, Shape], tuple[Items, list[int]]] = {}
+
+    def add(self, share: Share, cells: Items) -> None:
+        """Put cells into the chunks they belong to, and write those that are whole with them."""
+        array, limits, box = share
+        steps = outer_chunks(array)
+        sides = zip(box, steps, strict=True)
+        for place in product(*(range(s.start // n, -(-s.stop // n)) for s, n in sides)):
+            chunk = meet(tuple(slice(p * n, (p + 1) * n) for p, n in zip(place, steps, strict=True)), limits)
+            part, key = meet(chunk, box), (array.path, place)
+            if key not in self._chunks:
+                self._chunks[key] = (np.empty(lengths(chunk), cells.dtype), [volume(chunk)])
+            made, missing = self._chunks[key]
+            made[inside(part, chunk)] = cells[inside(part, box)]
+            missing[0] -= volume(part)
+            if missing[0] == 0:
+                del self._chunks[key]
+                array[chunk] = made

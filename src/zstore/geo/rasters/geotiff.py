@@ -1,0 +1,365 @@
+"""GeoTIFFs written from arrays: their bands, profile and tags, and the data window by window."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import lcm, prod
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.extensions.extras import optional
+from zstore.geo.conventions.model import Variable
+from zstore.geo.conventions.variables import colours_of
+from zstore.geo.pyramid.boxes import windows
+from zstore.geo.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
+from zstore.geo.pyramid.masks import find_mask, is_alpha
+from zstore.geo.rasters.classes import write_classes
+from zstore.jobs.plan import Progress
+from zstore.jobs.runner import counter
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.storage.url import with_storage_options
+
+DRIVERS = ("GTiff", "COG")
+TILE_LENGTH = 256
+# Larger chunks are read in parts rather than held in memory together.
+CHUNK_LENGTH = 4096
+# Data types whose nodata rasterio hands to GDAL as a float, which has no more than these digits.
+WIDE = ("int64", "uint64")
+WIDE_LIMIT = 1 << 53
+# The names that arrays have of bands without a description.
+UNNAMED = re.compile(r"band_\d+")
+
+
+def import_rasterio() -> ModuleType:
+    """rasterio, or an error that says how to get it."""
+    with optional("rasters can be read and written only with rasterio", "raster"):
+        import rasterio
+        import rasterio.shutil
+    return rasterio  # type: ignore[no-any-return,unused-ignore]
+
+
+@with_storage_options
+def zarr_to_raster(
+    source: Array | Group | PlaceLike,
+    target: str | os.PathLike[str],
+    *,
+    level: int = 0,
+    driver: str = "GTiff",
+    arrays: Sequence[str] | None = None,
+    compress: str | None = "deflate",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Path:
+    """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
+
+    An array of three dimensions gives one band per item of the third; the array that a raster's mask became
+    is its mask again. Names of classes, and what else of them a GeoTIFF has no tag for, go into `.aux.xml`
+    beside it, as GDAL does it. The file appears when it is complete.
+
+    level    of a pyramid, 0 for the finest
+    driver   "GTiff" or "COG"; a COG's overviews are the pyramid's own coarser levels, where those lie on the
+             same corner; of what is no pyramid, GDAL makes them
+    arrays   names, in the order of the bands; None: the group's attribute `bands`, else all by name
+
+    Raises
+        NotFoundError: there is no such source, level or array.
+        StoreError: the target is there already (unless `overwrite`), or cannot be written.
+        UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
+            GeoTIFF has.
+    """
+    rasterio = import_rasterio()
+    target = Path(target)
+    if driver not in DRIVERS:
+        raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
+    if target.exists() and not overwrite:
+        raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
+    levels = open_levels(source)
+    dataset = pick_level(levels, level)
+    files = [_File.plan(rasterio, dataset, arrays, compress)]
+    if driver == "COG":
+        # Levels that are arrays have names of their own.
+        names = [*dict.fromkeys(band.name for band in files[0].bands)] if dataset.is_group else None
+        for coarser in _overviews(dataset, levels[level + 1 :]):
+            files.append(_File.plan(rasterio, coarser, names, compress))
+    if not target.parent.is_dir():
+        raise StoreError("no directory to write a raster to", path=str(target.parent))
+    tell = counter(sum(file.cell_count for file in files), progress)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
+        try:
+            made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
+            for path, file in zip(made, files, strict=True):
+                file.write(rasterio, path, tell)
+            finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
+            write_classes(finished, [band.variable for band in files[0].bands])
+        except rasterio.errors.RasterioError as error:
+            reason = error.__cause__ or error
+            raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
+        # What a GeoTIFF has no words for (a rotated pole, say) GDAL writes beside it.
+        beside, placed = (path.with_name(f"{path.name}.aux.xml") for path in (finished, target))
+        if beside.exists():
+            beside.replace(placed)
+        else:
+            placed.unlink(missing_ok=True)
+        finished.replace(target)
+    return target
+
+
+@dataclass(frozen=True)
+class _File:
+    """One GeoTIFF to write: the bands, the mask, and what rasterio is told of the whole."""
+
+    dataset: Dataset
+    bands: Sequence[_Band]
+    mask: _Band | None
+    profile: Mapping[str, Any]
+
+    @classmethod
+    def plan(
+        cls, rasterio: ModuleType, dataset: Dataset, arrays: Sequence[str] | None, compress: str | None
+    ) -> _File:
+        bands = _plan_bands(dataset, arrays)
+        profile = _plan_file(rasterio, dataset, bands, compress)
+        return cls(dataset, bands, _find_mask(dataset, bands), profile)
+
+    @property
+    def cell_count(self) -> int:
+        return len(self.bands) * prod(self.dataset.geo.shape)
+
+    def write(self, rasterio: ModuleType, path: Path, tell: Callable[[int], None]) -> None:
+        # A mask of its own file would be left behind.
+        inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
+        with inside, rasterio.open(path, "w", driver="GTiff", **self.profile) as raster:
+            _describe_file(rasterio, raster, self.dataset, self.bands)
+            _copy_bands(raster, self.bands, self.mask, tell)
+
+
+def _overviews(dataset: Dataset, coarser: Sequence[Dataset]) -> Sequence[Dataset]:
+    """The coarser levels, if all of them cover the same ground; their last cells may reach beyond it."""
+    fine = dataset.geo.affine
+    for level in coarser:
+        coarse = level.geo.affine
+        if fine is None or coarse is None or fine.is_rotated or coarse.is_rotated:
+            return ()
+        wide = (coarse.a / fine.a, coarse.e / fine.e)
+        lengths = (wide[1] * level.geo.shape[0], wide[0] * level.geo.shape[1])
+        corner = ((coarse.f - fine.f) / fine.e, (coarse.c - fine.c) / fine.a)
+        reach = [long - length for long, length in zip(lengths, dataset.geo.shape, strict=True)]
+        if any(abs(at) > 0.01 for at in corner) or not all(
+            -0.01 <= beyond < factor for beyond, factor in zip(reach, reversed(wide), strict=True)
+        ):
+            return ()
+    return coarser
+
+
+def _make_cog(rasterio: ModuleType, made: Sequence[Path], file: _File, compress: str | None) -> Path:
+    """The first of these files as a COG, whose overviews are the others."""
+    options = {} if compress is None else {"compress": compress}
+    source, cog = made[0], made[0].with_name("cog.tif")
+    if len(made) > 1:
+        # The driver takes the overviews of what it copies: a VRT says which files those are.
+        source = source.with_suffix(".vrt")
+        rasterio.shutil.copy(made[0], source, driver="VRT")
+        tree = ElementTree.parse(source)
+        for band in tree.iter("VRTRasterBand"):
+            number = band.get("band")
+            for path in made[1:]:
+                overview = ElementTree.SubElement(band, "Overview")
+                ElementTree.SubElement(overview, "SourceFilename", relativeToVRT="1").text = path.name
+                ElementTree.SubElement(overview, "SourceBand").text = number or "mask,1"
+        tree.write(source)
+        options["overviews"] = "FORCE_USE_EXISTING"
+    rasterio.shutil.copy(source, cog, driver="COG", **options)
+    return cog
+
+
+def usual_colours(count: int) -> list[str]:
+    """The colour interpretations of a file's bands where nothing states others."""
+    return ["gray", *["undefined"] * (count - 1)][:count]
+
+
+@dataclass(frozen=True)
+class _Band:
+    """One band to write: an array of a dataset, and the item of its third dimension, if it has one."""
+
+    dataset: Dataset
+    name: str
+    item: int | None = None
+
+    @property
+    def array(self) -> Array:
+        return self.dataset.arrays[self.name]
+
+    @property
+    def variable(self) -> Variable:
+        return self.dataset.geo.variables[self.name]
+
+    def read(self, window: tuple[slice, slice]) -> np.ndarray[Any, Any]:
+        return self.dataset.read(self.name, window, self.item)
+
+
+def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
+    """The bands that the arrays make, in the order wanted, else in the order that the group states."""
+    names = dataset.band_names if wanted is None else list(wanted)
+    bands: list[_Band] = []
+    for name in names:
+        if name not in dataset.arrays:
+            known = ", ".join(dataset.arrays)
+            raise NotFoundError(f"no array {name!r} on the grid; there are {known}", path=dataset.place)
+        array, axes = dataset.arrays[name], dataset.axes(name)
+        if array.ndim > 3:
+            expected = "expected two, or a third for the bands"
+            raise UnsupportedError(f"{name!r} has {array.ndim} dimensions; {expected}", path=dataset.place)
+        third = [n for axis, n in enumerate(array.shape) if axis not in axes]
+        items: list[int | None] = list(range(third[0])) if third else [None]
+        bands += [_Band(dataset, name, item) for item in items]
+    return bands
+
+
+def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
+    """The array that a raster's mask has become, unless it is among the bands; an alpha is a band."""
+    name = find_mask(dataset)
+    if name is None or is_alpha(dataset.geo.variables[name]):
+        return None
+    return None if name in {band.name for band in bands} else _Band(dataset, name)
+
+
+def _plan_file(
+    rasterio: ModuleType, dataset: Dataset, bands: Sequence[_Band], compress: str | None
+) -> dict[str, Any]:
+    """The profile of the whole file for rasterio: one data type, one nodata, one place."""
+    kinds = {band.array.dtype.name: band.name for band in bands}
+    holes = {repr(band.variable.nodata): band.name for band in bands}
+    for what, found in (("data types", kinds), ("nodata values", holes)):
+        if len(found) != 1:
+            listed = ", ".join(f"{value} ({name})" for value, name in found.items())
+            expected = "expected one in one GeoTIFF: select arrays"
+            raise UnsupportedError(
+                f"arrays have the {what} {listed or 'of none'}; {expected}", path=dataset.place
+            )
+    (kind,) = kinds
+    if not rasterio.dtypes.check_dtype(kind) or kind == "bool":
+        raise UnsupportedError(f"a GeoTIFF cannot hold the data type {kind}", path=dataset.place)
+    nodata = bands[0].variable.nodata
+    if kind in WIDE and nodata is not None and abs(nodata) > WIDE_LIMIT:
+        raise UnsupportedError(
+            f"nodata is {nodata}; expected at most {WIDE_LIMIT} in a GeoTIFF, for rasterio would round it",
+            path=dataset.place,
+        )
+    profile: dict[str, Any] = {
+        "width": dataset.geo.shape[1],
+        "height": dataset.geo.shape[0],
+        "count": len(bands),
+        "dtype": kind,
+        "nodata": nodata,
+        "crs": None if dataset.geo.crs is None else dataset.geo.crs.code or dataset.geo.crs.wkt,
+        "tiled": True,
+        "blockxsize": TILE_LENGTH,
+        "blockysize": TILE_LENGTH,
+        "bigtiff": "IF_SAFER",
+    }
+    if not _is_palette(bands):
+        # Unless it is told, GDAL takes three bands of bytes for colours, and a fourth for their alpha.
+        is_rgb = _colours(bands)[:3] == ["red", "green", "blue"]
+        profile["photometric"] = "RGB" if is_rgb else "MINISBLACK"
+    if dataset.geo.affine is not None:
+        profile["transform"] = rasterio.Affine(*dataset.geo.affine)
+    if compress is None:
+        return profile
+    _check_compression(rasterio, {**profile, "compress": compress}, dataset.place)
+    return {**profile, "compress": compress}
+
+
+def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: str) -> None:
+    """Check the compression on one cell: of one that it does not know, GDAL only writes a line in its log."""
+    compress = str(profile["compress"])
+    kept = ("count", "dtype", "compress", "photometric")
+    one = {"driver": "GTiff", "width": 1, "height": 1, **{k: profile[k] for k in kept if k in profile}}
+    refused = (
+        f"compress is {compress!r}, which GDAL has not for GeoTIFF of {one['count']} {one['dtype']} bands"
+    )
+    with rasterio.MemoryFile() as memory, warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        try:
+            with memory.open(**one) as made:
+                made.write(np.zeros((one["count"], 1, 1), one["dtype"]))
+            with memory.open() as made:
+                is_used = made.compression is not None or compress.lower() == "none"
+        except rasterio.errors.RasterioError as error:
+            raise UnsupportedError(f"{refused}: {error.__cause__ or error}", path=place) from error
+    if not is_used:
+        raise UnsupportedError(refused, path=place)
+
+
+def _describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Sequence[_Band]) -> None:
+    """Give an open file its tags, and the bands theirs: description, unit, packing, colours."""
+    raster.update_tags(**_tags(dataset.attributes.get("tags")))
+    for index, band in enumerate(bands, 1):
+        said, attributes = band.variable, band.variable.attributes
+        name = said.long_name or band.array.basename
+        if band.item is not None or not UNNAMED.fullmatch(name):
+            raster.set_band_description(index, name if band.item is None else f"{name} {band.item}")
+        if said.units is not None:
+            raster.set_band_unit(index, said.units)
+        raster.update_tags(index, **_tags(attributes.get("tags")))
+        table = colours_of(said)
+        if table and band.array.dtype.name in ("uint8", "uint16") and index == 1:
+            raster.write_colormap(index, table)
+    if any(band.variable.scale_factor is not None or band.variable.add_offset is not None for band in bands):
+        raster.scales = [1.0 if b.variable.scale_factor is None else b.variable.scale_factor for b in bands]
+        raster.offsets = [b.variable.add_offset or 0.0 for b in bands]
+    point = bands[0].variable.area_or_point
+    if point is not None:
+        raster.update_tags(AREA_OR_POINT=point)
+    if not _is_palette(bands):
+        raster.colorinterp = [rasterio.enums.ColorInterp[colour] for colour in _colours(bands)]
+
+
+def _is_palette(bands: Sequence[_Band]) -> bool:
+    return bands[0].variable.attributes.get("color_interpretation") == "palette"
+
+
+def _colours(bands: Sequence[_Band]) -> list[str]:
+    """The colour interpretation of each band: the stated one, where GDAL has it, or the usual."""
+    import rasterio.enums
+
+    known = rasterio.enums.ColorInterp.__members__
+    stated = [band.variable.attributes.get("color_interpretation") for band in bands]
+    return [
+        str(colour) if colour in known and colour != "palette" else usual
+        for colour, usual in zip(stated, usual_colours(len(bands)), strict=True)
+    ]
+
+
+def _tags(found: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+
+
+def _copy_bands(raster: Any, bands: Sequence[_Band], mask: _Band | None, tell: Callable[[int], None]) -> None:
+    """Fill an open file window by window; of whole tiles, and whole chunks where that can be."""
+    unit = (TILE_LENGTH, TILE_LENGTH)
+    for band in bands:
+        lengths = band.array.shards or band.array.chunks
+        y, x = (lengths[axis] for axis in band.dataset.axes(band.name))
+        unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
+    for window in windows(
+        (raster.height, raster.width), unit, sum(band.array.dtype.itemsize for band in bands)
+    ):
+        place = tuple((part.start, part.stop) for part in window)
+        for index, band in enumerate(bands, 1):
+            block = band.read(window)
+            raster.write(block, index, window=place)
+            tell(block.size)
+        if mask is not None:
+            raster.write_mask(mask.read(window), window=place)

@@ -1,0 +1,176 @@
+"""Conversions from files: the group that they write to, new or there already, and the files' versions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from zstore.engine.documents import place, render_node
+from zstore.engine.making import delete_node
+from zstore.errors import ChangedError, MetadataError
+from zstore.geo.pyramid.dataset import PlaceLike
+from zstore.geo.pyramid.levels import rehearse
+from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
+from zstore.jobs.room import check_room, expect_size
+from zstore.jobs.target import check_outside
+from zstore.jobs.upkeep.chunks import StoredArray
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.nodes.create import NewNodes
+from zstore.nodes.group import Group
+from zstore.storage.base import join_key
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
+
+# The files of a source: path, bytes, and when it was written last, in nanoseconds.
+Version: TypeAlias = tuple[tuple[str, int, int], ...]
+
+
+class FileJob:
+    """What is in files, to be arrays of a group: of a new one, or of one that is there (`held`).
+
+    Nothing is written before `begin`.
+
+    versions  of the files that are read, by what each source is called
+    arrays    by name, once they are added
+
+    Raises
+        MetadataError: the group that is there has another format.
+    """
+
+    def __init__(
+        self, target: Group | PlaceLike, zarr_format: ZarrFormat, versions: Mapping[str, Version]
+    ) -> None:
+        self.held = target if isinstance(target, Group) else None
+        if isinstance(target, Group):
+            self.store, self.base, known = target.store, target.path, target.zarr_format
+        else:
+            self.store, self.base, known = open_store(target), "", zarr_format
+        self.where, self.zarr_format = place(self.store, self.base), zarr_format
+        if known != zarr_format:
+            message = f"zarr_format is {zarr_format}; expected the target group's {known}"
+            raise MetadataError(message, path=self.where)
+        self.versions = versions
+        self.nodes = NewNodes(self.store, self.base, zarr_format)
+        self.arrays: dict[str, StoredArray] = {}
+
+    def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
+        """Add an array at a path, by the arguments of `create_array`; gives its model."""
+        rehearse(self.zarr_format, plan)
+        model = self.nodes.add_array(path, **plan).model
+        self.arrays[name] = StoredArray(self.store, join_key(self.base, path), model)
+        return model
+
+    def name_arrays(self) -> str:
+        """A name for the arrays, which is the same for the same documents."""
+        return name_job([[name, render_node(array.model)] for name, array in self.arrays.items()])
+
+    def taken(self, names: Iterable[str], *, resume: bool) -> list[str]:
+        """Which of these names the given group has already, unless that is what is to be gone on with."""
+        found = [name for name in names if self.held is not None and name in self.held]
+        return [] if found and resume and read_record(self.store, self.base) is not None else found
+
+    def begin(self, work: str, said: Any, *, overwrite: bool, resume: bool, paths: Sequence[str] = ()) -> Job:
+        """Record that the job begins, in the given group, or in place of what is there (with `overwrite`).
+
+        paths  of the nodes in the given group that are made anew, with `overwrite`
+
+        Raises
+            StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
+                replaced holds one of the files that are read.
+            MetadataError, ChangedError: `resume`, and what was interrupted there is something else, or a file
+                was written since.
+        """
+        store, base = self.store, self.base
+        if self.held is not None:
+            job = begin(
+                store,
+                base,
+                work,
+                said,
+                name=name_job(said),
+                resume=resume,
+                replace=overwrite and not resume,
+                is_ready=not (overwrite and paths),
+            )
+            if not job.is_ready:
+                job.clear(lambda: self._delete(paths))
+        else:
+            if overwrite:
+                check_outside(self.versions, store, base, work)
+            job = begin_new(
+                store,
+                base,
+                self.zarr_format,
+                work,
+                said,
+                overwrite=overwrite,
+                resume=resume,
+                may_hold_others=True,
+            )
+        job.check_versions({path: str(version) for path, version in self.versions.items()}, str)
+        return job
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            delete_node(self.store, join_key(self.base, path))
+
+    def check_fits(self, plan: Any) -> None:
+        """Refuse a disk that is too full for the arrays, which `plan` writes as they are.
+
+        Raises
+            StoreError: it is.
+        """
+
+        def expect() -> float:
+            held = MemoryStore()
+            arrays = {name: array.elsewhere(held) for name, array in self.arrays.items()}
+            return expect_size(replace(plan, arrays=arrays), held)
+
+        size = sum(prod(array.model.shape) * array.item_size for array in self.arrays.values())
+        check_room(self.store, self.base, size, expect, "chunks")
+
+
+def find_version(files: Iterable[str]) -> Version:
+    """What tells files of this machine from what is written to them later; those of others are left out."""
+    found = []
+    for file in files:
+        with suppress(OSError, ValueError):
+            status = os.stat(file)  # noqa: PTH116 - what GDAL opens may be no path at all
+            found.append((file, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def check_version(version: Version, path: str) -> None:
+    """Raise where files were written since.
+
+    Raises
+        ChangedError: they were, or are gone.
+    """
+    if find_version(file for file, _, _ in version) != version:
+        raise ChangedError("a file was written while it was read; expected it as it was", path=path)
+
+
+def pack_flags(flags: Sequence[bool]) -> bytes:
+    """Flags as bits."""
+    return np.packbits(flags).tobytes()
+
+
+def unpack_flags(data: bytes, count: int) -> tuple[list[bool], bytes]:
+    """(so many flags, the bytes behind them); of no bytes, none of them is set.
+
+    Raises
+        ValueError: the bytes are too few for them.
+    """
+    size = -(-count // 8)
+    if not data:
+        return [False] * count, b""
+    if len(data) < size:
+        raise ValueError(f"{count} flags take {size} bytes; found {len(data)}")
+    flags = np.unpackbits(np.frombuffer(data, np.uint8, size), count=count)
+    return flags.astype(bool).tolist(), data[size:]

@@ -1,0 +1,439 @@
+"""The place of grids whose statements contradict each other, decided by their number and by the cells.
+
+Every axis of a grid is judged by itself. Coordinates, transforms, the layout, tile matrices and bounding
+boxes of all levels of a pyramid are statements about one line: the edge of the finest level's first cell, and
+its step. The line that explains most of them counts where it explains three times as many as it contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.errors import MetadataError
+from zstore.geo.conventions.affines import TOLERANCE
+from zstore.geo.conventions.base import LevelEntry
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.decoding import quantum, rounding_of
+from zstore.geo.conventions.levels import Grid, LevelPlace, cell_count
+from zstore.geo.conventions.meaning import Meaning, Pyramid
+from zstore.geo.conventions.model import Affine
+from zstore.geo.validation.rules.values import compare_pixels
+from zstore.geo.validation.view import ArrayView, Hierarchy, coordinate_of
+
+# How many statements must stand against one.
+WEIGHT = 3
+COORDINATES = "coordinates"
+
+
+def outweighs(supporting: int, contrary: int) -> bool:
+    """Whether so many statements decide a contradiction with so many others."""
+    return contrary == 0 or supporting >= WEIGHT * contrary
+
+
+class Line(NamedTuple):
+    """One axis: the outer edge of the first cell, and the step from cell to cell."""
+
+    first: float
+    step: float
+
+    def scaled(self, factor: float) -> Line:
+        """The line of cells so many times as long, from the same edge."""
+        return Line(self.first, self.step * factor)
+
+    def is_at(self, other: Line, count: int, tolerance: float = TOLERANCE) -> bool:
+        """Whether the centres of `count` cells are the other line's, within a tolerance in cells."""
+        small = tolerance * abs(self.step)
+        ends = (0.5, count - 0.5)
+        return all(abs(self.first + self.step * n - other.first - other.step * n) <= small for n in ends)
+
+    def is_turned(self, other: Line, count: int) -> bool:
+        """Whether the other line has the same cells in the other order."""
+        return self.is_at(Line(other.first + other.step * count, -other.step), count)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of one attribute about an axis of one level.
+
+    lines   the ways to read it, the usual one first
+    is_box  whether it is a bounding box, which does not tell which way the cells run
+    """
+
+    level: int
+    source: str
+    lines: tuple[Line, ...]
+    is_box: bool = False
+
+    def says(self, line: Line, count: int) -> bool:
+        """Whether the statement agrees with a line of its level."""
+        if self.is_box:
+            return any(line.is_at(own, count) or line.is_turned(own, count) for own in self.lines)
+        return any(line.is_at(own, count) for own in self.lines)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The affine of a grid; None with the reason, where statements disagree and nothing decides."""
+
+    affine: Affine | None
+    trouble: str | None = None
+
+
+@dataclass
+class Evidence:
+    """The affines and CRSs of grids by all that a hierarchy states, each decided once."""
+
+    hierarchy: Hierarchy
+    _places: dict[str, Settled] = field(default_factory=dict)
+    _pyramids: dict[str, dict[str, Settled]] = field(default_factory=dict)
+
+    def pyramid_of(self, grid: Grid) -> tuple[Pyramid, LevelPlace] | None:
+        """The pyramid that a grid is in, and its level there."""
+        for pyramid in self.hierarchy.pyramids:
+            for level in pyramid.levels:
+                if any(held.node is grid.node for held in level.grids.values()):
+                    return pyramid, level
+        return None
+
+    def settle(self, grid: Grid) -> Settled:
+        """The affine of a grid by all statements about it, and those about its pyramid."""
+        path = grid.node.path
+        if path not in self._places:
+            self._places[path] = self._settle(grid)
+        return self._places[path]
+
+    def settle_finest(self, grid: Grid) -> Settled:
+        """The affine of the finest level's grid; by its own statements where levels disagree."""
+        settled = self.settle(grid)
+        if settled.trouble is None or min(len(list(_own_statements(grid, 0, axis))) for axis in (0, 1)) < 2:
+            return settled
+        read = self.hierarchy.meaning.read(grid.node).geo
+        return _settle_alone(grid, None if read is None else read.affine)
+
+    def _settle(self, grid: Grid) -> Settled:
+        place = self.pyramid_of(grid)
+        read = self.hierarchy.meaning.read(grid.node).geo
+        if place is None:
+            return _settle_alone(grid, None if read is None else read.affine)
+        pyramid, level = place
+        if grid.shape != level.shape:
+            return Settled(None if read is None else read.affine)
+        if pyramid.group.path not in self._pyramids:
+            self._pyramids[pyramid.group.path] = _settle_pyramid(self.hierarchy.meaning, pyramid)
+        return self._pyramids[pyramid.group.path].get(level.path, Settled(level.affine))
+
+    def settle_crs(self, pyramid: Pyramid) -> tuple[Crs | None, list[Crs]]:
+        """(the CRS that outweighs all others that are stated for a pyramid, all that are stated)."""
+        votes: list[tuple[Crs, set[str]]] = []
+        for holder, crs in _stated_crs(self.hierarchy, pyramid):
+            held = next((holders for known, holders in votes if known.is_same(crs)), None)
+            if held is None:
+                votes.append((crs, {holder}))
+            else:
+                held.add(holder)
+        if not votes:
+            return None, []
+        votes.sort(key=lambda vote: -len(vote[1]))
+        against = sum(len(holders) for _, holders in votes[1:])
+        found = [crs for crs, _ in votes]
+        return (votes[0][0] if outweighs(len(votes[0][1]), against) else None), found
+
+
+def _stated_crs(hierarchy: Hierarchy, pyramid: Pyramid) -> Iterator[tuple[str, Crs]]:
+    """(source, CRS) of each statement of a CRS about a pyramid or its levels."""
+    for level in pyramid.levels:
+        for grid in level.grids.values():
+            for source, crs in grid.stated_crs:
+                if source.startswith("proj:"):
+                    yield (f"{level.path} {source}", crs)
+                elif source.startswith("_CRS"):
+                    yield f"{grid.node.path} _CRS", crs
+                else:
+                    yield f"{level.path} {source.partition('.')[0]}", crs
+    for facts in hierarchy.meaning.facts(pyramid.group):
+        yield from facts.crs
+
+
+def fit_line(coordinate: ArrayView, values: np.ndarray[Any, Any] | None) -> Line | None:
+    """The line of which a coordinate's decoded values are the centres; None where they are not regular."""
+    if values is None or values.ndim != 1 or len(values) < 2 or values.dtype.kind not in "iuf":
+        return None
+    centres = values.astype(np.float64)
+    if not np.isfinite(centres).all() or centres[-1] == centres[0]:
+        return None
+    step = float(centres[-1] - centres[0]) / (len(centres) - 1)
+    rounding = rounding_of(coordinate, centres)
+    rounding += min(quantum(coordinate.attrs, coordinate.dtype), TOLERANCE * abs(step))
+    if np.abs(centres - (centres[0] + step * np.arange(len(centres)))).max() > 1e-3 * abs(step) + rounding:
+        return None
+    return Line(float(centres[0]) - step / 2, step)
+
+
+def _line_of(affine: Affine, axis: int) -> Line:
+    return Line(affine.f, affine.e) if axis == 0 else Line(affine.c, affine.a)
+
+
+def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
+    """The lines of an axis by its coordinates: as they are read, then by their bare numbers."""
+    read = next((f.coordinate_affine for f in grid.facts if f.coordinate_affine is not None), None)
+    coordinate = coordinate_of(grid.node, grid.dimensions[axis])
+    lines = [] if read is None else [_line_of(read, axis)]
+    if coordinate is not None and coordinate.shape == (grid.shape[axis],):
+        plain = fit_line(coordinate, coordinate.values())
+        if plain is not None and not (lines and lines[0].is_at(plain, grid.shape[axis], 1e-6)):
+            lines.append(plain)
+    return tuple(lines)
+
+
+def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
+    """The statements of coordinates, transforms and bounding boxes about an axis of one grid."""
+    lines = _coordinate_lines(grid, axis)
+    if lines:
+        yield Statement(level, COORDINATES, lines)
+    for source, affine in grid.stated_affines:
+        # A GeoTransform may give the first point's centre where the cells are points.
+        is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point" and source.endswith("GeoTransform")
+        plain = _unrotated(affine)
+        if plain is not None and not is_point:
+            yield Statement(level, source, (_line_of(plain, axis),))
+    for facts in grid.facts:
+        if facts.bbox is not None:
+            yield Statement(level, "bbox", (_box_line(facts.bbox, axis, grid.shape[axis]),), is_box=True)
+
+
+def _unrotated(affine: Affine) -> Affine | None:
+    """The affine, or its six numbers in the other order that is in use; None where either is rotated."""
+    if not affine.is_rotated:
+        return affine
+    try:
+        other = Affine.from_user(affine.geotransform)
+    except MetadataError:
+        return None
+    return None if other.is_rotated else other
+
+
+def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) -> Line:
+    low, high = (bbox[1], bbox[3]) if axis == 0 else (bbox[0], bbox[2])
+    return Line(low, (high - low) / count)
+
+
+def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
+    """The affine of a raster without levels: as it is read, unless its rows or columns may run either way.
+
+    Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms were
+    left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
+    tells which is right.
+    """
+    if read is None or read.is_rotated or not all(_unrotated(affine) for _, affine in grid.stated_affines):
+        return Settled(read)
+    lines: list[Line] = []
+    said = [Axis(list(_own_statements(grid, 0, n)), [grid.shape[n]], [(1.0,)]) for n in (0, 1)]
+    for number, stated in enumerate(said):
+        chosen, trouble = stated.settle(_line_of(read, number))
+        if chosen is None:
+            return Settled(None, trouble)
+        lines.append(chosen)
+    for axis in (0, 1):
+        # What is wrong about one axis is no witness for the other, where it is the only one.
+        borne_out, wrong = (
+            {s.source for s in said[n].statements if said[n].supports(lines[n], s) is is_right}
+            for n, is_right in ((axis, True), (1 - axis, False))
+        )
+        if borne_out and borne_out <= wrong:
+            only = f"{', '.join(sorted(borne_out))} alone says where {'columns' if axis else 'rows'} lie"
+            return Settled(None, f"{only}, and is wrong about the {'rows' if axis else 'columns'}")
+    return Settled(Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first))
+
+
+class Axis(NamedTuple):
+    """One axis of a pyramid, or of a raster as its only level: all statements about it.
+
+    counts, factors  of every level: how many cells it has along the axis, and how many of the finest's one of
+                     them may be
+    """
+
+    statements: Sequence[Statement]
+    counts: Sequence[int]
+    factors: Sequence[Sequence[float]]
+
+    def settle(self, read: Line | None) -> tuple[Line | None, str | None]:
+        """(the finest level's line, None), or (None, why there is none); `read` is what reading gives it."""
+        known: list[Line] = []
+        for statement in sorted(self.statements, key=lambda s: s.level):
+            for line in () if statement.is_box else statement.lines:
+                for factor in self.factors[statement.level]:
+                    base = line.scaled(1 / factor)
+                    if not any(base.is_at(other, self.counts[0]) for other in known):
+                        known.append(base)
+        if not known:
+            return read, None
+        held = [statement for statement in self.statements if statement.source == COORDINATES]
+        # Coordinates that are the numbers of rows or columns say no place.
+        counted = [s for s in held if any(n.step == 1 and n.first in (-0.5, 0.0, 0.5) for n in s.lines)]
+        indices = counted if len(known) > 1 else []
+        others = [s for s in self.statements if s not in indices]
+        best = max(known, key=lambda line: sum(self.supports(line, s) for s in others))
+        if read is not None and all(self.supports(read, statement) for statement in self.statements):
+            return read, None
+        contrary = [s for s in others if not self.supports(best, s)]
+        weight = len(others) - len(contrary)
+        held = [s for s in held if s not in indices]
+        agreed = next((line for line in known if held and all(self.supports(line, s) for s in held)), None)
+        if agreed is None or best is agreed:
+            is_cut = agreed is not None and not self._is_turned(best, contrary)
+            if outweighs(weight, len(contrary)) or is_cut:
+                return self._exact(best, read), None
+            return None, self._disagreement(others, best)
+        if any(self._is_half_off(best, s) for s in held):
+            # Edges that were taken for centres.
+            return (self._exact(best, read), None) if outweighs(weight, len(held)) else (read, None)
+        if self._is_turned(best, held):
+            return None, self._disagreement(others, best)
+        return self._exact(agreed, read), None
+
+    def supports(self, line: Line, statement: Statement) -> bool:
+        """Whether a statement agrees with a line of the finest level."""
+        count = self.counts[statement.level]
+        return any(statement.says(own, count) for own in self._scaled(line, statement))
+
+    def factor(self, line: Line, level: int) -> float:
+        """The factor of a level that most statements about it support."""
+        own, count = [s for s in self.statements if s.level == level], self.counts[level]
+        return max(self.factors[level], key=lambda f: sum(s.says(line.scaled(f), count) for s in own))
+
+    def _scaled(self, line: Line, statement: Statement) -> list[Line]:
+        """The lines that a statement's level may have, where the finest level has that one."""
+        return [line.scaled(factor) for factor in self.factors[statement.level]]
+
+    def _exact(self, line: Line, read: Line | None) -> Line:
+        """The line as it was read, if that is the same: coordinates may be rounded, transforms are not."""
+        return read if read is not None and read.is_at(line, self.counts[0]) else line
+
+    def _is_turned(self, line: Line, statements: Sequence[Statement]) -> bool:
+        """Whether one of the statements has the cells of a line in the other order."""
+        return any(
+            own.is_turned(found, self.counts[s.level])
+            for s in statements
+            for own in ([] if s.is_box else self._scaled(line, s))
+            for found in s.lines
+        )
+
+    def _is_half_off(self, line: Line, statement: Statement) -> bool:
+        """Whether a statement is half a cell off a line."""
+        lines = self._scaled(line, statement)
+        shifted = [own._replace(first=own.first + n * own.step) for own in lines for n in (-0.5, 0.5)]
+        return any(own.is_at(s, self.counts[statement.level]) for own in shifted for s in statement.lines)
+
+    def _disagreement(self, statements: Sequence[Statement], best: Line) -> str:
+        """The statements for and against a line, in words."""
+        sides: dict[bool, dict[str, None]] = {True: {}, False: {}}
+        for s in statements:
+            sides[self.supports(best, s)][f"{s.source} of level {s.level}"] = None
+        words = [", ".join(list(side)[:3]) + (", ..." if len(side) > 3 else "") for side in sides.values()]
+        return f"{words[0]} against {words[1]}: what is right cannot be told"
+
+
+def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry | None) -> tuple[float, ...]:
+    """The lengths, in cells of the finest level, that a cell of a level may have along an axis."""
+    if base.shape is None or level.shape is None or not level.shape[axis]:
+        return ()
+    n, m = base.shape[axis], level.shape[axis]
+    whole = round(n / m)
+    found: dict[float, None] = {}
+    if whole >= 1 and m in (n // whole, -(-n // whole)):
+        found[float(whole)] = None
+    found[n / m] = None
+    scale = None if entry is None or entry.scale is None else entry.scale[axis]
+    if scale is not None and scale > 0 and abs(n / m - scale) < scale / max(m, 1) * 2:
+        found[float(scale)] = None
+    return tuple(found)
+
+
+def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
+    """The affine of each level of a pyramid, by path."""
+    levels = [level for level in pyramid.levels if level.shape is not None and 0 not in level.shape]
+    # Their cells may be told wrongly; how many there are is a fact.
+    levels.sort(key=lambda level: -cell_count(level.shape))
+    grids = [next(g for g in level.grids.values() if g.shape == level.shape) for level in levels]
+    affines = [affine for grid in grids for _, affine in grid.stated_affines]
+    if not levels or any(affine.is_rotated for affine in [*affines, *(v.affine for v in levels if v.affine)]):
+        return {}
+    said = {entry.path: entry for entry in meaning.said(pyramid.group).levels or ()}
+    lines: list[Line] = []
+    chosen: list[list[float]] = []
+    rewritten: set[int] = set()
+    for axis in (0, 1):
+        counts = [grid.shape[axis] for grid in grids]
+        factors = [_factors(levels[0], level, axis, said.get(level.path)) for level in levels]
+        statements = [s for n, grid in enumerate(grids) for s in _own_statements(grid, n, axis)]
+        statements += _pyramid_statements(meaning, pyramid, levels, grids, said, axis)
+        read = None if levels[0].affine is None else _line_of(levels[0].affine, axis)
+        stated = Axis(statements, counts, factors)
+        line, trouble = stated.settle(read)
+        if line is None:
+            trouble = trouble or "nothing says where the levels lie"
+            if not statements:
+                return {}
+            return {level.path: Settled(None, trouble) for level in levels}
+        lines.append(line)
+        chosen.append([stated.factor(line, number) for number in range(len(levels))])
+        rewritten |= {s.level for s in statements if not s.is_box and not stated.supports(line, s)}
+    result: dict[str, Settled] = {}
+    for n, level in enumerate(levels):
+        y, x = (lines[axis].scaled(chosen[axis][n]) for axis in (0, 1))
+        trouble = _pixels_against(pyramid, n, levels, rewritten, chosen) if rewritten else None
+        affine = Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
+        result[level.path] = Settled(affine) if trouble is None else Settled(None, trouble)
+    return result
+
+
+def _pyramid_statements(
+    meaning: Meaning,
+    pyramid: Pyramid,
+    levels: Sequence[LevelPlace],
+    grids: Sequence[Grid],
+    said: dict[str, LevelEntry],
+    axis: int,
+) -> Iterator[Statement]:
+    """The statements of the multiscale group about an axis: its transform, the layout, the tile matrices."""
+    for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
+        entry = said.get(level.path)
+        if entry is None:
+            continue
+        if entry.affine is not None and not entry.affine.is_rotated:
+            yield Statement(n, "layout", (_line_of(entry.affine, axis),))
+        tiles = entry.fallback_affine
+        if tiles is not None and entry.extent is not None and entry.tile_shape is not None:
+            rest = entry.extent[axis] - grid.shape[axis]
+            if 0 <= rest < entry.tile_shape[axis]:
+                yield Statement(n, "tile matrix", (_line_of(tiles, axis),))
+    group = pyramid.group.attrs.get("spatial:shape")
+    for facts in meaning.facts(pyramid.group):
+        if group is not None and group != list(grids[0].shape):
+            continue
+        for source, affine in facts.affines:
+            if not affine.is_rotated:
+                yield Statement(0, f"the group's {source}", (_line_of(affine, axis),))
+        if facts.bbox is not None:
+            yield Statement(0, "the group's bbox", (_box_line(facts.bbox, axis, grids[0].shape[axis]),), True)
+
+
+def _pixels_against(
+    pyramid: Pyramid,
+    number: int,
+    levels: Sequence[LevelPlace],
+    rewritten: set[int],
+    factors: Sequence[Sequence[float]],
+) -> str | None:
+    """Why a level's cells contradict its affine: they are the finest level's in another order; else None."""
+    if number == 0 or not rewritten & {0, number}:
+        return None
+    found = compare_pixels(pyramid, levels[number], levels[0], (factors[0][number], factors[1][number]))
+    if found is not None and found != (False, False):
+        ways = [name for name, is_turned in zip(("rows", "columns"), found, strict=True) if is_turned]
+        return f"the {' and '.join(ways)} of level {levels[number].path!r} are stored the other way round"
+    return None

@@ -1,0 +1,345 @@
+"""Rules about the georeference: CRS and affine in every dialect that states them, and coordinates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from zstore.errors import MetadataError
+from zstore.geo.conventions.cf import CELLS, DEGREES, coordinate_attributes, is_longitude_latitude
+from zstore.geo.conventions.content.timeaxis import CALENDARS as KNOWN_CALENDARS
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.gdal import parse_geotransform
+from zstore.geo.conventions.levels import Grid
+from zstore.geo.conventions.lists import is_image
+from zstore.geo.conventions.meaning import words
+from zstore.geo.conventions.profiles import DRAFT, MINI
+from zstore.geo.conventions.units import angle_of, length_of
+from zstore.geo.validation.rule import Found, Rule
+from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
+
+
+@Rule("GZ-28", "error", "geotransform", "draft 8.1.8",
+      "GeoTransform is six numbers in GDAL's order, AREA_OR_POINT Area or Point, spatial_ref a CRS.",
+      "write c a b f d e: x of the corner, width, 0, y of the corner, 0, minus the height")  # fmt: skip
+def check_gdal_keys(hierarchy: Hierarchy) -> Iterator[Found]:
+    for node in hierarchy.nodes:
+        if "GeoTransform" in node.attrs:
+            found = node.attrs["GeoTransform"]
+            try:
+                affine = parse_geotransform(found)
+            except MetadataError as error:
+                yield Found(node, error.message, "six numbers", found)
+                continue
+            if affine.a == 0 and affine.e != 0:
+                # No rotation comes to that; a b c d e f does.
+                message = f"GeoTransform is {found!r}, which is in rasterio's order"
+                yield Found(node, message, "c a b f d e", found)
+        found = node.attrs.get("AREA_OR_POINT")
+        if found not in (None, "Area", "Point"):
+            yield Found(node, f"AREA_OR_POINT is {found!r}", "Area or Point", found)
+    for grid in hierarchy.grids.values():
+        if "spatial_ref" in grid.node.attrs:
+            trouble = _crs_trouble(grid.node.attrs["spatial_ref"])
+            if trouble is not None:
+                yield Found(grid.node, f"spatial_ref: {trouble}", "a CRS", grid.node.attrs["spatial_ref"])
+
+
+def _crs_trouble(value: Any) -> str | None:
+    try:
+        Crs.from_user(value)
+    except MetadataError as error:
+        return error.message
+    return None
+
+
+Rule("GZ-29", "error", "geotransform", "draft 8.1.8",
+     "Coordinates are the centres of the cells that the transform gives, regularly spaced.",
+     "write the centres (zstore fix does)", is_read=True)  # fmt: skip
+Rule("MS-28", "error", "overviews", "mini spec, derived",
+     "Origin, cell size, GeoTransform and coordinates of every level agree.",
+     "write the transform of each level's own grid (zstore fix does)",
+     is_read=True)  # fmt: skip
+Rule("OC-05", "error", "crs", "OGC Zarr 2.0 4.4.1; CF 5.6",
+     "crs_wkt of the grid mapping variable is a CRS, and its parameters say the same.",
+     "write the parameters of the CRS that crs_wkt is (zstore fix does)",
+     is_read=True)  # fmt: skip
+Rule("OC-06", "error", "crs", "OGC Zarr 2.0 4.4.2",
+     "_CRS is an object with url, wkt or projjson, on the array.",
+     'write {"url": ..., "wkt": ..., "projjson": ...} (zstore fix does)',
+     is_read=True)  # fmt: skip
+Rule("OC-07", "error", "crs", "OGC Zarr 2.0 4.4.2",
+     "Every member of _CRS is a CRS: readers try url, then wkt, then projjson.",
+     "correct the member, or leave it out (zstore fix does)", general="warning", is_read=True)  # fmt: skip
+
+
+@Rule("OC-08", "error", "crs", "OGC Zarr 2.0 4.4",
+      "Everything that states a CRS for an array states the same.",
+      "decide which is right, and write it everywhere (zstore fix --crs does)")  # fmt: skip
+def check_one_crs(hierarchy: Hierarchy) -> Iterator[Found]:
+    for grid in hierarchy.grids.values():
+        for source, crs in grid.stated_crs[1:]:
+            first, other = grid.stated_crs[0]
+            if not crs.is_same(other):
+                message = f"{source} is {crs.label}, {first} is {other.label}"
+                yield Found(grid.node, message, other.label, crs.label)
+
+
+@Rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
+      "Data by longitude and latitude without a CRS are common, and taken for OGC:CRS84.",
+      "state the CRS")  # fmt: skip
+def check_assumed_crs(hierarchy: Hierarchy) -> Iterator[Found]:
+    for grid in hierarchy.grids.values():
+        if grid.crs is None and is_longitude_latitude(grid):
+            yield Found(grid.node, "there is no CRS; OGC:CRS84 is assumed", "a CRS")
+
+
+def _has_mapping(hierarchy: Hierarchy, group: GroupView) -> bool:
+    named = [mapping_of(array)[1] for array in hierarchy.meaning.roles(group).data.values()]
+    return any(mapping is not None and _carries_crs(mapping.attrs) for mapping in named)
+
+
+def _carries_crs(attributes: Mapping[str, Any]) -> bool:
+    return any(name in attributes for name in ("crs_wkt", "spatial_ref", "grid_mapping_name"))
+
+
+@Rule("MS-04", "error", "crs", "mini spec, Dataset, attributes",
+      "A group of grids has an array with the CRS, which grid_mapping names.",
+      "add spatial_ref, and grid_mapping to the data (zstore fix does, where a CRS is stated anywhere)",
+      general="warning")  # fmt: skip
+def check_has_crs(hierarchy: Hierarchy) -> Iterator[Found]:
+    for group in hierarchy.groups:
+        held = hierarchy.meaning.grids(group)
+        if not held or _has_mapping(hierarchy, group) or is_image(group):
+            continue
+        if hierarchy.wants_all:
+            yield Found(group, "no grid_mapping of its arrays leads to a CRS", "spatial_ref")
+        else:
+            is_stated = any(g.crs is not None or is_longitude_latitude(g) for g in held.values())
+            is_above = any("proj:" in name for node in group.ancestors() for name in node.attrs)
+            if not is_stated and not is_above:
+                yield Found(group, "nothing says the CRS of its arrays", "a CRS")
+
+
+@Rule("MS-05", "error", "crs", "mini spec, Dataset, CF compliance",
+      "Every array of data names its grid mapping, which carries a CRS.",
+      "add grid_mapping (zstore fix does, where a CRS is stated anywhere)", general="warning",
+      profiles=(MINI, DRAFT))  # fmt: skip
+def check_data_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
+    for grid in hierarchy.grids.values():
+        parent = grid.node.parent
+        name, mapping = mapping_of(grid.node)
+        if name is None:
+            neighbours = parent is not None and _has_mapping(hierarchy, parent)
+            if neighbours or grid.crs is not None:
+                yield Found(grid.node, "there is no grid_mapping", "the name of the array with the CRS")
+        elif mapping is not None and not _carries_crs(mapping.attrs):
+            yield Found(grid.node, f"grid_mapping is {name!r}, which carries no CRS", "crs_wkt", name)
+
+
+TIME_UNITS = re.compile(
+    r"\s*(?:common_year|month|year|week|day|hour|hr|h|d|minute|min|second|sec|s|"
+    r"millisecond|msec|ms|microsecond|us|nanosecond|ns)s?\s+since\s+[-+]?\d{1,9}(?:-\d{1,2}){0,2}.*",
+    re.IGNORECASE,
+)
+CALENDARS = KNOWN_CALENDARS | {"utc", "tai", "none"}
+SYNONYMS = {
+    "m": ("m", "metre", "meter", "metres", "meters"),
+    "degrees_east": DEGREES["X"],
+    "degrees_north": DEGREES["Y"],
+    "US_survey_foot": ("US_survey_foot", "US_survey_feet", "survey_foot", "survey_feet", "ftUS"),
+    "international_foot": ("international_foot", "international_feet", "foot", "feet", "ft"),
+    "degrees": ("degrees", "degree"),
+}
+
+
+@Rule("GZ-13", "error", "core", "draft 8.1.3",
+      "An array named like a dimension is its 1-D coordinate variable.",
+      "make the array 1-D over its own dimension, or rename it")  # fmt: skip
+def check_shape(hierarchy: Hierarchy) -> Iterator[Found]:
+    for group in hierarchy.groups:
+        for name, array in hierarchy.meaning.roles(group).coordinates.items():
+            if (
+                array.shape == ()
+                or len(array.shape) > 1
+                or (array.dims is not None and array.dims != (name,))
+            ):
+                message = f"{name!r} is a dimension; the array of that name is {array.dims!r} {array.shape}"
+                yield Found(array, message, (name,), array.dims)
+
+
+@Rule("MS-11", "error", "core", "mini spec, Dataset, members; draft 8.1.3",
+      "For every dimension of data there is a coordinate variable of the same length in the group.",
+      "write the coordinates (zstore fix does, where the affine is known)")  # fmt: skip
+def check_presence(hierarchy: Hierarchy) -> Iterator[Found]:
+    for group in hierarchy.groups:
+        found = hierarchy.meaning.roles(group)
+        sought: dict[str, tuple[ArrayView, int]] = {}
+        for array in found.data.values():
+            for dimension, length in zip(array.dims or (), array.shape, strict=False):
+                if dimension is not None and not dimension.startswith("/"):
+                    sought.setdefault(dimension, (array, length))
+        for dimension, (array, length) in sought.items():
+            coordinate = found.coordinates.get(dimension)
+            if coordinate is None:
+                severity = _missing_severity(hierarchy, array, dimension)
+                yield Found(array, f"dimension {dimension!r} has no coordinates", dimension, None, severity)
+            elif len(coordinate.shape) == 1 and coordinate.shape != (length,):
+                message = f"coordinates {dimension!r} are {coordinate.shape[0]} long, the dimension {length}"
+                yield Found(coordinate, message, length, coordinate.shape[0])
+
+
+def _missing_severity(hierarchy: Hierarchy, array: ArrayView, dimension: str) -> Any:
+    if hierarchy.wants_all:
+        return None
+    if array.parent is not None and is_image(array.parent):
+        # Its axes and transformations say the places.
+        return "note"
+    grid = hierarchy.grids.get(array.path)
+    is_placed = grid is not None and dimension in grid.dimensions and bool(grid.stated_affines)
+    return "warning" if grid is not None and not is_placed else "note"
+
+
+def is_time(array: ArrayView) -> bool:
+    """Whether a coordinate variable is of time."""
+    attributes = array.attrs
+    units = attributes.get("units")
+    return (
+        attributes.get("standard_name") in ("time", "forecast_reference_time")
+        or attributes.get("axis") == "T"
+        or (isinstance(units, str) and " since " in units)
+        or array.name.lower() == "time"
+    )
+
+
+def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
+    """(a grid, "Y" or "X", the coordinate variable) of every spatial coordinate variable, once."""
+    seen = set()
+    for grid in hierarchy.grids.values():
+        for axis, dimension in zip(("Y", "X"), grid.dimensions, strict=True):
+            coordinate = coordinate_of(grid.node, dimension)
+            if coordinate is not None and coordinate.path not in seen:
+                seen.add(coordinate.path)
+                yield grid, axis, coordinate
+
+
+@Rule("GZ-14", "warning", "core", "draft 8.1.3",
+      "Coordinates of space and time say standard_name, units and axis.", "add the attributes")  # fmt: skip
+def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
+    described = [coordinate for _, _, coordinate in _spatial(hierarchy)]
+    coordinates = [
+        c for group in hierarchy.groups for c in hierarchy.meaning.roles(group).coordinates.values()
+    ]
+    described += [coordinate for coordinate in coordinates if is_time(coordinate)]
+    for coordinate in described:
+        wanted = ("standard_name", "units", "axis")
+        is_date = coordinate.dtype.kind in "Mm"
+        missing = [n for n in wanted if n not in coordinate.attrs and not (is_date and n == "units")]
+        if missing:
+            yield Found(coordinate, f"there is no {', '.join(missing)}", wanted, sorted(coordinate.attrs))
+
+
+@Rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
+      "Coordinates have their axis, and the standard names of their CRS: projected ones, or longitude and "
+      "latitude.",
+      "correct standard_name and axis (zstore fix does)")  # fmt: skip
+def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
+    for grid, axis, coordinate in _spatial(hierarchy):
+        expected = coordinate_attributes(grid.crs, axis).get("standard_name")
+        found = coordinate.attrs.get("standard_name")
+        if expected is None or found in (expected, expected.replace("_coordinate", "_angular_coordinate")):
+            continue
+        if found is None and not hierarchy.wants_all:
+            continue
+        message = f"standard_name is {found!r} under this CRS"
+        yield Found(coordinate, message, expected, found)
+    for _, axis, coordinate in _spatial(hierarchy):
+        found = coordinate.attrs.get("axis")
+        if found in ("X", "Y", "Z", "T") and found != axis:
+            yield Found(coordinate, f"axis is {found!r} of the dimension along {axis}", axis, found)
+
+
+@Rule("MS-08", "error", "crs", "mini spec, Dataset, CF compliance; CF 4",
+      "Coordinates have the units of their CRS, or others of length, which readers convert.",
+      "correct units (zstore fix does, where the numbers are confirmed)")  # fmt: skip
+def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
+    for grid, axis, coordinate in _spatial(hierarchy):
+        expected = coordinate_attributes(grid.crs, axis).get("units")
+        found = coordinate.attrs.get("units")
+        if expected is None or found in SYNONYMS.get(expected, (expected,)):
+            continue
+        if not hierarchy.wants_all and (found is None or is_length(found, expected)):
+            continue
+        is_view = grid.crs is not None and grid.crs.cf.get("grid_mapping_name") == "geostationary"
+        if is_view and isinstance(found, str) and angle_of(found) is not None:
+            # CF has scan angles there.
+            continue
+        if found in CELLS and grid.stated_affines:
+            # An affine says the place, which coordinates of a rotated grid cannot.
+            continue
+        yield Found(coordinate, f"units are {found!r} under this CRS", expected, found)
+
+
+def is_length(units: Any, other: str) -> bool:
+    """Whether units can be converted into the others: both are known units of length."""
+    return isinstance(units, str) and length_of(units) is not None and length_of(other) is not None
+
+
+@Rule("MS-09", "error", "time", "mini spec, Dataset, CF compliance; CF 4.4",
+      "Coordinates of time say standard_name time, units as \"days since 2000-01-01\", and a calendar.",
+      "add the attributes")  # fmt: skip
+def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
+    spatial = {coordinate.path for _, _, coordinate in _spatial(hierarchy)}
+    for group in hierarchy.groups:
+        for coordinate in hierarchy.meaning.roles(group).coordinates.values():
+            if is_time(coordinate):
+                yield from _check_time(hierarchy, coordinate)
+            elif hierarchy.wants_all and not (
+                coordinate.path in spatial or isinstance(coordinate.attrs.get("standard_name"), str)
+            ):
+                yield Found(coordinate, "there is no standard_name", "a name of CF's table")
+
+
+def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
+    attributes = coordinate.attrs
+    mildest: Any = None if hierarchy.wants_all else "warning"
+    if attributes.get("standard_name") not in ("time", "forecast_reference_time"):
+        found = attributes.get("standard_name")
+        yield Found(coordinate, f"standard_name is {found!r}", "time", found, mildest)
+    units = attributes.get("units")
+    if coordinate.dtype.kind != "M" and not (isinstance(units, str) and TIME_UNITS.fullmatch(units)):
+        yield Found(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
+    calendar = attributes.get("calendar")
+    if calendar is None and coordinate.dtype.kind != "M":
+        yield Found(coordinate, "there is no calendar", "standard", None, mildest)
+    elif calendar is not None and str(calendar).lower() not in CALENDARS:
+        yield Found(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
+
+
+@Rule("GZ-26", "error", "core", "draft 8.1.7",
+      "Arrays of a group that share a dimension share its coordinates.",
+      "give the other axis a dimension of its own", general="warning")  # fmt: skip
+def check_one_axis(hierarchy: Hierarchy) -> Iterator[Found]:
+    for group in hierarchy.groups:
+        found = hierarchy.meaning.roles(group)
+        for array in found.data.values():
+            for name in words(array.attrs.get("coordinates")):
+                other = group.arrays.get(name)
+                dims = other.dims if other is not None else None
+                if other is None or dims is None or len(dims) != 1 or dims[0] in (name, None):
+                    continue
+                own = found.coordinates.get(str(dims[0]))
+                if own is not None and dims[0] in (array.dims or ()) and _is_one_axis(own, other):
+                    message = (
+                        f"dimension {dims[0]!r} has the coordinates {name!r} here, {own.name!r} elsewhere"
+                    )
+                    yield Found(array, message, own.name, name)
+
+
+def _is_one_axis(one: ArrayView, other: ArrayView) -> bool:
+    stated = [
+        {name: view.attrs[name] for name in ("axis", "standard_name") if name in view.attrs}
+        for view in (one, other)
+    ]
+    return not stated[1] or any(stated[0].get(name) == value for name, value in stated[1].items())

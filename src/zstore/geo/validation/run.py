@@ -1,0 +1,301 @@
+"""Validation: a hierarchy is checked by every rule that applies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from zstore.engine.documents import check_path, place
+from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.geo.conventions.base import Finding
+from zstore.geo.conventions.lists import is_image
+from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.profiles import (
+    ARRAYS,
+    AUTO,
+    CANDIDATE,
+    GDAL,
+    OME,
+    OME_06,
+    RULED,
+    Profile,
+    load_profile,
+)
+from zstore.geo.conventions.zarr_conventions import CRS_MEMBERS, declared, uses
+from zstore.geo.validation.rule import (
+    ALL_CLASSES,
+    CANDIDATE_CLASSES,
+    CLASS_URI,
+    CLASSES,
+    SEVERITIES,
+    Rule,
+    all_rules,
+    milder,
+)
+from zstore.geo.validation.rules.georeference import is_time
+from zstore.geo.validation.verdict import ClassVerdict, State, Verdict
+from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.storage.base import Store
+from zstore.storage.url import open_store
+
+Target = str | os.PathLike[str] | Store | Array | Group
+# The rules that belong to the class "projected" too, where a CRS is projected.
+PROJECTED = frozenset(("MS-07", "MS-08", "OC-05", "GZ-40"))
+BAND_NAMES = ("band", "bands", "wavelength", "spectral")
+
+
+def validate(
+    target: Target,
+    profile: str | None = None,
+    classes: Iterable[str] | None = None,
+    deep: bool = False,
+    *,
+    path: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Verdict:
+    """The verdict on a hierarchy: whether its documents are right, and what readers will make of them.
+
+    profile  "geozarr-draft", "geozarr-mini", "geozarr-1.0", "multiscale-arrays", "ome", "ome-0.6" or
+             "gdal": the rules of that document, as severe as it has them. "auto": of the document that the
+             hierarchy was written by, if one is known. None: all rules; what only one document wants is a
+             warning then
+    classes  only the rules of these requirements classes: core, time, crs, geotransform, overviews, stac,
+             projected, bands; under "geozarr-1.0" core, proj, spatial, multiscales
+    deep     look at values too: samples of levels are made anew, stored chunks listed, units compared
+
+    Whatever is wrong in the store becomes a finding; nothing is written.
+
+    Raises
+        NotFoundError: there is neither an array nor a group.
+        MetadataError: no such profile or class.
+        StoreError: the store failed.
+        UnsupportedError: there is a CRS, and pyproj is not installed.
+    """
+    chosen = None if classes is None else tuple(classes)
+    for name in chosen or ():
+        if name not in ALL_CLASSES:
+            raise MetadataError(f"class is {name!r}; expected one of {', '.join(ALL_CLASSES)}")
+    hierarchy = open_hierarchy(target, profile, deep, path=path, storage_options=storage_options)
+    return check_hierarchy(hierarchy, chosen)
+
+
+def open_hierarchy(
+    target: Target,
+    profile: str | None = None,
+    deep: bool = False,
+    *,
+    path: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Hierarchy:
+    """The hierarchy to validate, read from its store; arguments and errors are those of `validate`."""
+    if profile is not None and profile not in (*RULED, AUTO):
+        raise MetadataError(f"profile is {profile!r}; expected one of {', '.join((*RULED, AUTO))}")
+    if isinstance(target, Array | Group):
+        store, base = target.store.as_read_only(), target.path
+    else:
+        store, base = open_store(target, read_only=True, storage_options=storage_options), ""
+    below = check_path(path)
+    hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
+    name = _find_profile(hierarchy) if profile == AUTO else profile
+    hierarchy.profile, hierarchy.is_deep = None if name is None else load_profile(name), deep
+    return hierarchy
+
+
+def _find_profile(hierarchy: Hierarchy) -> str | None:
+    """The name of the one profile whose document a hierarchy follows.
+
+    None where it follows several, as what zstore writes does, or none that has a profile, as CF alone.
+    """
+    groups = hierarchy.groups
+    images = [group for group in groups if is_image(group)]
+    stated = [group.attrs.get("multiscales") for group in groups]
+    objects = [found for found in stated if isinstance(found, Mapping)]
+    if images and not objects:
+        versions = [g.attrs["ome"].get("version") for g in images if isinstance(g.attrs.get("ome"), Mapping)]
+        return OME_06.name if any(str(version).startswith("0.6") for version in versions) else OME.name
+    items = [item for found in stated if isinstance(found, list) for item in found]
+    if items and all(isinstance(item, Mapping) and item.get("version") == "0.1" for item in items):
+        return ARRAYS.name
+    has_mapping = any("grid_mapping" in array.attrs for array in hierarchy.arrays)
+    has_crs = any("_CRS" in array.attrs for array in hierarchy.arrays)
+    conventions = {name for group in groups for name in declared(group)} & {"proj", "spatial", "multiscales"}
+    if conventions and not has_crs and not any("tile_matrix_set" in found for found in objects):
+        return CANDIDATE.name
+    is_gdals = (
+        has_crs and not has_mapping and not any(name in g.attrs for g in groups for name in CRS_MEMBERS)
+    )
+    return GDAL.name if is_gdals else None
+
+
+def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None) -> Verdict:
+    """The verdict on a hierarchy."""
+    rules = all_rules()
+    is_projected = _is_projected(hierarchy)
+    applied = [
+        rule
+        for rule in rules.values()
+        if rule.is_in(hierarchy.profile)
+        and (not rule.is_deep or hierarchy.is_deep)
+        and (classes is None or _classes_of(rule, hierarchy.profile, is_projected) & set(classes))
+    ]
+    if hierarchy.profile is not None:
+        # Where two rules say the same, the profile's own stands.
+        stood_for = {rule.same_as for rule in applied}
+        applied = [rule for rule in applied if rule.id not in stood_for]
+    kept: dict[str, Finding] = {}
+    for finding in _findings(hierarchy, {rule.id: rule for rule in applied}, rules):
+        kept.setdefault(repr((finding.rule, finding.path, finding.message)), finding)
+    findings = sorted(kept.values(), key=lambda f: (SEVERITIES.index(f.severity), f.rule, f.path))
+    failed = {
+        name
+        for finding in findings
+        if finding.severity == "error"
+        for name in (
+            _classes_of(rules[finding.rule], hierarchy.profile, is_projected)
+            if finding.rule in rules
+            else {"core"}
+        )
+    }
+    has_own = hierarchy.profile is not None and hierarchy.profile.rules is not None
+    names = CANDIDATE_CLASSES if has_own else CLASSES
+    states = [ClassVerdict(name, _state(hierarchy, name, failed, classes)) for name in names]
+    findings += _check_claims(hierarchy, states, applied)
+    where = place(hierarchy.store, hierarchy.root.path)
+    ids = tuple(rule.id for rule in applied)
+    profile = None if hierarchy.profile is None else hierarchy.profile.name
+    return Verdict(where, tuple(findings), ids, tuple(states), profile, hierarchy.is_deep)
+
+
+def _findings(
+    hierarchy: Hierarchy, applied: Mapping[str, Rule], rules: Mapping[str, Rule]
+) -> Iterator[Finding]:
+    # Reading the georeference first: what it cannot read shows in the nodes' troubles.
+    read = list(_readings(hierarchy))
+    damaged = {array.path for array in hierarchy.arrays if array.is_damaged}
+    # Under a profile, its own rule stands for the one that says the same.
+    own = {rule.same_as: rule.id for rule in applied.values() if hierarchy.profile is not None}
+    for finding in (replace(finding, rule=own.get(finding.rule, finding.rule)) for finding in read):
+        if finding.rule == "GZ-29" and finding.path in damaged:
+            # ZS-03 says so.
+            continue
+        rule = applied.get(finding.rule)
+        if rule is None and finding.rule not in rules:
+            # A convention that came with a plugin has rules of its own.
+            yield finding
+        elif rule is not None and rule.is_read:
+            severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
+            yield replace(finding, severity=severity)
+    for rule in applied.values():
+        try:
+            for found in rule.find(hierarchy):
+                severity = milder(rule.severity_under(hierarchy.profile), found.severity)
+                path = found.node.path
+                yield Finding(rule.id, severity, path, found.message, found.expected, found.found)
+        except (StoreError, UnsupportedError):
+            raise
+        except Exception as error:
+            # Whatever a store holds, the other rules are checked.
+            message = f"rule {rule.id} could not be checked to its end: {type(error).__name__}: {error}"
+            yield Finding("ZS-01", "error", hierarchy.root.path, message)
+
+
+def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:
+    """The findings of reading the georeference, and of the conventions' own checks, node by node."""
+    meaning = hierarchy.meaning
+    inner = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels}
+    for node in hierarchy.nodes:
+        pyramid = meaning.pyramid(node) if isinstance(node, GroupView) else None
+        is_grid = node.path in hierarchy.grids if isinstance(node, ArrayView) else pyramid is not None
+        if pyramid is None and (
+            id(node) in inner or not (isinstance(node, GroupView) or (node is hierarchy.root and is_grid))
+        ):
+            continue
+        # Of a group without a grid, what its attributes say is checked all the same.
+        geo = GeoModel(None, None, (1, 1))
+        if is_grid or (isinstance(node, GroupView) and meaning.grids(node)):
+            reading = meaning.read(node)
+            yield from reading.findings
+            geo = reading.geo or geo
+        for convention in meaning.conventions:
+            for checked in _checked(hierarchy, node):
+                yield from convention.check(checked, geo, checked.parent)
+
+
+def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
+    """The node itself, and every grid of it and of its levels."""
+    yield node
+    if isinstance(node, GroupView):
+        pyramid = hierarchy.meaning.pyramid(node)
+        places = [node] if pyramid is None else [level.node for level in pyramid.levels]
+        for place in places:
+            if isinstance(place, GroupView):
+                yield from [] if place is node else [place]
+                yield from (grid.node for grid in hierarchy.meaning.grids(place).values())
+
+
+def _classes_of(rule: Rule, profile: Profile | None, is_projected: bool) -> set[str]:
+    """The requirements classes that a rule is part of."""
+    if profile is not None and profile.rules is not None:
+        return {profile.rules.get(rule.id, "core")}
+    more = {"projected"} if is_projected and rule.id in PROJECTED else set()
+    return {rule.requirements_class, *more}
+
+
+def _is_projected(hierarchy: Hierarchy) -> bool:
+    return any(grid.crs is not None and not grid.crs.is_geographic for grid in hierarchy.grids.values())
+
+
+def _state(hierarchy: Hierarchy, name: str, failed: set[str], classes: tuple[str, ...] | None) -> State:
+    if classes is not None and name not in classes:
+        return "not checked"
+    if name in failed:
+        return "fail"
+    if not _is_applicable(hierarchy, name):
+        return "not applicable"
+    # All classes build upon core.
+    return "fail" if "core" in failed else "pass"
+
+
+def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
+    """Whether a hierarchy has anything that a requirements class is about."""
+    held = hierarchy.grids.values()
+    if name == "time":
+        coordinates = (hierarchy.meaning.roles(group).coordinates.values() for group in hierarchy.groups)
+        return any(is_time(coordinate) for found in coordinates for coordinate in found)
+    if name == "crs":
+        return any(grid.stated_crs for grid in held)
+    if name == "geotransform":
+        return any(grid.stated_affines for grid in held)
+    if name == "overviews":
+        return bool(hierarchy.pyramids)
+    if name == "stac":
+        return any(key.startswith("stac") for node in hierarchy.nodes for key in node.attrs)
+    if name == "projected":
+        return _is_projected(hierarchy)
+    if name in CANDIDATE_CLASSES[1:]:
+        return any(name in declared(group) or uses(group, name) for group in hierarchy.nodes)
+    if name == "bands":
+        names = {str(n).lower() for grid in held for n in grid.node.dims or ()}
+        return bool(names & set(BAND_NAMES))
+    return True
+
+
+def _check_claims(
+    hierarchy: Hierarchy, states: Iterable[ClassVerdict], applied: Iterable[Rule]
+) -> Iterator[Finding]:
+    """Find classes that `conformsTo` claims and that are not met."""
+    claimed = hierarchy.root.attrs.get("conformsTo")
+    if not isinstance(claimed, list) or not any(rule.id == "GZ-01" for rule in applied):
+        return
+    by_uri = {verdict.uri: verdict for verdict in states}
+    for uri in claimed:
+        verdict = by_uri.get(uri) if isinstance(uri, str) else None
+        is_unknown = verdict is None and isinstance(uri, str) and uri.startswith(CLASS_URI)
+        if is_unknown or (verdict is not None and verdict.state in ("fail", "not applicable")):
+            state = "unknown" if verdict is None else verdict.state
+            message = f"conformsTo claims {uri!r}, which is: {state}"
+            yield Finding("GZ-01", "note", hierarchy.root.path, message, "pass", state)

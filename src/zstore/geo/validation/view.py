@@ -1,0 +1,298 @@
+"""A hierarchy as it is stored: each node's documents as written, and what zstore reads in them.
+
+A node that cannot be read is part of it, with the reason; no content of a store makes this fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.engine.documents import (
+    METADATA_NAMES,
+    Documents,
+    node_kind,
+    parse_node,
+    place,
+    read_documents,
+)
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.geo.conventions.cf import find_mapping
+from zstore.geo.conventions.decoding import read_values
+from zstore.geo.conventions.levels import Grid
+from zstore.geo.conventions.meaning import Meaning, Pyramid
+from zstore.geo.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
+from zstore.geo.conventions.profiles import Profile
+from zstore.jobs.record import Unfinished, find_unfinished
+from zstore.model import v1, v2, v3
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.nodes.array import Array
+from zstore.nodes.node import Access
+from zstore.storage.base import Store, join_key
+
+DEEPEST = 40
+ATTRIBUTES_KEYS = {1: v1.ATTRIBUTES_KEY, 2: v2.ATTRIBUTES_KEY, 3: v3.KEY}
+MOST_STRAYS = 1000
+
+
+@dataclass(eq=False)
+class NodeView(HeldNode):
+    """One node, whether or not it can be read.
+
+    documents   by key name, as they parse; one that is no JSON is missing
+    stored      attributes as they are written, `_ARRAY_DIMENSIONS` among them
+    troubles    (key name, what is wrong) of documents that cannot be read
+    """
+
+    store: Store
+    path: str
+    kind: str
+    zarr_format: ZarrFormat
+    raw: dict[str, bytes]
+    documents: dict[str, Any]
+    troubles: list[tuple[str, str]]
+    parent: HeldGroup | None = None
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The node's main document; {} where it is no JSON object."""
+        for name in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v1.ARRAY_KEY):
+            if isinstance(self.documents.get(name), dict):
+                return self.documents[name]  # type: ignore[no-any-return]
+        return {}
+
+    @property
+    def attributes_key(self) -> str:
+        """The name of the document that holds the attributes."""
+        return ATTRIBUTES_KEYS[self.zarr_format]
+
+    @property
+    def stored(self) -> Mapping[str, Any]:
+        """The attributes as they are written; {} where they are no JSON object."""
+        if self.zarr_format == 3:
+            found = self.document.get("attributes")
+        else:
+            found = self.documents.get(self.attributes_key)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.stored
+
+
+@dataclass(eq=False)
+class ArrayView(NodeView, HeldArray):
+    """An array that zstore can open; its values are read once."""
+
+    is_damaged: bool = False
+    _values: np.ndarray[Any, Any] | None = None
+
+    @once
+    def node(self) -> Array:
+        """The array as zstore opens it."""
+        model = parse_node(self.raw, place(self.store, self.path))
+        assert isinstance(model, ArrayModel)
+        return Array(self.store, self.path, model, Access(read_only=True))
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.node.model.attributes
+
+    def _read(self, selection: Any) -> Any:
+        try:
+            return self.node[selection]
+        except ZstoreError as error:
+            self.is_damaged = True
+            if not self.troubles:
+                self.troubles.append(("values", str(error)))
+            raise MetadataError(f"values cannot be read: {error}", path=self.path) from error
+
+    def values(self) -> np.ndarray[Any, Any] | None:
+        """All values, decoded; None where they cannot be read or are too many."""
+        return read_values(self, [])
+
+    def numbers(self) -> np.ndarray[Any, Any] | None:
+        """All values as floats, without their units; None where they are no numbers or cannot be read."""
+        values = self.values() if self.dtype.kind in "iuf" else None
+        return None if values is None else values.astype(np.float64)
+
+
+@dataclass(eq=False)
+class GroupView(NodeView, HeldGroup):
+    """A group that zstore can open, and every node right below it; `strays` are names that are no nodes."""
+
+    children: dict[str, NodeView] = field(default_factory=dict)
+    strays: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Hierarchy:
+    """All nodes at and below a root, the root first, and their meaning."""
+
+    store: Store
+    root: NodeView
+    nodes: list[NodeView]
+    profile: Profile | None = None
+    is_deep: bool = False
+    unfinished: list[Unfinished] = field(default_factory=list)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether the profile requires all that it describes."""
+        return self.profile is not None and self.profile.wants_all
+
+    @once
+    def meaning(self) -> Meaning:
+        """The meaning of the nodes."""
+        return Meaning()
+
+    @property
+    def arrays(self) -> list[ArrayView]:
+        """Every array that can be read."""
+        return [node for node in self.nodes if isinstance(node, ArrayView)]
+
+    @property
+    def groups(self) -> list[GroupView]:
+        """Every group that can be read."""
+        return [node for node in self.nodes if isinstance(node, GroupView)]
+
+    @once
+    def grids(self) -> dict[str, Grid]:
+        """Every array of data that has a y and an x dimension, by its path."""
+        found = [grid for group in self.groups for grid in self.meaning.grids(group).values()]
+        alone = self.meaning.grid(self.root) if isinstance(self.root, ArrayView) else None
+        found += [alone] if alone is not None and alone.is_known else []
+        return {grid.node.path: grid for grid in found}
+
+    @once
+    def pyramids(self) -> list[Pyramid]:
+        """Every multiscale group."""
+        found = (self.meaning.pyramid(group) for group in self.groups)
+        return [pyramid for pyramid in found if pyramid is not None]
+
+
+def mapping_of(array: HeldNode) -> tuple[str | None, Any]:
+    """(name in `grid_mapping` of an array, the array of that name beside it or in a group above)."""
+    return find_mapping(array, array.parent)
+
+
+def coordinate_of(array: Any, dimension: str | None) -> Any:
+    """The coordinate variable of a dimension: the array of its name beside this one."""
+    return None if dimension is None or array.parent is None else array.parent.arrays.get(dimension)
+
+
+def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
+    """Everything at and below `path`, whether or not it can be read.
+
+    Raises
+        NotFoundError: there is no node, and nothing that could be one.
+        StoreError: the store failed.
+    """
+    documents, unfinished = read_documents(store, [path], consolidated=True)[0], find_unfinished(store, path)
+    if node_kind(documents) is None and v2.ATTRIBUTES_KEY not in documents:
+        root: NodeView = _implied(store, path, unfinished)
+    else:
+        root = _view(store, path, documents, None)
+        if isinstance(root, ArrayView):
+            root.parent = hold_group(group_above(root))
+    nodes: list[NodeView] = []
+    waiting: list[tuple[NodeView, int]] = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop(0)
+        nodes.append(node)
+        if isinstance(node, GroupView):
+            if depth >= DEEPEST:
+                node.troubles.append(("depth", f"nested deeper than {DEEPEST} groups; not looked into"))
+                continue
+            _list(node)
+            waiting += [(child, depth + 1) for child in node.children.values()]
+    return Hierarchy(store, root, nodes, unfinished=unfinished)
+
+
+def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView:
+    """The group that a place without a document is, because it holds nodes or one is being made there."""
+    names = store.list_children(path)
+    found = read_documents(store, [join_key(path, name) for name in names])
+    kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
+    if not kinds and not unfinished:
+        where = place(store, path)
+        raise NotFoundError("no array or group there; looked for zarr.json, .zarray, .zgroup", path=where)
+    # v1 has no groups: its arrays are what is there only where there is nothing newer.
+    zarr_format: ZarrFormat = 3 if "v3" in kinds or not kinds else 1 if kinds == {"v1"} else 2
+    return GroupView(store, path, "", zarr_format, {}, {}, [])
+
+
+def _list(group: GroupView) -> None:
+    """Fill in the children of a group, and the names in it that are no nodes."""
+    store = group.store
+    try:
+        names = [name for name in store.list_children(group.path) if name not in METADATA_NAMES]
+    except StoreError as error:
+        names = _consolidated_names(group)
+        if not names:
+            group.troubles.append(("listing", str(error)))
+    found = read_documents(store, [join_key(group.path, name) for name in names], group.zarr_format)
+    for name, documents in zip(names, found, strict=True):
+        if node_kind(documents) is not None:
+            path = join_key(group.path, name)
+            group.children[name] = _view(store, path, documents, group)
+        elif len(group.strays) < MOST_STRAYS:
+            group.strays.append(name)
+
+
+def _consolidated_names(group: GroupView) -> list[str]:
+    """The names of the children as consolidated metadata has them, for stores that cannot list."""
+    prefix = group.path
+    for above in [group, *group.ancestors()]:
+        known = consolidated_documents(above)
+        if known:
+            below = prefix[len(above.path) :].strip("/")
+            skip = f"{below}/" if below else ""
+            return sorted({path[len(skip) :].split("/")[0] for path in known if path.startswith(skip)} - {""})
+    return []
+
+
+def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
+    """The documents, by path below a group and key name, that its consolidated metadata has of its nodes."""
+    is_v3 = node.zarr_format == 3
+    block = node.document.get("consolidated_metadata") if is_v3 else node.documents.get(v2.CONSOLIDATED_KEY)
+    metadata = block.get("metadata") if isinstance(block, dict) else None
+    found: dict[str, dict[str, Any]] = {}
+    for key, document in metadata.items() if isinstance(metadata, dict) else ():
+        path, _, name = (key, "", v3.KEY) if is_v3 else key.rpartition("/")
+        found.setdefault(path, {})[name] = document
+    return found
+
+
+def _view(store: Store, path: str, documents: Documents, parent: GroupView | None) -> NodeView:
+    """The node of these documents, with what is wrong where they cannot be read."""
+    raw = {name: bytes(data) for name, data in documents.items()}
+    parsed: dict[str, Any] = {}
+    troubles: list[tuple[str, str]] = []
+    for name, data in raw.items():
+        try:
+            parsed[name] = json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+            troubles.append((name, f"no JSON document: {reason}"))
+    kind = next(key for key in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v1.ARRAY_KEY, *raw) if key in raw)
+    zarr_format: ZarrFormat = 3 if kind == v3.KEY else 1 if kind == v1.ARRAY_KEY else 2
+    fields = (store, path, kind, zarr_format, raw, parsed, troubles, parent)
+    try:
+        model = parse_node(documents, place(store, path))
+        if model is not None:
+            return ArrayView(*fields) if isinstance(model, ArrayModel) else GroupView(*fields)
+        troubles.append((kind, "there are attributes, but neither an array nor a group"))
+    except ZstoreError as error:
+        troubles += [] if troubles else [(error.key or kind, error.message)]
+    except RecursionError:
+        troubles.append((kind, "nested too deep"))
+    except Exception as error:
+        # Whatever a store holds, its other nodes are read.
+        troubles.append((kind, f"{type(error).__name__}: {error}"))
+    return NodeView(*fields)

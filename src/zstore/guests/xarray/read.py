@@ -1,0 +1,295 @@
+"""Reading for xarray: arrays as lazy variables with their encodings, groups as data stores.
+
+Spec
+    xarray, "Zarr Encoding Specification": dimension names, `_ARRAY_DIMENSIONS`, NCZarr's `dimrefs`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import AbstractDataStore, BackendArray
+from xarray.core import indexing
+
+from zstore.errors import MetadataError, NotFoundError
+from zstore.model import v2
+from zstore.model.array import ZarrFormat
+from zstore.model.consolidated import Consolidated
+from zstore.model.group import GroupModel
+from zstore.model.json_attributes import parse_fill
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.node import Access
+from zstore.nodes.open import open_group
+from zstore.nodes.zarr_names import inner_codecs, split_codecs
+from zstore.storage.base import Store, join_key, join_url
+from zstore.storage.url import open_store
+
+NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
+
+
+class DatasetNotFoundError(NotFoundError, FileNotFoundError):
+    """The error that there is no group; also a FileNotFoundError, as raised by xarray's own engines."""
+
+
+class LazyArray(BackendArray):
+    """An array that xarray reads when values are needed; only the chunks of a selection are read."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        read: Callable[[Any], Any] = self._array.read
+        if isinstance(key, indexing.OuterIndexer):
+            read = self._array.oindex.__getitem__
+        elif isinstance(key, indexing.VectorizedIndexer):
+            read = self._array.vindex.__getitem__
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.VECTORIZED, lambda parts: self._values(read(parts))
+        )
+
+    async def async_getitem(self, key: Any) -> Any:
+        """The same as `__getitem__`, without blocking the event loop."""
+        read: Callable[[Any], Awaitable[Any]] = self._array.read_async
+        if isinstance(key, indexing.OuterIndexer):
+            read = self._array.oindex.read_async
+        elif isinstance(key, indexing.VectorizedIndexer):
+            read = self._array.vindex.read_async
+
+        async def values(parts: Any) -> np.ndarray[Any, Any]:
+            return self._values(await read(parts))
+
+        # Older versions of xarray without this function do not call the method.
+        return await indexing.async_explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.VECTORIZED, values
+        )
+
+    def _values(self, found: Any) -> np.ndarray[Any, Any]:
+        return found if isinstance(found, np.ndarray) else np.asarray(found, self.dtype)
+
+
+def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
+    """The array as a variable that is not decoded.
+
+    With `masks_fill`, the array's fill value becomes CF's `_FillValue`, as is usual for Zarr v2.
+
+    Raises
+        MetadataError: a dimension has no name, or `_FillValue` is no value of the dtype.
+    """
+    dimensions, attributes = _split_attributes(array)
+    # The stored objects, so that each is fetched and written once.
+    preferred = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
+    encoding = _describe_encoding(array)
+    encoding["preferred_chunks"] = dict(zip(dimensions, preferred, strict=True))
+    if masks_fill:
+        if array.fill_value is not None:
+            attributes["_FillValue"] = array.fill_value
+    elif array.zarr_format == 3:
+        encoding["fill_value"] = array.fill_value
+        if "_FillValue" in attributes:
+            where = join_url(array.store.url, array.path)
+            attributes["_FillValue"] = parse_fill(attributes["_FillValue"], array.dtype, where)
+    data = indexing.LazilyIndexedArray(LazyArray(array))
+    return xr.Variable(dimensions, data, attributes, encoding)
+
+
+class StatedCodec(dict[str, Any]):
+    """A codec as in the metadata: {"name": …, "configuration": …}, in Zarr v2 {"id": …}.
+
+    It equals codec objects of zarr-python and numcodecs with the same configuration, and both libraries take
+    it.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        """The configuration as a plain dictionary, which numcodecs' codecs compare."""
+        return dict(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mapping):
+            return dict.__eq__(self, dict(other))
+        # Converted by the other's class first, which adds the defaults of keys that the document lacks.
+        kind: Any = type(other)
+        if hasattr(other, "to_dict") and "name" in self:
+            return other.to_dict() in (dict(self), kind.from_dict(dict(self)).to_dict())
+        if hasattr(other, "get_config") and self.get("id") == other.get_config().get("id"):
+            options = {name: value for name, value in self.items() if name != "id"}
+            return bool(kind.from_config(options).get_config() == other.get_config())
+        return False
+
+    __hash__ = None
+
+
+def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """(names of the array's dimensions, its attributes without those that only have these names).
+
+    Raises
+        MetadataError: a dimension has no name.
+    """
+    attributes = array.attrs.asdict()
+    names = array.dims
+    if names is None and array.zarr_format == 2:
+        names = _nczarr_dimensions(array, attributes)
+    if names is None and not array.shape:
+        names = ()
+    if names is None or any(name is None for name in names):
+        stated = "no dimension names" if names is None else f"the dimension names {names!r}"
+        raise MetadataError(
+            f"array has {stated}; xarray needs a name for each of {array.ndim} (leave it out with "
+            f"drop_variables={array.basename!r}, or open it with zstore.open)",
+            path=join_url(array.store.url, array.path),
+        )
+    if array.zarr_format == 2:
+        attributes = {
+            name: value
+            for name, value in attributes.items()
+            if not name.lower().startswith("_nc") and name != v2.DIMENSIONS
+        }
+    return tuple(str(name) for name in names), attributes
+
+
+def _nczarr_dimensions(array: Array, attributes: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The dimension names of NCZarr, which are paths in `.zarray` or, in newer files, in the attributes."""
+    for name in NCZARR_ARRAY:
+        stated = attributes.get(name, array.model.extra.get(name))
+        if isinstance(stated, Mapping):
+            found = stated.get("dimrefs", stated.get("dimension_references"))
+            if isinstance(found, list) and len(found) == array.ndim:
+                return tuple(str(path).rpartition("/")[2] for path in found)
+    return None
+
+
+def _describe_encoding(array: Array) -> dict[str, Any]:
+    """The encoding of an array: how it is stored, under the names that xarray's Zarr backend uses."""
+    encoding: dict[str, Any] = {"chunks": _compact(array.read_chunk_sizes, array.chunks)}
+    encoding["shards"] = None if array.shards is None else _compact(array.write_chunk_sizes, array.shards)
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype
+    if array.zarr_format == 2:
+        document = v2.render_array(array.model)[v2.ARRAY_KEY]
+        stored = document["compressor"]
+        encoding["compressors"] = () if stored is None else (StatedCodec(stored),)
+        encoding["filters"] = tuple(StatedCodec(item) for item in document["filters"] or ())
+        if isinstance(document["dtype"], str) and document["dtype"].startswith(">"):
+            encoding["dtype"] = np.dtype(document["dtype"])
+        return encoding
+    return {**encoding, **_describe_chain(array)}
+
+
+def _describe_chain(array: Array) -> dict[str, Any]:
+    """The filters, serializer and compressors of an array, or of its inner chunks where it has shards."""
+    codecs = array.model.codecs
+    filters, serializer, compressors = split_codecs(inner_codecs(codecs) or codecs)
+    return {
+        "filters": tuple(StatedCodec(codec.describe()) for codec in filters),
+        "serializer": None if serializer is None else StatedCodec(serializer.describe()),
+        "compressors": tuple(StatedCodec(codec.describe()) for codec in compressors),
+    }
+
+
+def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Per dimension, the length of its chunks, or all lengths where they differ."""
+    return tuple(
+        length if all(part == length for part in parts[:-1]) and (not parts or parts[-1] <= length) else parts
+        for parts, length in zip(sizes, shape, strict=True)
+    )
+
+
+class GroupDataStore(AbstractDataStore):
+    """The arrays of one group as variables for xarray to decode."""
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        masks_fill: bool | None = None,
+        owned: Store | None = None,
+    ) -> None:
+        self.group = group
+        self.dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+        self.masks_fill = group.zarr_format == 2 if masks_fill is None else masks_fill
+        self.owned = owned
+
+    def get_variables(self) -> dict[str, xr.Variable]:
+        """The group's arrays as variables; dropped ones are not opened."""
+        names = [name for name in self.group.array_keys() if name not in self.dropped]
+        found = {}
+        for name in names:
+            array = self.group[name]
+            assert isinstance(array, Array)
+            found[name] = open_variable(array, masks_fill=self.masks_fill)
+        return found
+
+    def get_attrs(self) -> dict[str, Any]:
+        """The group's attributes, without NCZarr's own."""
+        found = self.group.attrs.asdict()
+        return {name: value for name, value in found.items() if not name.lower().startswith("_nc")}
+
+    def close(self) -> None:
+        """Close the store where it was opened for this dataset."""
+        if self.owned is not None:
+            self.owned.close()
+
+
+def find_group(
+    target: Any,
+    group: str | None,
+    consolidated: bool | None,
+    storage_options: Mapping[str, Any] | None,
+    zarr_format: ZarrFormat | None,
+) -> tuple[Group, Store | None]:
+    """The group to read, and the store if it was opened here."""
+    path = (group or "").strip("/")
+    owned: Store | None = None
+    if isinstance(target, Group):
+        store, base = target.store, target.path
+    else:
+        store, base = open_store(target, read_only=True, storage_options=storage_options), ""
+        owned = store if isinstance(target, str | os.PathLike) else None
+    with ExitStack() as undo:
+        if owned is not None:
+            undo.callback(owned.close)
+        try:
+            found = _find_group(store, base, path, consolidated, zarr_format)
+        except NotFoundError as error:
+            raise DatasetNotFoundError(error.message, path=error.path) from error
+        undo.pop_all()
+    return found, owned
+
+
+def _find_group(
+    store: Store, base: str, path: str, consolidated: bool | None, zarr_format: ZarrFormat | None
+) -> Group:
+    """The group at `path` below `base`, by the consolidated metadata of either, where that may be used."""
+    if consolidated is False:
+        found = open_group(store, join_key(base, path), "r", zarr_format)
+        plain = GroupModel(found.zarr_format, found.model.attributes, None, found.model.extra)
+        return Group(store, found.path, plain, Access(read_only=True))
+    try:
+        root = open_group(store, base, "r", zarr_format)
+    except NotFoundError:
+        # A group may be in a directory that is no group.
+        if not path:
+            raise
+        root = open_group(store, join_key(base, path), "r", zarr_format)
+        path = ""
+    if path and isinstance(root.model.consolidated, Consolidated):
+        member = root[path]
+        if not isinstance(member, Group):
+            raise MetadataError(
+                "an array is there, expected a group", path=join_url(store.url, join_key(base, path))
+            )
+    else:
+        member = open_group(store, join_key(base, path), "r", zarr_format) if path else root
+    if consolidated and not isinstance(member.model.consolidated, Consolidated):
+        raise MetadataError(
+            "there is no consolidated metadata", path=join_url(store.url, join_key(base, path))
+        )
+    return member

@@ -1,0 +1,534 @@
+"""Reductions of a stored array (sum, mean, ...) along dimensions: one pass over the chunks, on all cores."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from math import isfinite, prod
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.engine.pool import thread_count
+from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.geo.conventions.variables import parse_variable
+from zstore.jobs.plan import Estimate, Progress
+from zstore.jobs.plan import Plan as JobPlan
+from zstore.jobs.record import begin_new, name_job, resumable
+from zstore.jobs.reduction import plan as plans
+from zstore.jobs.reduction.methods import Cells, Items, Method, make_method
+from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
+from zstore.jobs.room import check_room, expect_size
+from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
+from zstore.jobs.target import check_apart, describe_source, is_stored
+from zstore.model.grid import RegularGrid
+from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
+from zstore.nodes.node import Missing
+from zstore.nodes.open import StoreLike, open_array
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store, with_storage_options
+
+# Bytes in memory besides the result: at most on this machine, and of cells that workers elsewhere sent back.
+MEMORY_SIZE = 64 << 20
+SENT_SIZE = 256 << 20
+# Boxes that are read at once from a store with latency.
+REQUEST_COUNT = 8
+# A patch of more units is not made to learn what it takes.
+SAMPLED_COUNT = 8
+_memory = threading.local()
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `reduce` that say what is computed."""
+
+    method: str
+    axis: Any = None
+    groups: Any = None
+    nodata: Any = None
+    unpack: bool = False
+    keepdims: bool = False
+    dtype: Any = None
+    ddof: int = 0
+
+
+class Reduction(NamedTuple):
+    """A planned reduction.
+
+    array     the source
+    method    how items are reduced
+    course    in which order the array is read
+    shape     of the result
+    dims      names of the result's dimensions; None where the array has no names
+    labels    of the groups, in the order of the result; None where there are no groups
+    """
+
+    array: Array
+    method: Method
+    course: Course
+    shape: tuple[int, ...]
+    dims: tuple[str | None, ...] | None
+    labels: Items | None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type of the result."""
+        return self.method.result
+
+    @property
+    def worker_count(self) -> int:
+        """How many units run at a time on this machine."""
+        course, wanted = self.course, thread_count()
+        if self.array.store.request_count > 1:
+            wanted = max(wanted, min(REQUEST_COUNT, self.array.store.request_count))
+        each = max(1, course.box_size + course.patch_size)
+        return max(1, min(wanted, max(2, (MEMORY_SIZE - course.patch_size) // each)))
+
+    def estimate(self) -> Estimate:
+        """The estimated cost."""
+        units, read = 0, 0
+        for number, first, last in self.course.units():
+            units += 1
+            boxes = self.course.boxes(self.course.patch(number), first, last)
+            read += sum(prod(span.stop - span.start for span in box) for box in boxes)
+        size = self.course.patch_size
+        return Estimate(
+            unit_count=units,
+            read_size=read * self.array.dtype.itemsize,
+            write_size=prod(self.shape) * self.dtype.itemsize,
+            memory_size=self.worker_count * (self.course.box_size + size) + size,
+            scratch_size=size,
+        )
+
+    def place(self, patch: Patch) -> Box:
+        """The slices of the result that a patch makes."""
+        whole, course = slice(0, 1), self.course
+        kept = dict(zip(course.kept, patch.kept, strict=True))
+        first = course.axes[0] if course.axes else None
+        keeps_all = len(self.shape) == len(course.shape)
+        spans = []
+        for d in range(len(course.shape)):
+            if d in kept:
+                spans.append(kept[d])
+            elif d == first and self.labels is not None:
+                spans.append(patch.groups)
+            elif keeps_all:
+                spans.append(whole)
+        return tuple(spans)
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies this reduction, in JSON."""
+        course, method, array = self.course, self.method, self.array
+        groups = None
+        if course.groups is not None:
+            names = course.groups.names
+            text = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
+            groups = hashlib.sha256(text).hexdigest()[:16]
+        fixed = {**vars(method), "nodata": method.nodata.tobytes().hex()}
+        return {
+            **describe_source(array.store, array.path, array.model),
+            **{name: str(value) for name, value in fixed.items()},
+            "axes": list(course.axes),
+            "shape": list(self.shape),
+            "groups": groups,
+            "units": name_job([repr(course.spans), repr(course.group_spans), plans.UNIT_SIZE]),
+        }
+
+
+@resumable
+@with_storage_options
+def reduce(
+    source: Array | StoreLike,
+    method: str,
+    axis: Any = None,
+    *,
+    groups: Any = None,
+    nodata: Any = None,
+    unpack: bool = False,
+    keepdims: bool = False,
+    dtype: Any = None,
+    ddof: int = 0,
+    out: Any = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    missing: Missing | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """The sum, mean, minimum, ... of an array's items along `axis`, without the whole array in memory.
+
+    method    sum, mean, min, max, count (of valid items), std, var, any, all, argmin or argmax
+    axis      a dimension by its number or name, or several; None: all
+    groups    labels of the items along `axis`: an array that broadcasts to those dimensions. The result has
+              a dimension of the distinct labels, sorted as by `numpy.unique`, in the place of the first of
+              these; items whose label is NaN, NaT or masked are left out
+    nodata    the value that is left out. None: NaN of floats, NaT of times, else none. "none": every item
+              counts, and the result is NaN where an item is; so it is where another value than NaN is nodata.
+              Cells of the result without a valid item are NaN; nodata for `min` and `max`, -1 for `argmin`
+              and `argmax`, 0 for sums and counts
+    unpack    apply `scale_factor` and `add_offset` to stored values, and leave out nodata of the attributes
+    dtype     of the result; None: numpy's for the method, and float64 (complex128) for scaled values
+    ddof      `var` and `std` divide by the number of items less this
+    out       an array to write to, of numpy or in a store, or the place of a new one; None: it is returned
+    overwrite replace the node at `out`, or what an interrupted reduction left there
+    resume    go on with an interrupted reduction of the same arguments, or begin it; `out` must be a place
+    missing   whether a chunk that is not stored is an error; None: as the array was opened
+    executor  what units run on, e.g. a process pool or a `dask.distributed.Client`; None: threads here
+    storage_options   how to reach buckets and web servers that `source` and `out` name by URL
+
+    Integers are summed exactly. Floats are summed in float64 with compensation, in the order of the chunks,
+    so that the result does not depend on the number of threads.
+
+    Raises
+        UnsupportedError: the method has no meaning for the data type.
+        OverflowError: a sum that the result's type cannot hold.
+        ValueError: unfit axes, groups, nodata or `out`; the minimum or maximum of no items.
+        StoreError: something is at `out` already, or unfinished work (unless `overwrite`, or `resume` of it).
+        MetadataError: `resume`, and what was interrupted there is something else.
+        CodecError, NotFoundError, StoreError: a chunk cannot be read.
+    """
+    request = Request(method, axis, groups, nodata, unpack, keepdims, dtype, ddof)
+    if not isinstance(source, Array):
+        source = open_array(source, mode="r", storage_options=storage_options)
+    planned = plan_reduction(source, request)
+    if out is not None and not isinstance(out, np.ndarray | Array):
+        return _store(_Folding(planned, missing), out, overwrite, resume, executor, progress)
+    if resume:
+        raise ValueError("resume without a place of a new array; expected out to be one")
+    made: Any = np.empty(planned.shape, planned.dtype) if out is None else out
+    if made.shape != planned.shape or not np.can_cast(planned.dtype, made.dtype, "same_kind"):
+        raise ValueError(
+            f"out has shape {made.shape} and data type {made.dtype}, expected {planned.shape} and "
+            f"{planned.dtype}"
+        )
+    # Sums are checked against the data type of `out`.
+    fitting = planned._replace(method=replace(planned.method, result=made.dtype))
+    with Runner(executor, None, _most(planned, executor)) as runner:
+        _run(runner, _Folding(fitting, missing), made, progress)
+    return made if out is not None or planned.shape else made[()]
+
+
+def plan_reduction(array: Array, request: Request) -> Reduction:
+    """The plan of a reduction; raises what `reduce` raises before it reads anything."""
+    order = _axes(array, request.axis)
+    axes, groups = tuple(sorted(order)), request.groups
+    labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
+    if labelled is not None and not axes:
+        raise ValueError("groups of an array without dimensions to reduce; expected an axis")
+    packing = _packing(array, request.nodata) if request.unpack else {"nodata": request.nodata}
+    method = make_method(
+        request.method,
+        array.dtype,
+        prod(array.shape[axis] for axis in axes),
+        result=request.dtype,
+        ddof=request.ddof,
+        **packing,
+    )
+    is_regular = array.shards is not None or isinstance(array.model.grid, RegularGrid)
+    chunks = array.chunks if is_regular else array.read_chunk_sizes
+    item_size = max(1, array.dtype.itemsize)
+    course = make_course(array.shape, axes, chunks, item_size, method.cell_size, labelled)
+    shape, dims = [], []
+    for d, length in enumerate(array.shape):
+        is_first = bool(axes) and d == axes[0] and labelled is not None
+        if d not in axes or is_first or request.keepdims:
+            of_groups = labelled.count if is_first and labelled is not None else 1
+            shape.append(length if d not in axes else of_groups)
+            dims.append(None if array.dims is None else array.dims[d])
+    names = None if labelled is None else labelled.names
+    return Reduction(array, method, course, tuple(shape), None if array.dims is None else tuple(dims), names)
+
+
+def _axes(array: Array, axis: Any) -> tuple[int, ...]:
+    """The dimensions that are reduced, in the order in which they are given."""
+    if axis is None:
+        return tuple(range(array.ndim))
+    given = (axis,) if isinstance(axis, int | np.integer | str) else tuple(axis)
+    found = []
+    for one in given:
+        if isinstance(one, str):
+            if array.dims is None:
+                raise ValueError(f"axis {one!r}, expected a number: the array's dimensions have no names")
+            if one not in array.dims:
+                raise ValueError(f"axis {one!r}, expected one of the dimensions {array.dims}")
+            found.append(array.dims.index(one))
+        else:
+            if not -array.ndim <= one < array.ndim:
+                raise ValueError(f"axis {one}, expected one of the {array.ndim} dimensions of the array")
+            found.append(index(one) % array.ndim)
+    if len(set(found)) < len(found):
+        raise ValueError(f"axis {axis!r} names a dimension twice")
+    return tuple(found)
+
+
+def _packing(array: Array, nodata: Any) -> dict[str, Any]:
+    """nodata, scale and offset of the array's attributes, as arguments of `make_method`."""
+    if "_Unsigned" in array.attrs:
+        raise UnsupportedError("attribute _Unsigned cannot be undone while reducing; expected unpack=False")
+    variable, findings = parse_variable(array, None)
+    for finding in findings:
+        if finding.rule == "GZ-16":
+            raise MetadataError(f"cannot unpack: {finding.message}", path=array.store.url)
+    return {
+        "nodata": variable.nodata if nodata is None else nodata,
+        "scale": 1.0 if variable.scale_factor is None else float(variable.scale_factor),
+        "offset": 0.0 if variable.add_offset is None else float(variable.add_offset),
+    }
+
+
+def _store(
+    work: _Folding, target: StoreLike, overwrite: bool, resume: bool, executor: Executor | None, progress: Any
+) -> Array:
+    """Reduce into a new array, whose document is written last."""
+    planned = work.planned
+    store, array, attributes = open_store(target), planned.array, dict[str, Any]()
+    check_apart(array.store, array.path, store, "", "reduce")
+    if planned.labels is not None:
+        # Times as strings, as `tolist` makes those of nanoseconds plain numbers.
+        is_time = planned.labels.dtype.kind in "mM"
+        labels = planned.labels.astype(str) if is_time else planned.labels
+        attributes["groups"] = [_word(label) for label in labels.tolist()]
+    zarr_format = 3 if array.zarr_format == 3 else 2
+    description = {**planned.describe(), "missing": str(work.missing)}
+    cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
+    options = {
+        "shape": planned.shape,
+        "dtype": planned.dtype,
+        "attributes": attributes,
+        "dimension_names": planned.dims if zarr_format == 3 else None,
+        **cut,
+    }
+
+    def expect() -> float:
+        held = MemoryStore()
+        copy = NewNodes(held, "", zarr_format).add_array("", **options)  # type: ignore[arg-type]
+        return expect_size(_Patches(work, copy), held) if _Patches.is_small(planned.course) else 0
+
+    check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
+    job = begin_new(store, "", zarr_format, "reduce", description, overwrite=overwrite, resume=resume)
+    new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
+    made = new.add_array("", **options)
+    with job.runner(executor, _most(planned, executor)) as runner:
+        _run(runner, work, made, progress)
+    new.publish()
+    job.end()
+    return open_array(store)
+
+
+def _word(label: Any) -> Any:
+    is_word = isinstance(label, str | int) or (isinstance(label, float) and isfinite(label))
+    return label if is_word else str(label)
+
+
+def _chunks(planned: Reduction) -> tuple[int, ...]:
+    """The chunk shape of the result, in whole patches, so that no chunk is written twice."""
+    course = planned.course
+    groups = max((s.stop - s.start for s in course.group_spans), default=1)
+    longest = Patch(tuple(slice(0, course.lengths[d]) for d in course.kept), slice(0, groups))
+    return tuple(max(1, span.stop) for span in planned.place(longest))
+
+
+def _most(planned: Reduction, executor: Executor | None) -> int:
+    """How many units run, or wait to be joined in order, at a time."""
+    if executor is None:
+        return planned.worker_count
+    return max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, planned.course.patch_size)))
+
+
+def _run(runner: Runner, work: _Folding, out: Any, progress: Progress | None) -> None:
+    """Make every patch of the result and write it to `out`, an array of numpy or in a store."""
+    total = prod(work.planned.course.shape)
+    # Boxes that are read for several patches count each time.
+    tick = counter(total, None if progress is None else lambda done, _: progress(done, max(done, total)))
+    runner.fold(work, "units", _Result(work, out, tick))
+
+
+@dataclass(frozen=True)
+class _Folding(JobPlan[Cells]):
+    """The plan whose units reduce some boxes to cells."""
+
+    planned: Reduction
+    missing: Missing | None
+
+    def units(self) -> Iterator[Unit]:
+        return self.planned.course.units()
+
+    def boxes(self, unit: Unit) -> Iterator[Box]:
+        """The boxes that are read for a unit."""
+        number, first, last = unit
+        return self.planned.course.boxes(self.planned.course.patch(number), first, last)
+
+    def make(self, unit: Unit) -> Cells:
+        """The cells of a unit's boxes."""
+        course, boxes = self.planned.course, list(self.boxes(unit))
+        patch = course.patch(unit[0])
+        kept = patch.kept_shape
+        group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
+        most = sum(prod(box[axis].stop - box[axis].start for axis in course.axes) for box in boxes)
+        method = self.planned.method.narrow(most)
+        cells = method.make(groups * group_step)
+        for box in boxes:
+            items = self._read(box)
+            labels, label_steps = None, (0,) * items.ndim
+            if course.groups is not None:
+                labels, label_steps = course.groups.of(box)
+                if patch.groups.start:
+                    labels = labels - np.int32(patch.groups.start)
+            numbers, first = self._numbers(box)
+            steps = dict(zip(course.kept, _steps(kept), strict=True))
+            method.put(
+                cells,
+                items,
+                tuple(steps.get(d, 0) for d in range(items.ndim)),
+                labels,
+                label_steps,
+                numbers,
+                groups=groups,
+                group_step=group_step,
+                first_number=first,
+            )
+        return cells
+
+    def _read(self, box: Box) -> Items:
+        """The items of a box, in memory that each thread reuses."""
+        dtype, shape = self.planned.method.dtype, tuple(span.stop - span.start for span in box)
+        size = prod(shape) * dtype.itemsize
+        if len(getattr(_memory, "held", b"")) < size:
+            _memory.held = np.empty(max(size, self.planned.course.box_size), np.uint8)
+        items: Items = _memory.held[:size].view(dtype).reshape(shape)
+        self.planned.array.read(box, out=items, missing=self.missing)
+        return items
+
+    def _numbers(self, box: Box) -> tuple[tuple[int, ...], int]:
+        """(stride of each dimension among the items of a cell, number of the first item), for argmin."""
+        course = self.planned.course
+        if not self.planned.method.has_numbers:
+            return (0,) * len(box), 0
+        steps = dict(zip(course.axes, _steps(tuple(course.shape[axis] for axis in course.axes)), strict=True))
+        first = sum(step * box[axis].start for axis, step in steps.items())
+        return tuple(steps.get(d, 0) for d in range(len(box))), first
+
+
+def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(lengths[d + 1 :]) for d in range(len(lengths)))
+
+
+@dataclass(frozen=True)
+class _Patches(JobPlan[None]):
+    """The patches of a result, each of them a unit: what is made to learn what all take."""
+
+    work: _Folding
+    out: Array
+
+    @staticmethod
+    def is_small(course: Course) -> bool:
+        """Whether little has to be read for a patch."""
+        return (
+            course.patch_count > 0
+            and sum(1 for _ in islice(course.units_of(0), SAMPLED_COUNT + 1)) <= SAMPLED_COUNT
+        )
+
+    def units(self) -> Iterator[tuple[int]]:
+        return ((number,) for number in range(self.work.planned.course.patch_count))
+
+    def make(self, unit: tuple[int, ...]) -> None:
+        result = _Result(self.work, self.out, lambda _: None)
+        for part in self.work.planned.course.units_of(*unit):
+            result.take(part, self.work.make(part))
+
+
+@dataclass
+class _Result:
+    """Joins the cells of units in order, and writes each complete patch to `out`.
+
+    patches  incomplete patches, by number
+    begun    patches that were incomplete when the job was interrupted; of others, all units are made or none
+    """
+
+    work: _Folding
+    out: Any
+    tick: Callable[[int], None]
+    patches: dict[int, Cells] = field(default_factory=dict)
+    begun: frozenset[int] = frozenset()
+
+    def take(self, unit: Unit, cells: Cells) -> None:
+        number, first, last = unit
+        planned, method = self.work.planned, self.work.planned.method
+        if first == 0:
+            self.patches[number] = method.begin(cells)
+        elif number not in self.patches:
+            raise StoreError(f"the journal lacks what was made of patch {number}; expected overwrite")
+        else:
+            method.join(self.patches[number], cells)
+        if last == planned.course.box_count:
+            self._finish(planned.course.patch(number), self.patches.pop(number))
+        self._count(unit)
+
+    def holds(self, unit: Unit) -> bool:
+        """Whether the unit's patch is stored in whole chunks, or is not complete yet."""
+        planned = self.work.planned
+        place = planned.place(planned.course.patch(unit[0]))
+        sides = zip(place, self.out.chunks, self.out.shape, strict=True)
+        is_whole = all(s.start % n == 0 and s.stop == min(s.start + n, size) for s, n, size in sides)
+        is_held = unit[0] in self.begun or (
+            is_whole and is_stored(self.out.store, self.out.path, self.out.model, place)
+        )
+        if is_held:
+            self._count(unit)
+        return is_held
+
+    def group(self, unit: Unit) -> tuple[int, bool]:
+        return unit[0], unit[2] == self.work.planned.course.box_count
+
+    def _count(self, unit: Unit) -> None:
+        boxes = self.work.boxes(unit)
+        self.tick(sum(prod(span.stop - span.start for span in box) for box in boxes))
+
+    def _finish(self, patch: Patch, cells: Cells) -> None:
+        planned, out = self.work.planned, self.out
+        course, method, kept = planned.course, planned.method, patch.kept_shape
+        sizes = course.groups.sizes if course.groups is not None else None
+        reduced = prod(course.shape[axis] for axis in course.axes)
+        counts = np.array([reduced], np.int64) if sizes is None else sizes[patch.groups]
+        where = repr(planned.array.path or planned.array.store.url)
+        place: tuple[Any, ...] = planned.place(patch)
+        there: Any = out[(*place, ...)] if isinstance(out, np.ndarray) and sizes is None else None
+        if there is not None and there.flags.c_contiguous and there.dtype == method.result:
+            method.finish(cells, counts, where, there.reshape(-1))
+            return
+        made = np.empty(len(counts) * prod(kept), method.result)
+        method.finish(cells, counts, where, made)
+        if sizes is not None:
+            made = np.moveaxis(made.reshape(-1, *kept), 0, sum(d < course.axes[0] for d in course.kept))
+        out[place] = made.reshape(tuple(span.stop - span.start for span in place))
+
+    def pack(self) -> bytes:
+        """The incomplete patches: the number and the planes of each."""
+        parts = list[bytes]()
+        for number, cells in self.patches.items():
+            parts.append(number.to_bytes(8, "little"))
+            parts += [plane.tobytes() for plane in cells.planes]
+        return b"".join(parts)
+
+    def unpack(self, data: bytes) -> None:
+        course, method, found = self.work.planned.course, self.work.planned.method, dict[int, Cells]()
+        while data:
+            number, data = int.from_bytes(data[:8], "little"), data[8:]
+            if number >= course.patch_count:
+                raise ValueError(f"patch {number}; expected one of {course.patch_count}")
+            patch = course.patch(number)
+            made = prod(patch.kept_shape) * (patch.groups.stop - patch.groups.start)
+            cells = method.begin(method.make(made))
+            for plane in cells.planes:
+                if len(data) < plane.nbytes:
+                    raise ValueError(f"cells of {len(data)} bytes; expected {plane.nbytes}")
+                plane[...] = np.frombuffer(data[: plane.nbytes], plane.dtype)
+                data = data[plane.nbytes :]
+            found[number] = cells
+        self.patches, self.begun = found, frozenset(found)

@@ -1,0 +1,441 @@
+"""`copy`: all keys of a store in another store, byte for byte, which readers see when the copy is complete.
+
+Documents are copied last, the topmost at the very end. Documents in the target that would describe the new
+chunks wrongly are removed before the first chunk is copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+
+from zstore.base.digits import parse_digits
+from zstore.base.locks import Lock
+from zstore.engine.consolidate import consolidate_node
+from zstore.engine.documents import forget_consolidated, place
+from zstore.engine.pool import map_threads, thread_count
+from zstore.errors import ChangedError, ChecksumError, StoreError
+from zstore.jobs.plan import Plan, Progress, Unit
+from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record, resumable
+from zstore.jobs.room import free_size
+from zstore.jobs.runner import counter
+from zstore.jobs.target import check_apart, file_of
+from zstore.jobs.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, open_place
+from zstore.jobs.upkeep.copy_plan import (
+    COMPARE,
+    COPY,
+    DOCUMENTS,
+    KEEP,
+    Copied,
+    CopyPlan,
+    Place,
+    Planner,
+    Step,
+    is_array,
+    is_consolidated,
+    rank,
+)
+from zstore.jobs.upkeep.manifest import (
+    PART_SIZE,
+    Manifest,
+    check_unchanged,
+    key_within,
+    parse_name,
+    read_parts,
+)
+from zstore.jobs.upkeep.spool import Spool
+from zstore.model import v3
+from zstore.model.document import parse_json, render_json
+from zstore.nodes.node import Node
+from zstore.nodes.open import StoreLike
+from zstore.storage.base import Entry
+from zstore.storage.zip.store import ZipStore
+
+__all__ = ["Copied", "copy"]
+
+CHOICES = ("error", "skip", "overwrite", "changed")
+# A unit of the copy has so many keys or bytes at most; and how many units are made at a time.
+UNIT_COUNT = 256
+UNIT_SIZE = 32 << 20
+UNITS_AT_ONCE = 3
+DIGEST_SIZE = 32
+# Bytes that a member of a zip file takes beside its value: two headers with the name, and the copy's journal.
+MEMBER_SIZE = 512
+NO_DIGEST = bytes(DIGEST_SIZE)
+FINGERPRINT_SIZE = 16
+
+
+class _Pace:
+    """Slows a copy down to `bandwidth` bytes per second; called with a part's size before it is read."""
+
+    def __init__(self, bandwidth: float | None) -> None:
+        self._bandwidth = bandwidth
+        self.is_bound = bandwidth is not None
+        self._guard = Lock()
+        self._free = time.monotonic()
+        self.part_size = PART_SIZE if bandwidth is None else int(min(PART_SIZE, max(bandwidth, 64 << 10)))
+
+    def __call__(self, size: int) -> None:
+        if self._bandwidth is None:
+            return
+        with self._guard:
+            now = time.monotonic()
+            begin = max(now, self._free)
+            self._free = begin + size / self._bandwidth
+        time.sleep(begin - now)
+
+
+@resumable
+def copy(
+    source: Node[Any] | StoreLike,
+    target: StoreLike,
+    path: str | None = None,
+    *,
+    target_path: str | None = None,
+    if_exists: str = "error",
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    delete: bool = False,
+    resume: bool = False,
+    check: bool = False,
+    manifest: str | os.PathLike[str] | None = None,
+    bandwidth: float | None = None,
+    request_count: int | None = None,
+    dry_run: bool = False,
+    durable: bool = False,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+) -> Copied:
+    """Copy everything at and below `path` of `source` to `target`, byte for byte, whatever it is.
+
+    Between directories the operating system copies, within a bucket the server; with `check`, `manifest` or
+    `bandwidth` this process reads every value of the source, once.
+
+    if_exists      for keys that the target has: "error" refuses to begin, "skip" keeps them, "overwrite"
+                   replaces them, "changed" replaces those that differ. Values of the same size are read and
+                   compared, unless the manifest of the last copy has the version that the source has now
+    include, exclude
+                   patterns of keys below `path`, in which "*" stands for any characters and "?" for one, "/"
+                   too. A key is copied if it matches a pattern of `include` (or there are none) and none of
+                   `exclude`
+    delete         remove keys of the target that the source does not have, as far as the patterns take them
+    resume         go on with an interrupted copy of the same arguments, or begin it
+    check          read every value back from the target, and compare hashes
+    manifest       a file to which a manifest of the copy is written
+    bandwidth      the most bytes per second
+    request_count  the most keys that are copied at a time
+    dry_run        return what would be done, and do nothing
+    durable        the target survives a power cut from the moment that this returns
+    progress       called with the bytes that are done, and of all
+
+    Raises
+        NotFoundError: there is nothing to copy.
+        ChangedError: somebody wrote to the source meanwhile; no document was copied, and `resume` goes on.
+        ChecksumError: with `check`, the target gives back other bytes.
+        StoreError: the target has one of the keys, chunks that would show in a copied array, unfinished work,
+            or too little room; the source has unfinished work; or one of the stores failed.
+    """
+    if if_exists not in CHOICES:
+        raise ValueError(f"if_exists={if_exists!r}, expected one of {', '.join(map(repr, CHOICES))}")
+    if (bandwidth is not None and not bandwidth > 0) or (request_count is not None and request_count < 1):
+        raise ValueError("bandwidth and request_count are larger than 0")
+    here = Place(*open_place(source, path, storage_options, read_only=True))
+    there = Place(*open_place(target, target_path, target_options, read_only=False))
+    if durable:
+        there = there._replace(store=there.store.as_durable())
+    there.store.check_writable(there.key(JOB))
+    check_apart(*here, *there, "copy")
+    check_begun(*there, "copy")
+    patterns = {"include": _words(include), "exclude": _words(exclude)}
+    said = {"source": place(*here), "if_exists": if_exists, "delete": delete, **patterns}
+
+    def start() -> Job:
+        replaces = if_exists == "overwrite" and not resume
+        return begin(*there, "copy", said, name=name_job(said), resume=resume, replace=replaces)
+
+    former = read_record(*there)
+    if former is not None and not resume and if_exists != "overwrite":
+        start()  # says what is unfinished there
+    own = [key for at in (here, there) if (key := key_within(*at, manifest)) is not None]
+    planner = Planner(
+        here,
+        there,
+        _accept(own, **patterns),
+        None if include or exclude else own,
+        if_exists,
+        delete=delete,
+        is_resumed=resume and former is not None,
+    )
+    plan = planner.plan(_known(manifest) if if_exists == "changed" else None)
+    if dry_run:
+        return plan.counts
+    _check_room(there, plan)
+    pace = _Pace(bandwidth)
+    most = request_count or max(
+        thread_count(), *(min(REQUEST_COUNT, at.store.request_count) for at in (here, there))
+    )
+    copying = _Copying(planner, plan, pace, most, hashes=check or manifest is not None, checks=check)
+    job = start()
+    made = Manifest(copying.carry_out(job, progress))
+    if manifest is not None:
+        made.write(manifest)
+        copying.done.root = made.root
+    job.end()
+    return copying.done
+
+
+def _words(patterns: str | Sequence[str] | None) -> list[str]:
+    return [patterns] if isinstance(patterns, str) else [*(patterns or ())]
+
+
+def _accept(own: Sequence[str], include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
+    """A function that tells whether a key is copied; a manifest's own file (`own`) never is."""
+
+    def accept(key: str) -> bool:
+        if key in own or any(fnmatchcase(key, pattern) for pattern in exclude):
+            return False
+        return not include or any(fnmatchcase(key, pattern) for pattern in include)
+
+    return accept
+
+
+def _known(manifest: Any) -> Manifest | None:
+    return None if manifest is None or not Path(manifest).exists() else Manifest.read(manifest)
+
+
+def _check_room(there: Place, plan: CopyPlan) -> None:
+    """Raise StoreError if the target's disk has no room for what is planned."""
+    file, size = file_of(there.store), plan.needed_size
+    where = there.store.local_path(there.base) or file
+    if file is not None and isinstance(there.store.holder("a")[0], ZipStore):
+        # New members wait in a file beside the zip file, which is written anew before the old one is removed.
+        new = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
+        size = 2 * new + (file.stat().st_size if file.exists() else 0)
+    free = free_size(where)
+    if size > free:
+        raise StoreError(f"no room for the copy: {size} bytes to write, {free} are free", path=place(*there))
+
+
+class _Copying(Plan[bytes]):
+    """The plan of a copy: a unit is a stretch of its steps; results tell what was copied, with hashes."""
+
+    def __init__(
+        self, planner: Planner, plan: CopyPlan, pace: _Pace, most: int, *, hashes: bool, checks: bool
+    ) -> None:
+        self.planner = planner
+        self.here = planner.here
+        self.there = planner.there
+        self.plan = plan
+        self.pace = pace
+        self.most = most
+        self.unit_count = min(UNITS_AT_ONCE, most)
+        self.hashes = hashes
+        self.checks = checks
+        self.done = Copied(deleted_count=len(plan.deletions))
+
+    def carry_out(self, job: Job, progress: Progress | None) -> Spool:
+        """Copy and delete as planned; gives the lines of a manifest."""
+        plan, tick, sums = self.plan, counter(self.plan.total_size, progress), Spool()
+        self._remove_documents()
+        self._delete()
+
+        def take(steps: Iterable[Step], result: bytes) -> None:
+            size = 0
+            for step, (is_copied, digest) in zip(steps, _results(result), strict=True):
+                self.done.key_count += is_copied
+                self.done.kept_count += not is_copied
+                self.done.size += int(step.size) if is_copied else 0
+                size += int(step.size) if step.action != KEEP else 0
+                sums.add(b"\0".join((step.name, digest.hex().encode(), step.size, step.version)))
+            tick(size)
+
+        with job.runner() as runner:
+            runner.run(
+                self,
+                "keys",
+                lambda unit, result: take(self._steps(unit), result[FINGERPRINT_SIZE:]),
+                most=self.unit_count,
+            )
+        check_unchanged(*self.here, self.planner.listed, self.planner.is_copied, self.planner.doubtful)
+        if self.there.base and plan.documents:
+            forget_consolidated(*self.there, None)
+        for step in plan.documents:
+            made = self._copy_document(step)
+            if made:
+                take([step], made)
+        for step in filter(self._is_rewritten, plan.documents):
+            take([step], self._consolidate(step.entry.key))
+        self.there.store.flush()
+        return sums
+
+    def _remove_documents(self) -> None:
+        """Remove the target's documents that would describe the new chunks wrongly, the topmost first."""
+        for step in reversed(self.plan.documents):
+            key = step.entry.key
+            if step.action == KEEP or not step.there:
+                continue
+            then, now = self.there.get(key), self.here.get(key)
+            if then != now and (is_array(key, lambda: then) or is_consolidated(key, then)):  # noqa: B023
+                self.there.store.delete(self.there.key(key))
+        names = (parse_name(line) for line in self.plan.deletions)
+        documents = [name for name in names if name.rpartition("/")[2] in DOCUMENTS]
+        for key in sorted(documents, key=rank, reverse=True):
+            self.there.store.delete(self.there.key(key))
+
+    def _delete(self) -> None:
+        names = iter(self.plan.deletions)
+        while window := list(islice(names, UNIT_COUNT)):
+            map_threads(
+                lambda name: self.there.store.delete(self.there.key(parse_name(name))),
+                window,
+                waiting_count=self.most,
+            )
+
+    def units(self) -> Iterator[Unit]:
+        """Stretches of the steps, by their offsets, with up to UNIT_COUNT keys or about UNIT_SIZE bytes."""
+        start = offset = count = size = 0
+        for text in self.plan.steps.texts():
+            data = np.frombuffer(text, np.uint8)
+            ends, marks = np.flatnonzero(data == ord("\n")) + 1, np.flatnonzero(data == 0)
+            # The size stands between the first two marks of a line.
+            first = np.searchsorted(marks, np.append(0, ends[:-1]))
+            sizes = parse_digits(data, marks[first] + 1, marks[first + 1])
+            # Sums of the values' sizes up to each line.
+            sums, at = np.cumsum(sizes).tolist(), 0
+            while True:
+                last = min(at + UNIT_COUNT - count - 1, bisect_left(sums, UNIT_SIZE - size, at))
+                if last >= len(sums):
+                    break
+                yield start, offset + int(ends[last])
+                start, at, count, size = offset + int(ends[last]), last + 1, 0, -sums[last]
+            count, size, offset = count + len(sums) - at, size + sums[-1], offset + len(text)
+        if count:
+            yield start, offset
+
+    def _steps(self, unit: Unit) -> list[Step]:
+        return [Step(*line.split(b"\0")) for line in self.plan.steps.lines(*unit)]
+
+    def make(self, unit: Unit) -> bytes:
+        """Copy the keys of a unit; gives their fingerprint, and whether each was copied, with its hash."""
+        steps = self._steps(unit)
+        held = max(min(int(step.size), self.pace.part_size) for step in steps)
+        most = max(1, min(self.most // self.unit_count, MEMORY_SIZE // UNITS_AT_ONCE // max(1, held)))
+        return _fingerprint(steps) + b"".join(map_threads(self._do, steps, waiting_count=most))
+
+    def pack(self, result: bytes) -> bytes:
+        return result
+
+    def unpack(self, unit: Unit, data: bytes) -> bytes:
+        steps = self._steps(unit)
+        size = FINGERPRINT_SIZE + len(steps) * (1 + DIGEST_SIZE)
+        if len(data) != size or not data.startswith(_fingerprint(steps)):
+            raise ValueError("these were other keys")
+        if self.hashes and any(digest == NO_DIGEST for _, digest in _results(data[FINGERPRINT_SIZE:])):
+            raise ValueError("no hashes were asked for then")
+        return data
+
+    def holds(self, unit: Unit, result: bytes) -> bool:
+        return all(step.there == step.size for step in self._steps(unit))
+
+    def _do(self, step: Step) -> bytes:
+        """Copy one key; gives a byte that tells whether it was copied, and its hash or zeros."""
+        entry, store = step.entry, self.there.store
+        key = self.there.key(entry.key)
+        if step.action == KEEP:
+            if not self.hashes or step.digest:
+                return b"\0" + (bytes.fromhex(step.digest.decode()) or NO_DIGEST)
+            return b"\0" + self._digest_there(key)
+        if step.action == COMPARE:
+            digest = self._read(entry, None)
+            if digest == self._digest_there(key):
+                return b"\0" + digest
+        is_unread = not self.hashes and not self.pace.is_bound and step.action == COPY
+        if is_unread and store.copy_from(key, self.here.store, self.here.key(entry.key)):
+            return b"\1" + NO_DIGEST
+        digest = self._read(entry, key)
+        if self.checks and self._digest_there(key) != digest:
+            raise ChecksumError("the target gives back other bytes than were copied", path=store.url, key=key)
+        return b"\1" + digest
+
+    def _read(self, entry: Entry, key: str | None) -> bytes:
+        """The SHA-256 of a value of the source, which is put under `key` of the target on the way."""
+        whole, store = hashlib.sha256(), self.there.store
+        parts = read_parts(*self.here, entry, self.pace.part_size, self.pace)
+        if key is None or entry.size <= self.pace.part_size:
+            for part in parts:
+                whole.update(part)
+                if key is not None:
+                    store.put(key, part)
+            return whole.digest()
+        # A large value goes through a file without a name, on the target's disk if it has one.
+        with TemporaryFile(dir=store.local_path()) as file:
+            for part in parts:
+                whole.update(part)
+                file.write(part)
+            file.flush()
+            store.put_file(key, file.fileno(), entry.size)
+        return whole.digest()
+
+    def _digest_there(self, key: str) -> bytes:
+        found = self.there.store.entry(key)
+        whole = hashlib.sha256()
+        if found is not None:
+            for part in read_parts(self.there.store, "", found, self.pace.part_size):
+                whole.update(part)
+        return whole.digest()
+
+    def _copy_document(self, step: Step) -> bytes:
+        """As `_do`, for a document; b"" for one that `_consolidate` makes anew afterwards.
+
+        Raises
+            ChangedError: the document was written meanwhile.
+        """
+        found = self.here.store.entry(self.here.key(step.entry.key))
+        if found is None or (found.size, found.version) != step.entry[1:]:
+            raise ChangedError(
+                "a document changed while it was copied",
+                path=self.here.store.url,
+                key=self.here.key(step.entry.key),
+            )
+        if not self._is_rewritten(step):
+            return self._do(step)
+        key = step.entry.key
+        if key.endswith(v3.KEY):
+            document = parse_json(self.here.get(key) or b"", path=self.here.store.url, key=key)
+            document.pop("consolidated_metadata", None)
+            self.there.store.put(self.there.key(key), render_json(document))
+        return b""
+
+    def _is_rewritten(self, step: Step) -> bool:
+        """Whether a document is consolidated metadata that may name nodes which were not copied."""
+        key = step.entry.key
+        is_copied = self.planner.leaves_documents and step.action != KEEP
+        return is_copied and is_consolidated(key, self.here.get(key))
+
+    def _consolidate(self, key: str) -> bytes:
+        """Consolidate the metadata that are in the target; gives the same as `_do`."""
+        path = self.there.key(key.rpartition("/")[0])
+        consolidate_node(self.there.store, path, 3 if key.endswith(v3.KEY) else 2)
+        return b"\1" + self._digest_there(self.there.key(key))
+
+
+def _results(data: bytes) -> Iterator[tuple[bool, bytes]]:
+    """(whether it was copied, its hash) for each key of a unit's result."""
+    for at in range(0, len(data), 1 + DIGEST_SIZE):
+        yield bool(data[at]), data[at + 1 : at + 1 + DIGEST_SIZE]
+
+
+def _fingerprint(steps: Sequence[Step]) -> bytes:
+    """A hash of the names, sizes and versions that some keys of the source have."""
+    return hashlib.sha256(b"\n".join(step.source for step in steps)).digest()[:FINGERPRINT_SIZE]

@@ -1,0 +1,448 @@
+"""Manifests: the SHA-256 of the value of each key of a store, and one root hash for all.
+
+A manifest is a text that `sha256sum -c` reads in the store's directory: a line for each key, sorted by the
+keys' bytes. The root hash is the SHA-256 of these lines. Lines that begin with "#" are comments:
+
+    # root HASH          the root hash
+    #: SIZE VERSION      size and version, in the source of a copy, of the key in the next line
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple
+
+from zstore._ext.engine.files import entry_lines
+from zstore.base.byterange import ByteRange
+from zstore.base.once import once
+from zstore.engine.documents import place
+from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.jobs.room import free_size
+from zstore.jobs.upkeep.chunks import Progress, open_place, run
+from zstore.jobs.upkeep.spool import Spool, align, match
+from zstore.jobs.upkeep.windows import Piece, Seen
+from zstore.nodes.node import Node
+from zstore.nodes.open import StoreLike
+from zstore.storage.base import Entry, Store, check_key, join_key
+from zstore.storage.local import LocalStore
+
+__all__ = ["Manifest", "manifest"]
+
+# How many bytes of a value are read at once.
+PART_SIZE = 16 << 20
+# A key of a zip file has 64 KiB at most, and twice that where all of it is escaped.
+LINE_SIZE = 1 << 18
+# Entries that are dealt with at a time: fewer than Python looks through for garbage again and again.
+PAGE_COUNT = 512
+# A hash, two spaces, a key of one letter, and the end.
+SHORTEST_LINE = 64 + 2 + 1 + 1
+
+LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *](.+)")
+ROOT = re.compile(rb"# root ([0-9a-f]{64})")
+STAMP = re.compile(rb"#: (\d{1,19}) ([\x21-\x7e]{1,1024})")
+# No file's name has a NUL, which divides the parts of a line here.
+ESCAPES = {b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\0": rb"\0"}
+ESCAPED = re.compile(rb"[\\\n\r\0]")
+MEANT = {escape: byte for byte, escape in ESCAPES.items()}
+
+
+class Sum(NamedTuple):
+    """A key: its name as it is written, its SHA-256, and its size and version in the source of a copy."""
+
+    name: bytes
+    digest: bytes
+    size: bytes = b""
+    version: bytes = b""
+
+
+class Manifest:
+    """A manifest; iterating gives (key, hash), sorted by key. It is not held in memory."""
+
+    def __init__(self, sums: Spool) -> None:
+        self._sums = sums
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((parse_name(each.name), each.digest.decode()) for each in self.sums())
+
+    def blocks(self) -> Iterator[list[bytes]]:
+        """Lines with the fields of a `Sum`, divided by NUL, in blocks."""
+        return self._sums.blocks()
+
+    def sums(self) -> Iterator[Sum]:
+        """The `Sum` of each key."""
+        return (Sum(*line.split(b"\0")) for line in self._sums)
+
+    @once
+    def root(self) -> str:
+        """The root hash: the SHA-256 of all lines that are no comments."""
+        whole = hashlib.sha256()
+        for each in self.sums():
+            whole.update(_render(each))
+        return whole.hexdigest()
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the manifest as a file."""
+        yield b"# SHA-256 by key, by zstore; `sha256sum -c` reads it in the store's directory\n"
+        yield b"# root %s\n" % self.root.encode()
+        for each in self.sums():
+            if each.version:
+                yield b"#: %s %s\n" % (each.size, each.version)
+            yield _render(each)
+
+    def write(self, file: str | os.PathLike[str]) -> None:
+        """Write the manifest to a file, whole or not at all, or to a device or a pipe.
+
+        Raises
+            StoreError: the file cannot be written.
+        """
+        given = Path(file)
+        if given.exists() and not given.is_file() and not given.is_dir():
+            try:
+                with given.open("wb") as device:
+                    device.writelines(self.lines())
+            except OSError as error:
+                raise StoreError(
+                    f"cannot write the manifest: {error.strerror}", path=os.fspath(file)
+                ) from error
+            return
+        where = given.resolve()
+        with TemporaryFile() as made:
+            made.writelines(self.lines())
+            made.flush()
+            LocalStore(where.parent).put_file(where.name, made.fileno(), made.tell())
+
+    @classmethod
+    def read(cls, file: str | os.PathLike[str]) -> Manifest:
+        """The manifest in a file that zstore or `sha256sum` wrote.
+
+        Raises
+            NotFoundError: there is no such file.
+            MetadataError: it is no manifest, a name is no key or occurs twice, or the root hash is wrong.
+            StoreError: the file cannot be read.
+        """
+        where = os.fspath(file)
+        try:
+            with Path(where).open("rb") as lines:
+                return cls._parse(lines, where)
+        except FileNotFoundError as error:
+            raise NotFoundError("there is no manifest", path=where) from error
+        except OSError as error:
+            if isinstance(error, ZstoreError):
+                raise
+            raise StoreError(f"cannot read the manifest: {error.strerror}", path=where) from error
+
+    @classmethod
+    def _parse(cls, file: BinaryIO, where: str) -> Manifest:
+        sums, root, stamp, number, end = Spool(), None, (b"", b""), 0, b"\n"
+        while line := file.readline(LINE_SIZE + 1):
+            number += 1
+            if number == 1 and line.endswith(b"\r\n"):
+                # All lines end as on Windows; if the first does not, "\r" is a part of a name.
+                end = b"\r\n"
+            line = line.removesuffix(end)
+            if line.startswith(b"#"):
+                found = ROOT.fullmatch(line)
+                root = root if found is None else found[1].decode()
+                said = STAMP.fullmatch(line)
+                stamp = stamp if said is None else (said[1], said[2])
+            else:
+                try:
+                    sums.add(b"\0".join((*_parse_line(line), *stamp)))
+                except ZstoreError as error:
+                    raise MetadataError(
+                        f"line {number} of the manifest: {error.message}", path=where
+                    ) from error
+                stamp = b"", b""
+        made, last = cls(sums), b""
+        for each in made.sums():
+            if each.name == last:
+                raise MetadataError("the manifest has the key twice", path=where, key=parse_name(last))
+            last = each.name
+        if root is not None and root != made.root:
+            raise MetadataError(
+                f"the manifest was changed or cut off: its lines have root hash {made.root}, expected {root}",
+                path=where,
+            )
+        return made
+
+
+def _render(each: Sum) -> bytes:
+    return b"%s%s  %s\n" % (b"\\" if b"\\" in each.name else b"", each.digest, each.name)
+
+
+def _parse_line(line: bytes) -> tuple[bytes, bytes]:
+    """(name, SHA-256) of a line."""
+    if len(line) > LINE_SIZE:
+        raise MetadataError(f"more than {LINE_SIZE} bytes")
+    found = LINE.fullmatch(line)
+    if found is None:
+        raise MetadataError(f"{line[:100]!r}; expected a SHA-256 in hexadecimal digits, two spaces, a key")
+    is_escaped, digest, name = found.groups()
+    # `sha256sum` may have been given the names that `find` prints.
+    name = name.removeprefix(b"./")
+    return render_name(check_key(parse_name(name) if is_escaped else _decode(name))), digest
+
+
+def render_name(key: str) -> bytes:
+    """The name of a key as `sha256sum` writes it: on one line, with backslashes as escapes.
+
+    Raises
+        StoreError: the key has half of a surrogate pair, which no file's name can have.
+    """
+    try:
+        data = key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise StoreError(f"key or version cannot be written down: {error}", key=key) from error
+    if not ESCAPED.search(data):
+        return data
+    return ESCAPED.sub(lambda found: ESCAPES[found[0]], data)
+
+
+def parse_name(name: bytes) -> str:
+    """The key that has a name.
+
+    Raises
+        MetadataError: the name has an unknown escape.
+    """
+
+    if b"\\" not in name:
+        return _decode(name)
+
+    def meant(found: re.Match[bytes]) -> bytes:
+        if found[0] not in MEANT:
+            raise MetadataError(rf"{found[0]!r} in a name; expected \\, \n or \r")
+        return MEANT[found[0]]
+
+    return _decode(re.sub(rb"\\.?", meant, name, flags=re.DOTALL))
+
+
+def _decode(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+# What stores hold
+
+
+def list_keys(
+    store: Store,
+    base: str,
+    accept: Callable[[str], bool] = lambda key: True,
+    doubtful: Sequence[str] | None = (),
+) -> tuple[Spool, int]:
+    """(a line "name NUL size NUL version" for each accepted key below a place, the bytes of all values).
+
+    doubtful  only keys that may hold one of these texts are passed to `accept`; None: all keys are
+    """
+    skip, made, size = len(base) + 1 if base else 0, Spool(), 0
+    entries = store.entries(base)
+    if doubtful is not None:
+        # Where one is part of another, it is found as often.
+        doubtful = [word for word in doubtful if sum(other in word for other in {*doubtful}) == 1]
+    while page := [*islice(entries, PAGE_COUNT)]:
+        text = "\n".join([entry.key for entry in page])
+        if doubtful is None or any(word in text for word in doubtful):
+            page = [entry for entry in page if accept(entry.key[skip:])]
+        lines, bytes_of_page = _render_page(page, base)
+        made.extend(lines)
+        size += bytes_of_page
+    return made, size
+
+
+def _render_page(page: list[Entry], base: str) -> tuple[list[bytes], int]:
+    """A line for each entry below a place, and the bytes of all."""
+    skip = len(base) + 1 if base else 0
+    found = entry_lines(page, len(base.encode("utf-8", "surrogatepass")) + bool(base))
+    if found is not None:
+        return found
+    lines = [
+        b"%s\0%d\0%s" % (render_name(key[skip:]), size, render_name(version or ""))
+        for key, size, version in page
+    ]
+    return lines, sum(entry.size for entry in page)
+
+
+def parse_entry(line: bytes) -> Entry:
+    """The entry of a line of `list_keys`."""
+    name, size, version, *_ = line.split(b"\0")
+    return Entry(parse_name(name), int(size), parse_name(version) or None)
+
+
+def check_unchanged(
+    store: Store,
+    base: str,
+    listed: Spool,
+    accept: Callable[[str], bool] = lambda key: True,
+    doubtful: Sequence[str] | None = (),
+) -> None:
+    """Raise if a place no longer holds what `list_keys` listed.
+
+    Raises
+        ChangedError: a key is new, is gone, or has another size or version.
+    """
+    present, _ = list_keys(store, base, accept, doubtful)
+    for pair in align(listed.blocks(), present.blocks()):
+        for before, now in match(*([lines] for lines in pair)) if pair[0] != pair[1] else ():
+            if before != now:
+                found = parse_entry(before or now or b"")
+                what = "is new" if before is None else "is gone" if now is None else "was written"
+                raise ChangedError(
+                    f"the source changed while it was read: a key {what}; expected nobody to write to it",
+                    path=store.url,
+                    key=join_key(base, found.key),
+                )
+
+
+def read_parts(
+    store: Store,
+    base: str,
+    entry: Entry,
+    part_size: int = PART_SIZE,
+    pace: Callable[[int], None] | None = None,
+) -> Iterator[bytes | memoryview]:
+    """The bytes of one version of a value, in parts; `pace` is called with a part's size before it is read.
+
+    Raises
+        ChangedError: the value was removed or replaced.
+    """
+    key, done, version = join_key(base, entry.key), 0, None
+    is_whole = entry.size <= part_size
+    while done < entry.size or not done:
+        if pace is not None:
+            pace(min(part_size, entry.size - done))
+        [part] = store.get_parts([(key, None if is_whole else ByteRange(done, part_size))])
+        is_same = part is not None and part.total_size == entry.size and (not done or part.version == version)
+        if part is None or not is_same or (entry.size and not len(part.data)):
+            raise ChangedError("the value changed while it was read", path=store.url, key=key)
+        yield part.data
+        done, version = done + len(part.data), part.version
+        if not entry.size:
+            return
+
+
+def digest_of(store: Store, base: str, entry: Entry) -> bytes:
+    """The SHA-256 of a value, which is read in parts."""
+    whole = hashlib.sha256()
+    for part in read_parts(store, base, entry):
+        whole.update(part)
+    return whole.digest()
+
+
+def key_within(store: Store, base: str, file: str | os.PathLike[str] | None) -> str | None:
+    """The key of a file, if it lies in the directory of a place; else None."""
+    local = store.local_path(base)
+    if file is None or local is None:
+        return None
+    where, top = Path(file).resolve(), local.resolve()
+    return where.relative_to(top).as_posix() if where.is_relative_to(top) else None
+
+
+def _check_there(store: Store, base: str) -> None:
+    local = store.local_path(base)
+    if local is not None and not local.is_dir():
+        raise NotFoundError("there is nothing", path=place(store, base))
+
+
+def manifest(
+    target: Node[Any] | StoreLike,
+    path: str | None = None,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The manifest of all keys at and below `path`: the SHA-256 of each value, and a root hash for all.
+
+    Nothing is decoded, and values are read in parts. With `file` the manifest is written there; a file in the
+    store itself is not listed. `progress` is called with the bytes that are done, and of all.
+
+    Raises
+        NotFoundError: there is no such directory.
+        ChangedError: somebody wrote there meanwhile.
+        StoreError: a value cannot be read, or the store cannot list what it holds; or (before anything is
+            read) the file cannot be written, or its disk has too little room.
+    """
+    store, base = open_place(target, path, storage_options, read_only=True)
+    _check_there(store, base)
+    own = key_within(store, base, file)
+    left_out = (lambda key: key != own, [own] if own is not None else [])
+    listed, total = list_keys(store, base, *left_out)
+    if file is not None:
+        _check_room(Path(file).resolve(), len(listed))
+    sums, done = Spool(), 0
+    entries = map(parse_entry, listed)
+    for window in run(lambda entry: (entry, digest_of(store, base, entry)), entries, _held_size, store):
+        for entry, digest in window:
+            sums.add(b"\0".join((render_name(entry.key), digest.hex().encode(), b"", b"")))
+            done += entry.size
+        if progress is not None:
+            progress(done, total)
+    check_unchanged(store, base, listed, *left_out)
+    made = Manifest(sums)
+    if file is not None:
+        made.write(file)
+    return made
+
+
+def _check_room(file: Path, count: int) -> None:
+    """Raise StoreError if a file cannot be written, or its disk has no room for `count` lines."""
+    if file.exists() and not file.is_file():
+        return
+    LocalStore(file.parent).check_writable(file.name)
+    size, free = count * SHORTEST_LINE, free_size(file.parent)
+    if size > free:
+        raise StoreError(
+            f"no room for the manifest: {size} bytes at least, {free} are free", path=os.fspath(file)
+        )
+
+
+def _held_size(piece: Any) -> int:
+    return PART_SIZE
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """Compares a store with a manifest; pieces are the lines of a key in `list_keys` and in the manifest."""
+
+    store: Store
+    base: str
+
+    def size(self, piece: Piece) -> int:
+        """How many bytes of a value are held at once."""
+        return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
+
+    def look(self, piece: Piece) -> Seen:
+        """(size of the value, [(key, cause, kind)] if it is not as the manifest says)."""
+        line, said = piece
+        if line is None:
+            return 0, [(parse_name(Sum(*said.split(b"\0")).name), "there is no such key", "missing")]
+        entry = parse_entry(line)
+        if said is None:
+            new = f"a key of {entry.size} bytes, which the manifest does not name"
+            return entry.size, [(entry.key, new, "new")]
+        expected = Sum(*said.split(b"\0")).digest.decode()
+        try:
+            found = digest_of(self.store, self.base, entry).hex()
+        except ZstoreError as error:
+            return entry.size, [(entry.key, error.message, "unreadable")]
+        fault = (entry.key, f"SHA-256 is {found}, expected {expected}", "changed")
+        return entry.size, [] if found == expected else [fault]
+
+
+def pair_keys(
+    store: Store, base: str, known: Manifest, own: str | None
+) -> tuple[int, Iterator[tuple[bytes | None, bytes | None]]]:
+    """(bytes of all values, pieces for `Comparing`), without the key of the manifest's own file."""
+    listed, total = list_keys(store, base, lambda key: key != own, [own] if own is not None else [])
+    name = None if own is None else render_name(own)
+    pairs = match(listed.blocks(), known.blocks())
+    return total, (pair for pair in pairs if pair[1] is None or pair[1].partition(b"\0")[0] != name)

@@ -1,0 +1,389 @@
+"""`verify`: whether every chunk of a hierarchy can be read, and whether a store is as its manifest says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+from zstore.codecs.chain import make_codec
+from zstore.engine.documents import place
+from zstore.engine.walk import Found, walk_nodes
+from zstore.errors import NotFoundError, ZstoreError
+from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job, resumable
+from zstore.jobs.runner import Executor, counter
+from zstore.jobs.target import check_apart
+from zstore.jobs.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place
+from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
+from zstore.jobs.upkeep.spool import Spool
+from zstore.jobs.upkeep.windows import Fault, Piece, Seen, look_at
+from zstore.model.array import ArrayModel
+from zstore.nodes.node import Missing, Node, is_fault
+from zstore.nodes.open import StoreLike
+from zstore.storage.base import Store, join_key
+from zstore.storage.url import open_store
+
+__all__ = ["Damage", "Verification", "verify"]
+
+# The most damages that are described; more are only counted.
+DAMAGE_LIMIT = 10_000
+# Where the index of a shard takes more bytes than this, the shard's size is asked for before it is read.
+SMALL_INDEX_SIZE = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A chunk or document that is missing or cannot be read, or a key that is not as a manifest says.
+
+    path   the array or group, below the store's root
+    key    the key in the store; None where the whole node cannot be read
+    cause  what is wrong, in words
+    kind   "chunk", "document" or "missing"; with a manifest "changed", "missing", "new" or "unreadable"
+    """
+
+    path: str
+    key: str | None
+    cause: str
+    kind: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """The result of `verify`.
+
+    array_count    how many arrays were checked
+    chunk_count    how many stored chunks (or shards) were checked
+    missing_count  how many chunks are not stored, so that they read as the fill value
+    stray_count    how many stored chunks lie outside of their array; a larger shape would bring them back
+    damage_count   how many damages were found; `damages` describes the first ten thousand
+    key_count      how many keys were compared with a manifest
+    unfinished     jobs that are under way or were interrupted there, and how to go on with them
+    """
+
+    array_count: int = 0
+    chunk_count: int = 0
+    missing_count: int = 0
+    stray_count: int = 0
+    damage_count: int = 0
+    key_count: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    unfinished: list[Unfinished] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no damage and no unfinished job was found."""
+        return not self.damage_count and not self.unfinished
+
+    def add(self, damage: Damage) -> None:
+        """Count a damage, and describe it unless too many are described."""
+        self.damage_count += 1
+        if len(self.damages) < DAMAGE_LIMIT:
+            self.damages.append(damage)
+
+
+@resumable
+def verify(
+    target: Node[Any] | StoreLike,
+    path: str | None = None,
+    *,
+    missing: Missing = "fill",
+    manifest: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    journal: StoreLike | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
+) -> Verification:
+    """Read every chunk of the array or hierarchy at `path`, on all cores; report damage and unfinished jobs.
+
+    With missing="error", chunks (and inner chunks) that are not stored are damage too. `progress` is called
+    with the number of chunks that are done, and of all.
+
+    With `manifest`, a file that `zstore.manifest` or `sha256sum` made, nothing is decoded: the values of all
+    keys are compared with it, and `progress` is called with bytes. Keys that are "changed", "missing", "new"
+    or "unreadable" are damage of that kind.
+
+    executor  makes the checks elsewhere, e.g. a process pool or a dask `Client`; None: threads here
+    journal   an empty place elsewhere, where results are kept until the end: after an interruption the same
+              call goes on from there. It does not see what changed meanwhile in places already checked
+
+    Raises
+        NotFoundError: there is nothing at `path`, or no manifest.
+        MetadataError: the manifest is malformed or was changed; or `journal` holds another interrupted job.
+        StoreError: the store cannot list what it holds.
+        ValueError: `missing` is neither "fill" nor "error".
+    """
+    is_complete = is_fault(missing)
+    store, base = open_place(target, path, storage_options, read_only=True)
+    known = None if manifest is None else Manifest.read(manifest)
+    said = {
+        "source": place(store, base),
+        "missing": missing,
+        "manifest": None if known is None else known.root,
+    }
+
+    def start() -> Job | None:
+        if journal is None:
+            return None
+        kept = open_store(journal)
+        check_apart(store, base, kept, "", "verify")
+        return begin(kept, "", "verify", said, name=name_job(said), resume=True)
+
+    if known is not None:
+        own = key_within(store, base, manifest)
+        return _verify_keys(store, base, known, own, start, executor, progress)
+    return _verify_chunks(
+        store, base, start, executor, progress, is_complete=is_complete, allow_pickle=allow_pickle
+    )
+
+
+def _verify_keys(
+    store: Store, base: str, known: Manifest, own: str | None, start: Callable[[], Job | None],
+    executor: Executor | None, progress: Progress | None,
+) -> Verification:  # fmt: skip
+    """Compare the values of all keys with a manifest."""
+    total, pairs = pair_keys(store, base, known, own)
+    faults = _Faults(Verification(), progress, total)
+    job = start()
+
+    def take(count: int, size: int, found: list[tuple[Piece, Fault]]) -> None:
+        faults.found.key_count += count
+        faults.take(
+            size,
+            [
+                (piece[0] or piece[1], (base, join_key(base, key or ""), *words))
+                for piece, (key, *words) in found
+            ],
+        )
+
+    look_at(Comparing(store, base), pairs, take, executor, job)
+    return faults.end(job)
+
+
+def _verify_chunks(
+    store: Store, base: str, start: Callable[[], Job | None], executor: Executor | None,
+    progress: Progress | None, *, is_complete: bool, allow_pickle: bool,
+) -> Verification:  # fmt: skip
+    """Parse all documents, and read all chunks."""
+    found = Verification(unfinished=find_unfinished(store, base))
+    arrays: list[_Checked] = []
+    for where, model in _nodes(store, base, found):
+        if isinstance(model, ZstoreError):
+            found.add(Damage(where, model.key, model.message, "document"))
+        elif isinstance(model, ArrayModel):
+            found.array_count += 1
+            try:
+                array = StoredArray(store, where, model, allow_pickle=allow_pickle)
+                arrays.append(_Checked(array, is_complete=is_complete))
+            except ZstoreError as error:
+                found.add(Damage(where, None, error.message, "document"))
+            except Exception as error:
+                # Whatever fails in one array, the others are to be checked.
+                found.add(Damage(where, None, f"{type(error).__name__}: {error}", "document"))
+    total = sum(checked.count() for checked in arrays) if progress is not None else 0
+    faults = _Faults(found, progress, total)
+    job = start()
+    in_order = job is not None
+    pieces = (
+        (number, cell, is_stored)
+        for number, checked in enumerate(arrays)
+        for cell, is_stored in checked.cells(found, in_order=in_order)
+    )
+
+    def take_chunks(count: int, stored_count: int, damages: list[tuple[Piece, Fault]]) -> None:
+        found.chunk_count += stored_count
+        found.missing_count += count - stored_count
+        faults.take(count, [(piece[:2], fault) for piece, fault in damages])
+
+    look_at(_Looking(store, tuple(arrays)), pieces, take_chunks, executor, job)
+    return faults.end(job)
+
+
+def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
+    """Every node; none where there is nothing but an unfinished job."""
+    try:
+        yield from walk_nodes(store, base)
+    except NotFoundError:
+        if not found.unfinished:
+            raise
+
+
+class _Faults:
+    """Collects faults, which may come in any order, and sorts them by place."""
+
+    def __init__(self, found: Verification, progress: Progress | None, total: int) -> None:
+        self.found = found
+        self._faults: list[tuple[Any, Fault]] = []
+        self._tick = counter(total, None if progress is None else lambda n, _: progress(n, max(n, total)))
+
+    def take(self, count: int, faults: list[tuple[Any, Fault]]) -> None:
+        """Add faults with their places, and report progress."""
+        room = max(0, DAMAGE_LIMIT - len(self._faults))
+        self._faults += faults[:room]
+        self.found.damage_count += len(faults[room:])
+        self._tick(count)
+
+    def end(self, job: Job | None) -> Verification:
+        """The verification with all faults, sorted; ends the job."""
+        for _, fault in sorted(self._faults, key=lambda each: each[0]):
+            self.found.add(Damage(*fault))  # type: ignore[arg-type]
+        if job is not None:
+            job.end()
+        return self.found
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """Checks chunks; pieces are (number of an array, chunk, whether it is stored, or None if not known)."""
+
+    store: Store
+    arrays: tuple[_Checked, ...]
+
+    def size(self, piece: Piece) -> int:
+        """How many decoded bytes the check of a piece holds."""
+        return self.arrays[piece[0]].size
+
+    def look(self, piece: Piece) -> Seen:
+        """(1 if the chunk is stored, its faults)."""
+        number, cell, is_stored = piece
+        is_stored, damages = self.arrays[number].check(cell, is_stored)
+        return int(is_stored), [(each.path, each.key, each.cause, each.kind) for each in damages]
+
+
+class _Checked:
+    """One array whose chunks are checked.
+
+    size  decoded bytes that the check of one chunk holds
+    """
+
+    def __init__(self, array: StoredArray, *, is_complete: bool) -> None:
+        self._array = array
+        self._is_complete = is_complete
+        # Shards within other codecs are decoded whole.
+        self._inner = array.model.inner_chunk_shape if len(array.model.codecs) == 1 else None
+        self._index_size = self._measure_index()
+        self._step = self._stretch()
+        self.size = prod(self._step) * array.item_size
+
+    def _measure_index(self) -> int:
+        """The least size of a shard's index, 16 bytes for each inner chunk; 0 without shards."""
+        if self._inner is None:
+            return 0
+        shard: Any = make_codec(self._array.model.codecs[0])
+        inner_shape: tuple[int, ...] = shard.chunk_shape
+        sides = zip(self._array.model.grid.chunk_shape, inner_shape, strict=True)
+        return 16 * prod(-(-length // inner) for length, inner in sides)
+
+    def _stretch(self) -> tuple[int, ...]:
+        """The shape of what is read at once: a chunk, or as many inner chunks of a shard as memory holds."""
+        step = list(self._array.model.grid.chunk_shape)
+        for axis, length in enumerate(self._inner or ()):
+            fitting = MEMORY_SIZE // max(1, prod(step) // step[axis] * self._array.item_size)
+            step[axis] = min(step[axis], max(length, fitting // length * length))
+        return tuple(step)
+
+    def count(self) -> int:
+        """How many chunks are to be checked."""
+        stored = None if self._is_complete else self._array.stored()
+        if stored is None:
+            return prod(self._array.counts)
+        return sum(map(self._array.holds, stored))
+
+    def cells(self, found: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
+        """The chunks to check, and whether each is stored; counts strays and missing chunks in `found`."""
+        stored = self._array.stored()
+        if stored is not None and in_order:
+            lines = Spool(" ".join(map(str, cell)).encode() for cell in stored)
+            stored = (tuple(map(int, line.split())) for line in lines)
+        if stored is None:
+            yield from ((cell, None) for cell in self._array.all_cells())
+            return
+        held = set()
+        for cell in stored:
+            if not self._array.holds(cell):
+                found.stray_count += 1
+            elif self._is_complete:
+                held.add(cell)
+            else:
+                found.missing_count -= 1
+                yield cell, True
+        if self._is_complete:
+            yield from ((cell, cell in held) for cell in self._array.all_cells())
+        else:
+            found.missing_count += prod(self._array.counts)
+
+    def check(self, cell: Cell, is_stored: bool | None) -> tuple[bool, list[Damage]]:
+        """(whether a chunk is stored, what is wrong with it)."""
+        key = self._array.key(cell)
+        box = self._array.box(cell)
+        if is_stored is None or self._index_size > SMALL_INDEX_SIZE:
+            try:
+                size = self._array.store.size(key)
+            except ZstoreError as error:
+                return True, [self._damage(key, error.message, "chunk")]
+            is_stored = size is not None
+            if size is not None and size < self._index_size:
+                # The index is cut off, so that reading any item gives the error.
+                fault = self._read(_first_item(box))
+                return True, [] if fault is None else [self._damage(key, *fault)]
+        if not is_stored:
+            return False, [self._damage(key, "chunk is missing", "missing")] if self._is_complete else []
+        damages: list[Damage] = []
+        for part in self._boxes(box, self._step):
+            damages += [self._damage(key, *fault) for fault in self._faults(part)]
+        return True, damages
+
+    def _faults(self, box: Box) -> list[tuple[str, str]]:
+        """(cause, kind) of every fault in a box, found by halving it where reading it fails."""
+        error = self._read(box)
+        if error is None:
+            return []
+        last_item = tuple(slice(part.stop - 1, part.stop) for part in box)
+        if self._read(_first_item(box)) == error == self._read(last_item):
+            # The box is one inner chunk, or the fault is in the index, without which nothing can be read.
+            return [error]
+        return [fault for half in self._halves(box) for fault in self._faults(half)] or [error]
+
+    def _halves(self, box: Box) -> list[Box]:
+        """The two halves of a box, cut between inner chunks; none of a box with one inner chunk."""
+        counts = [-(-(part.stop - part.start) // n) for part, n in zip(box, self._inner or (), strict=False)]
+        if not counts or max(counts) == 1:
+            return []
+        axis = counts.index(max(counts))
+        middle = box[axis].start + counts[axis] // 2 * (self._inner or ())[axis]
+        sides = (slice(box[axis].start, middle), slice(middle, box[axis].stop))
+        return [(*box[:axis], side, *box[axis + 1 :]) for side in sides]
+
+    def _damage(self, key: str, cause: str, kind: str) -> Damage:
+        return Damage(self._array.path, key, cause, kind)
+
+    def _read(self, box: Box) -> tuple[str, str] | None:
+        """(cause, kind) of what is wrong with the items of a box."""
+        try:
+            try:
+                self._array.read(box, missing_is_fault=self._is_complete)
+            except NotFoundError as error:
+                self._array.read(box)
+                return error.message, "missing"
+        except ZstoreError as error:
+            return error.message, "chunk"
+        except MemoryError:
+            return f"no memory for {self.size} bytes", "chunk"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}", "chunk"
+        return None
+
+    @staticmethod
+    def _boxes(box: Box, step: tuple[int, ...]) -> Iterator[Box]:
+        axes = [
+            [slice(at, min(at + length, part.stop)) for at in range(part.start, part.stop, length)]
+            for part, length in zip(box, step, strict=True)
+        ]
+        return product(*axes)
+
+
+def _first_item(box: Box) -> Box:
+    return tuple(slice(part.start, part.start + 1) for part in box)
