@@ -43,6 +43,7 @@ PLANTED = {
     "from zstore.codecs import chain": ("indexing/planted.py", "from floor 4 on floor 4"),
     "from zstore.model.array import ArrayModel": ("storage/planted.py", "its room never does"),
     "from zstore.engine.pool import map_threads": ("geo/conventions/planted.py", "its room never does"),
+    "from zstore.geo.conventions import cf": ("jobs/upkeep/planted.py", "its room never does"),
     "import fsspec.core": ("engine/planted.py", "lives in"),
     "x = 1": ("homeless.py", "has no floor"),
     "from zstore.engine import pool": ("engine/fetch.py", "circle: "),

@@ -63,6 +63,7 @@ NEVER: list[tuple[str, str]] = [
     ("zstore.storage", "zstore.model"),
     ("zstore.indexing", "zstore.storage"),
     ("zstore.codecs", "zstore.storage"),
+    ("zstore.jobs", "zstore.geo"),
     ("zstore.geo.conventions", "zstore.engine"),
     ("zstore.geo.conventions", "zstore.codecs"),
 ]

@@ -449,6 +449,19 @@ def test_packed_values_are_unpacked_where_asked():
         make(np.array([1, 2], "M8[s]"), attributes=said).reduce("min", unpack=True)
 
 
+def test_packing_alone_decides_whether_values_can_be_unpacked():
+    said = {"scale_factor": 2.0, "units": 5, "flag_values": "none"}
+    assert make(np.array([1, 2], "i2"), attributes=said).reduce("sum", unpack=True) == 6
+    faults = {
+        "scale_factor is 0; expected": {"scale_factor": 0},
+        "nodata is 300; expected an integer from 0 to 255": {"_FillValue": 300},
+        "_FillValue is 1 and missing_value 2; expected the same": {"_FillValue": 1, "missing_value": 2},
+    }
+    for message, attributes in faults.items():
+        with pytest.raises(MetadataError, match=f"cannot unpack: {message}"):
+            make(np.array([1, 2], "u1"), attributes=attributes).reduce("sum", unpack=True)
+
+
 def test_sums_of_floats_lose_nothing():
     values = np.array([1e16, 1.0, -1e16, 3.0] * 1000)
     for shape, chunks in [((4000,), (7,)), ((1000, 4), (3, 4)), ((4, 1000), (1, 100))]:

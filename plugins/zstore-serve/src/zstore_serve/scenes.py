@@ -16,10 +16,10 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
 from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import decode
 from zstore.geo.conventions.model import Affine, Variable
 from zstore.geo.pyramid.dataset import Dataset, open_levels
 from zstore.geo.pyramid.masks import find_mask
+from zstore.model.packing import decode
 from zstore.nodes.open import open_ahead
 from zstore_serve.problems import Problem
 

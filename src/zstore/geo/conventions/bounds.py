@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from zstore.geo.conventions.base import ArrayNode, Finding
-from zstore.geo.conventions.decoding import quantum, read_values, rounding_of
+from zstore.geo.conventions.decoding import read_values, rounding_of
 from zstore.geo.conventions.units import angle_of, length_of
+from zstore.model.packing import quantum
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 # How far an edge may be from where it should be, and how far a centre from the middle, in cells.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,17 @@ import numpy as np
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import ArrayNode, Finding, unused_attribute
 from zstore.geo.conventions.content.bands import listed_bands
-from zstore.geo.conventions.decoding import (
+from zstore.geo.conventions.model import Variable
+from zstore.geo.conventions.nodes import plain_name
+from zstore.model.packing import (
     check_packing,
+    choose_nodata,
     decode_fill,
     fit_nodata,
     packing_number,
+    parse_fills,
     render_nodata,
 )
-from zstore.geo.conventions.model import Variable
-from zstore.geo.conventions.nodes import plain_name
 
 # Attributes that some part of the model holds; everything else goes through untouched.
 MODELLED = frozenset((
@@ -78,9 +79,7 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
 def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
     """(variable, findings) of an array's attributes; of each fact, the first attribute that states it counts.
 
-    Nodata: `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it
-    means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone
-    described the array.
+    Nodata is chosen by `choose_nodata`.
     """
     attributes, dtype = node.attrs, np.dtype(node.dtype)
     findings: list[Finding] = []
@@ -108,33 +107,17 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
 
 def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | None, list[Finding]]:
     findings: list[Finding] = []
-    stated: dict[str, int | float] = {}
-    for name in ("_FillValue", "missing_value"):
-        if node.attrs.get(name) is None:
-            continue
-        try:
-            stated[name] = decode_fill(node.attrs[name], dtype)
-        except MetadataError:
+    fills = parse_fills(node.attrs, dtype)
+    for name, fill in fills.items():
+        if isinstance(fill, MetadataError):
             findings.append(unused_attribute(node, "GZ-16", name, f"a value of {dtype.name}"))
-    if len({repr(value) for value in stated.values()}) == 2:
+    valid = {name: fill for name, fill in fills.items() if not isinstance(fill, MetadataError)}
+    if len({*map(repr, valid.values())}) == 2:
         message = "_FillValue and missing_value differ; the first one is taken for nodata"
         findings.append(
-            Finding("GZ-16", "warning", node.path, message, stated["_FillValue"], stated["missing_value"])
+            Finding("GZ-16", "warning", node.path, message, valid["_FillValue"], valid["missing_value"])
         )
-    if not stated and isinstance(node.attrs.get("nodata"), (int, float)):
-        # odc-geo's word for it, which others may mean otherwise.
-        with suppress(MetadataError):
-            stated["nodata"] = fit_nodata(node.attrs["nodata"], dtype)
-    if stated:
-        return next(iter(stated.values())), findings
-    fill = node.fill_value
-    if fill is None or dtype.kind not in "iuf":
-        return None, findings
-    is_nan = dtype.kind == "f" and bool(np.isnan(fill))
-    is_gdals = "_CRS" in node.attrs and "grid_mapping" not in node.attrs
-    if node.zarr_format == 2 or is_nan or is_gdals:
-        return fit_nodata(fill, dtype), findings
-    return None, findings
+    return choose_nodata(node.attrs, dtype, node.fill_value, node.zarr_format, fills), findings
 
 
 def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.cf import mapping_names
-from zstore.geo.conventions.decoding import meant_fills, meant_type
 from zstore.geo.conventions.gdal import CRS_VARIABLE
 from zstore.geo.conventions.levels import LevelPlace
 from zstore.geo.conventions.lists import is_image
@@ -21,6 +20,7 @@ from zstore.geo.conventions.nodes import HeldArray, HeldGroup, plain_name
 from zstore.geo.conventions.order import warn_of
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
 from zstore.geo.pyramid.boxes import with_sides
+from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node

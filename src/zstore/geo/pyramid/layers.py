@@ -10,7 +10,6 @@ import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.geo.conventions.decoding import fit_nodata
 from zstore.geo.conventions.model import RESAMPLING_METHODS, Variable
 from zstore.geo.pyramid.boxes import with_sides
 from zstore.geo.pyramid.budget import direct_depth
@@ -19,6 +18,7 @@ from zstore.geo.pyramid.masks import Mask, find_mask, is_alpha, make_mask
 from zstore.geo.pyramid.passes import Recipe, Resample
 from zstore.geo.pyramid.record import number_from, number_of
 from zstore.geo.resampling.methods import Resampler, plan_part
+from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
 

@@ -12,7 +12,6 @@ import numpy as np
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.base import Document, Documents
-from zstore.geo.conventions.decoding import PACKING, decode
 from zstore.geo.conventions.model import GeoModel, Level
 from zstore.geo.conventions.order import warn_of
 from zstore.geo.conventions.write import render_geo
@@ -26,6 +25,7 @@ from zstore.geo.pyramid.record import MEMBER
 from zstore.geo.resampling.methods import downsample
 from zstore.jobs.runner import Runner
 from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.packing import PACKING, decode
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group

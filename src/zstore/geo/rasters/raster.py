@@ -14,7 +14,6 @@ import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import fit_nodata
 from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.packing import Packing
 from zstore.geo.pyramid.dataset import PlaceLike
@@ -35,6 +34,7 @@ from zstore.jobs.plan import Progress
 from zstore.jobs.record import resumable
 from zstore.jobs.runner import Executor
 from zstore.model.array import ZarrFormat
+from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
 from zstore.storage.url import with_storage_options
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from zstore.engine.pool import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.geo.conventions.variables import parse_variable
 from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.plan import Plan as JobPlan
 from zstore.jobs.record import begin_new, name_job, resumable
@@ -26,6 +25,7 @@ from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
 from zstore.jobs.target import check_apart, describe_source, is_stored
 from zstore.model.grid import RegularGrid
+from zstore.model.packing import Packing
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.node import Missing
@@ -271,15 +271,11 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
     """nodata, scale and offset of the array's attributes, as arguments of `make_method`."""
     if "_Unsigned" in array.attrs:
         raise UnsupportedError("attribute _Unsigned cannot be undone while reducing; expected unpack=False")
-    variable, findings = parse_variable(array, None)
-    for finding in findings:
-        if finding.rule == "GZ-16":
-            raise MetadataError(f"cannot unpack: {finding.message}", path=array.store.url)
-    return {
-        "nodata": variable.nodata if nodata is None else nodata,
-        "scale": 1.0 if variable.scale_factor is None else float(variable.scale_factor),
-        "offset": 0.0 if variable.add_offset is None else float(variable.add_offset),
-    }
+    try:
+        packing = Packing.parse(array.attrs, array.dtype, array.fill_value, array.zarr_format)
+    except MetadataError as error:
+        raise MetadataError(f"cannot unpack: {error.message}", path=array.store.url) from error
+    return packing._asdict() if nodata is None else {**packing._asdict(), "nodata": nodata}
 
 
 def _store(

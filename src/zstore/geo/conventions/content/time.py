@@ -24,9 +24,10 @@ from zstore.geo.conventions.base import (
     is_array,
 )
 from zstore.geo.conventions.content.timeaxis import TimeAxis
-from zstore.geo.conventions.decoding import PACKING, read_values
+from zstore.geo.conventions.decoding import read_values
 from zstore.geo.conventions.model import GeoModel
 from zstore.geo.conventions.nodes import arrays_along, plain_name
+from zstore.model.packing import PACKING
 from zstore.storage.base import join_key
 
 NAMES = ("time", "t")

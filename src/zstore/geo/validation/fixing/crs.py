@@ -9,7 +9,6 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import render_nodata
 from zstore.geo.conventions.gdal import CRS_VARIABLE
 from zstore.geo.conventions.levels import Grid
 from zstore.geo.conventions.meaning import Pyramid
@@ -18,6 +17,7 @@ from zstore.geo.validation.fixing.documents import implied_nodata
 from zstore.geo.validation.fixing.plan import Draft
 from zstore.geo.validation.rules.declared import IDENTIFIERS
 from zstore.geo.validation.view import ArrayView, GroupView, mapping_of
+from zstore.model.packing import render_nodata
 from zstore.nodes.open import create_array
 from zstore.storage.base import join_key
 

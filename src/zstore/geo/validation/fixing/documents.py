@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.decoding import decode_fill, fit_nodata, render_nodata
 from zstore.geo.conventions.model import RESAMPLING_METHODS
 from zstore.geo.conventions.zarr_conventions import METHOD_NAMES, layout_items, member_of
 from zstore.geo.validation.fixing.plan import Draft
@@ -15,6 +14,7 @@ from zstore.geo.validation.rules.variables import has_no_fill, is_unreadable_fil
 from zstore.geo.validation.view import ArrayView
 from zstore.model import v2, v3
 from zstore.model.document import render_json
+from zstore.model.packing import decode_fill, fit_nodata, render_nodata
 from zstore.storage.base import join_key
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.cf import coordinate_attributes
-from zstore.geo.conventions.decoding import decode, encode, quantum, rounding_of
+from zstore.geo.conventions.decoding import rounding_of
 from zstore.geo.conventions.gdal import parse_geotransform, render_geotransform
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
@@ -25,6 +25,7 @@ from zstore.geo.validation.rules.georeference import SYNONYMS, TIME_UNITS, is_le
 from zstore.geo.validation.units import dimension_of
 from zstore.geo.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
 from zstore.model.array import ZarrFormat
+from zstore.model.packing import decode, encode, quantum
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import join_key
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from zstore.geo.conventions.decoding import render_nodata
 from zstore.geo.conventions.levels import SHARED, Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.validation.fixing.plan import Draft
 from zstore.geo.validation.rules.documents import STANDARD_SPELLINGS, parse_text
 from zstore.geo.validation.rules.values import is_made_of_finer
 from zstore.geo.validation.view import ArrayView
+from zstore.model.packing import render_nodata
 
 # What is an object in every dialect; other text may be meant as text.
 STRUCTURED = ("multiscales", "zarr_conventions", "ome", "_CRS", "proj:projjson")
