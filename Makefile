@@ -9,14 +9,14 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h cc,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable clean
+.PHONY: demo test drill clouds fuzz fuzz-sanitized sanitize sanitized build lock notes kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1" "blosc2>=3.3" "numpy>=2"
 	$(MAKE) kernels
-	ZSTORE_KERNELS=none $(BIN)/pip install --quiet -e ".[all,test,lint]" $(foreach plugin,$(PLUGINS),-e $(plugin))
+	ZSTORE_KERNELS=none $(BIN)/pip install --quiet $(if $(LOCKED),-c dev.lock) -e ".[all,test,lint]" $(foreach plugin,$(PLUGINS),-e $(plugin))
 	touch $@
 
 # The kernels, in place and on all cores; only those of which a source changed are compiled. `make kernels ONLY=codecs`
@@ -30,6 +30,21 @@ $(BUILT): $(STAMP) setup.py $(KERNEL_SOURCES)
 	touch $@
 
 build: $(BUILT)
+
+# What `make build` installs, by version: `make lock` writes them anew, `make build LOCKED=1` installs just these.
+# Without it the newest are installed, as users get them.
+LOCKED ?=
+lock: $(BUILT)
+	ZSTORE_KERNELS=none $(BIN)/pip install --quiet -e ".[dev]"
+	printf -- '-e %s\n' '.[all,test,lint]' $(addprefix ./,$(PLUGINS)) | ZSTORE_KERNELS=none $(BIN)/uv pip compile --quiet \
+		--universal --upgrade --no-emit-index-url --no-annotate --no-header - | grep -v '^-e' > dev.lock.new
+	mv dev.lock.new dev.lock
+
+# The notes of the next release from the files in changes/: printed, or with VERSION written into CHANGELOG.md.
+VERSION ?=
+notes: $(BUILT)
+	ZSTORE_KERNELS=none $(BIN)/pip install --quiet -e ".[dev]"
+	$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
 # Our own headers, without the code that Cython makes: the compiler has nothing to say about any of them. Those of
 # reduce/ and resample/ are templates, but for the one of the warp kernel.

@@ -45,7 +45,7 @@ def test_there_is_a_case_for_every_rule() -> None:
 
 def test_every_rule_that_the_conventions_name_is_here() -> None:
     named = set()
-    for path in (ROOT / "src/zstore/conventions").rglob("*.py"):
+    for path in (ROOT / "src/zstore/geo/conventions").rglob("*.py"):
         named |= set(re.findall(r'"((?:GZ|MS|OC|ZC)-\d\d|OME|BANDS)"', path.read_text()))
     assert len(named) > 30
     assert named <= set(all_rules())
