@@ -326,7 +326,7 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
     # And goes by way of what lies in between, where that can be.
     for cost in ("FILE", "STRETCH", "UNIT"):
-        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{cost}", 10.0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk.{cost}", 10.0)
     work, rng = WORKS[name], random.Random(name)
     before, now = place / "before", place / "now"
     now.mkdir(parents=True)

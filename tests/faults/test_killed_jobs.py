@@ -41,11 +41,11 @@ KILLS = 20
 SMALL: dict[str, dict[str, Any]] = {
     "zstore.jobs.journal": {"WAITING_SECONDS": -1, "PAUSE": -1},
     "zstore.jobs.upkeep.copy": {"UNIT_COUNT": 2},
-    "zstore.jobs.upkeep.rechunk": {"COPY_COUNT": 2},
     "zstore.jobs.upkeep.windows": {"WINDOW_COUNT": 2},
-    "zstore.jobs.upkeep.rechunk_plan": {
+    "zstore.jobs.upkeep.rechunk": {
         **dict.fromkeys(("FILE", "STRETCH", "UNIT", "REQUEST"), 10.0),
         "WINDOWS_SIZE": 0,
+        "COPY_COUNT": 2,
     },
     "zstore.jobs.reduction.plan": {"UNIT_SIZE": 1 << 15, "BOX_SIZE": 1 << 13, "PATCH_SIZE": 1 << 11},
     "zstore.geo.pyramid.boxes": {"BLOCK_SIZE": 1 << 16},

@@ -33,7 +33,7 @@ WORKERS, HEARD = 2, 7
 SMALL: dict[str, dict[str, Any]] = {
     "zstore.jobs.journal": {"WAITING_SECONDS": -1, "PAUSE": -1},
     "zstore.jobs.reduction.plan": dict.fromkeys(("UNIT_SIZE", "BOX_SIZE", "PATCH_SIZE"), 1 << 13),
-    "zstore.jobs.upkeep.rechunk_plan": {
+    "zstore.jobs.upkeep.rechunk": {
         **dict.fromkeys(("FILE", "STRETCH", "UNIT", "REQUEST"), 10.0),
         "WINDOWS_SIZE": 0,
     },

@@ -141,5 +141,5 @@ def test_what_is_replaced_makes_room_and_nothing_is_measured_where_all_fits(tmp_
     call(tmp_path / "s", tmp_path / "t", chunks=(32, 32), overwrite=True)
     call(tmp_path / "s", MemoryStore(), chunks=(32, 32))
     limit(monkeypatch, data.nbytes)
-    monkeypatch.setattr("zstore.jobs.upkeep.convert.expect_size", None)
+    monkeypatch.setattr("zstore.jobs.upkeep.rechunk.expect_size", None)
     call(tmp_path / "s", tmp_path / "v", chunks=(32, 32))

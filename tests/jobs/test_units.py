@@ -26,7 +26,7 @@ from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB, find_unfinished
-from zstore.jobs.upkeep import convert as converting
+from zstore.jobs.upkeep.rechunk import Transfer
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -147,8 +147,8 @@ def cluster() -> Iterator[Any]:
 def cheap_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if files cost next to nothing, so that small arrays go by way of scratch arrays, too."""
     for cost in ("FILE", "STRETCH", "UNIT", "REQUEST"):
-        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{cost}", 10.0)
-    monkeypatch.setattr("zstore.jobs.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk.{cost}", 10.0)
+    monkeypatch.setattr("zstore.jobs.upkeep.rechunk.WINDOWS_SIZE", 0)
 
 
 def files_of(path: Path) -> dict[str, bytes]:
@@ -163,7 +163,7 @@ def test_units_come_out_the_same_wherever_whenever_and_however_often(
         monkeypatch.setattr(f"zstore.jobs.reduction.plan.{limit}", 1 << 11)
     monkeypatch.setattr("zstore.jobs.upkeep.rechunk.COPY_COUNT", 5)
     for cost in ("FILE", "STRETCH", "UNIT"):
-        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{cost}", 10.0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk.{cost}", 10.0)
     put_raster(tmp_path / "s")
     target = tmp_path / "t"
     JOBS[name](tmp_path / "s", target)
@@ -366,7 +366,7 @@ def test_parts_of_a_conversion_into_a_bucket(
     zstore.create_array(tmp_path / "s", data=maps, chunks=(1, 32, 40))
     plan, target, compared = tmp_path / "plan.json", "s3://b/t", list[Any]()
     options = {"chunks": (48, 4, 5), "memory": 80_000, "check": True}
-    monkeypatch.setattr(converting, "compare", lambda *given: compared.append(given))
+    monkeypatch.setattr(Transfer, "compare", lambda *given: compared.append(given))
     with BucketServer() as server, ThreadPoolExecutor(2) as pool:
         reach = {"target_options": server.options()}
         zstore.plan_units(plan, zstore.convert, tmp_path / "s", target, **options, **reach)

@@ -443,6 +443,41 @@ def test_a_source_that_changed_since_is_not_gone_on_with(options, tmp_path):
         assert_same(array, zstore.convert(source, target, overwrite=True, **options))
 
 
+CHANGES = {
+    "a chunk is written": lambda store: zstore.open_array(store, "a").__setitem__(slice(0, 2), 77),
+    "a chunk is new": lambda store: store.put("a/2.2", store.get("a/0.0")),
+    "a document is written": lambda store: zstore.open_array(store, "a").attrs.update(late=1),
+    "an array is new": lambda store: zstore.create_array(
+        store, "late", shape=(1,), dtype="u1", zarr_format=2
+    ),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (5, 5)}], ids=["copied", "recoded"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("is_late", [False, True], ids=["midway", "at the end"])
+def test_a_source_that_changes_under_the_conversion_makes_no_target(options, change, is_late, tmp_path):
+    """What is made of two states of the source is never published, nor gone on with."""
+    for number, store in enumerate((MemoryStore(), LocalStore(tmp_path / "from"))):
+        zstore.create_group(store, zarr_format=2)
+        array = zstore.create_array(store, "a", shape=(9, 12), chunks=(3, 4), dtype="i4", zarr_format=2)
+        array[:, :8] = VALUES[0, 0] + 1
+        target, moments = tmp_path / f"to {number}", list[int]()
+
+        def write(done: int, total: int, store: Any = store, moments: list[int] = moments) -> None:
+            if not moments and (done == total or not is_late):
+                moments.append(done)
+                CHANGES[change](store)
+
+        with pytest.raises(ChangedError, match="the source changed while it was read"):
+            zstore.convert(store, target, progress=write, **options)
+        assert moments and not list(target.rglob("zarr.json")) and find_unfinished(LocalStore(target), "")
+        with pytest.raises((ChangedError, MetadataError)):
+            zstore.convert(store, target, resume=True, **options)
+        made = zstore.convert(store, target, overwrite=True, **options)
+        np.testing.assert_array_equal(made["a"][...], array[...])
+
+
 def test_a_chunk_that_goes_away_under_the_conversion_is_no_fill_value(monkeypatch):
     source = MemoryStore()
     make(source, 2)

@@ -17,12 +17,12 @@ import pytest
 
 import zstore
 from zstore.errors import ChangedError, ChecksumError, MetadataError, NotFoundError, StoreError
+from zstore.jobs.chunks import Location
 from zstore.jobs.record import JOB, find_unfinished
 from zstore.jobs.upkeep import copy as copy_module
 from zstore.jobs.upkeep import manifest as manifests
 from zstore.jobs.upkeep import spool
-from zstore.jobs.upkeep.copy import Copied
-from zstore.jobs.upkeep.copy_plan import COMPARE, COPY, KEEP, Place, Planner, Step
+from zstore.jobs.upkeep.copy import COMPARE, COPY, KEEP, Copied, CopyStep, Planner
 from zstore.jobs.upkeep.manifest import Manifest, render_name
 from zstore.storage.base import Entry, Store
 from zstore.storage.local import LocalStore
@@ -446,15 +446,15 @@ def test_plans_in_bulk_say_what_each_key_alone_would(if_exists, base, monkeypatc
             left += size if action != KEEP else 0
             own = b"%d" % size, render_name(version or "")
             size_there = b"%d" % there[0] if there else b""
-            expected.append(Step(written, *own, action, size_there, digest if action == KEEP else b""))
+            expected.append(CopyStep(written, *own, action, size_there, digest if action == KEEP else b""))
         source = Listing({f"{base}/{name}".lstrip("/"): of for name, of in mine.items()})
-        places = Place(source, base), Place(Listing(theirs | others), "")
+        places = Location(source, base), Location(Listing(theirs | others), "")
         options = {"delete": True, "is_resumed": if_exists == "error"}
         planner = Planner(*places, lambda key: True, chance.choice([[], None]), if_exists, **options)
         plan = planner.plan(Manifest(spool.Spool(sums)) if is_known else None)
         is_document = {render_name(name): name.rpartition("/")[2] in copy_module.DOCUMENTS for name in mine}
         wanted = sorted(step for step in expected if not is_document[step.name])
-        assert [Step(*line.split(b"\0")) for line in plan.steps] == wanted
+        assert [CopyStep(*line.split(b"\0")) for line in plan.steps] == wanted
         assert sorted(plan.documents) == sorted(step for step in expected if is_document[step.name])
         assert {step.entry for step in wanted} <= {Entry(key, *of) for key, of in mine.items()}
         assert [*plan.deletions] == [render_name(name) for name in sorted(others)]

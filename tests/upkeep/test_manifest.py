@@ -16,6 +16,7 @@ import pytest
 import zstore
 from zstore._ext.engine.files import entry_lines
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError
+from zstore.jobs.chunks import Location
 from zstore.jobs.upkeep import manifest as manifests
 from zstore.jobs.upkeep import spool
 from zstore.jobs.upkeep.manifest import Manifest
@@ -159,7 +160,7 @@ def test_a_store_that_changes_meanwhile_has_no_manifest(monkeypatch):
     with pytest.raises(ChangedError, match="was written"):
         zstore.manifest(store, progress=lambda done, total: store.put("zarr.json", b"[]"))
     # A value that grows while it is read in parts.
-    parts = manifests.read_parts(store, "", Entry("large", len(VALUES["large"])), 1000)
+    parts = manifests.read_parts(Location(store, ""), Entry("large", len(VALUES["large"])), 1000)
     next(parts)
     store.put("large", VALUES["large"] * 2)
     with pytest.raises(ChangedError, match="changed while it was read"):

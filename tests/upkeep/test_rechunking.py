@@ -27,14 +27,12 @@ from hypothesis import strategies as st
 
 import zstore
 from zstore.errors import MetadataError, StoreError
+from zstore.jobs import chunks
+from zstore.jobs.chunks import ChunkSet, Location, StoredArray, StoredChunks, cells_of
 from zstore.jobs.record import JOB
-from zstore.jobs.upkeep import chunks
 from zstore.jobs.upkeep import convert as converting
-from zstore.jobs.upkeep.cells import Cells, Stored, cells_of
-from zstore.jobs.upkeep.chunks import StoredArray
 from zstore.jobs.upkeep.convert import estimate_conversion
-from zstore.jobs.upkeep.rechunk import plan_rechunk, plans
-from zstore.jobs.upkeep.rechunk_plan import Room, Side, check_memory, plan_passes
+from zstore.jobs.upkeep.rechunk import Room, Side, Transfer, check_memory, plan_passes
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
@@ -115,8 +113,8 @@ class Afar(LocalStore):
 def cheap_files(monkeypatch):
     """What lies in between pays for arrays that are small, too."""
     for name in ("FILE", "STRETCH", "UNIT", "REQUEST"):
-        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk_plan.{name}", 10.0)
-    monkeypatch.setattr("zstore.jobs.upkeep.rechunk_plan.WINDOWS_SIZE", 0)
+        monkeypatch.setattr(f"zstore.jobs.upkeep.rechunk.{name}", 10.0)
+    monkeypatch.setattr("zstore.jobs.upkeep.rechunk.WINDOWS_SIZE", 0)
 
 
 @settings(
@@ -215,7 +213,7 @@ def test_each_chunk_of_the_source_is_decoded_once(memory, tmp_path, cheap_files)
 @pytest.mark.parametrize("scratch", [True, False])
 def test_what_was_interrupted_makes_only_what_is_left(scratch, tmp_path, cheap_files, monkeypatch):
     if not scratch:
-        monkeypatch.setattr(converting, "_find_rooms", lambda *given: [])
+        monkeypatch.setattr(converting, "_list_rooms", lambda *given: [])
     array, store = maps(tmp_path / "a"), Reads(tmp_path / "a")
     whole = zstore.convert(store, tmp_path / "whole", memory=40_000, **SERIES)
     every, store.read = sum(store.read.values()), Counter()
@@ -239,7 +237,7 @@ def test_what_was_interrupted_makes_only_what_is_left(scratch, tmp_path, cheap_f
 
 
 def test_without_room_between_chunks_are_decoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(converting, "_find_rooms", lambda *given: [])
+    monkeypatch.setattr(converting, "_list_rooms", lambda *given: [])
     array = maps(tmp_path / "a")
     found = estimate_conversion(tmp_path / "a", tmp_path / "b", memory=40_000, **SERIES)[""]
     assert found.scratch_size == 0 and (found.read_size or 0) > 2 * array.nbytes
@@ -358,14 +356,16 @@ def test_units_run_anywhere_in_any_order_and_twice(tmp_path, cheap_files):
     ways = list[dict[str, bytes]]()
     for number in range(2):
         target = zstore.create_array(tmp_path / str(number), shape=array.shape, dtype="u2", **SERIES)
-        job = plan_rechunk(
+        job = Transfer.recoding(
             StoredArray(LocalStore(tmp_path / "a"), "", array.model),
             StoredArray(LocalStore(tmp_path / str(number)), "", target.model),
             40_000,
             is_firm=True,
             rooms=[Room(1 << 30)],
         )
-        passes = list(plans(job, (LocalStore(tmp_path / f"s{number}"), ""), lambda count: None, keeps=False))
+        passes = list(
+            job.plans(Location(LocalStore(tmp_path / f"s{number}"), ""), lambda count: None, keeps=False)
+        )
         assert len(passes) == 2
         for plan in passes:
             units = list(plan.units())
@@ -409,8 +409,8 @@ class Killing(BucketServer):
 
 CHILD = """
 import json, sys, zstore
-from zstore.jobs.upkeep import rechunk, rechunk_plan
-rechunk_plan.WINDOWS_SIZE, rechunk.COPY_COUNT = 0, 5
+from zstore.jobs.upkeep import rechunk
+rechunk.WINDOWS_SIZE, rechunk.COPY_COUNT = 0, 5
 zstore.convert(*json.loads(sys.argv[1]), **json.loads(sys.argv[2]))
 """
 
@@ -488,7 +488,7 @@ def test_chunks_that_touch(data):
     mask = np.zeros(shape, bool)
     for cell in chosen:
         mask[arrays[0].box(cell)] = True
-    spread = Cells(arrays[0].counts, chosen).spread(*arrays)
+    spread = ChunkSet(arrays[0].counts, chosen).spread(*arrays)
     touched = [c for c in itertools.product(*map(range, arrays[1].counts)) if mask[arrays[1].box(c)].any()]
     assert list(spread) == touched and len(spread) == len(touched)
     counts = tuple(data.draw(st.integers(1, 4)) for _ in shape)
@@ -497,7 +497,9 @@ def test_chunks_that_touch(data):
     ]
     assert sorted(found) == touched
     others = data.draw(st.lists(st.sampled_from(touched), unique=True)) if touched else []
-    assert list(spread - Cells(spread.counts, [others])) == [cell for cell in touched if cell not in others]
+    assert list(spread - ChunkSet(spread.counts, [others])) == [
+        cell for cell in touched if cell not in others
+    ]
 
 
 def test_a_large_job_is_planned_at_once():
@@ -510,7 +512,7 @@ def test_a_large_job_is_planned_at_once():
     counts = grids[0].count(shape)
     assert prod(counts) == 10**7
     some = np.stack(np.indices((1000, 10, 10)), 3).reshape(-1, 3)
-    cells = Cells(counts, (np.add(some, (t, 0, 0)) for t in range(0, 100_000, 1000)))
+    cells = ChunkSet(counts, (np.add(some, (t, 0, 0)) for t in range(0, 100_000, 1000)))
     assert len(cells) == 10**7
     units = sum(1 for _ in cells.units(plan.steps[0].counts, cells))
     peak = tracemalloc.get_traced_memory()[1]
@@ -534,8 +536,8 @@ def test_what_is_stored_is_told_from_what_was(monkeypatch):
     store, chance, said = Lists(), random.Random(1), set[str]()
     model = zstore.create_array(store, "a", shape=(10, 8), chunks=(2, 2), dtype="u1").model
 
-    def find() -> Stored:
-        found = Stored.find(StoredArray(store, "a", model), least=1)
+    def find() -> StoredChunks:
+        found = StoredChunks.of(StoredArray(store, "a", model), least=1)
         assert list(found.cells) == [(y, x) for y in range(1, 5) for x in range(1, 4)]
         assert found.size == 60
         return found

@@ -16,8 +16,8 @@ import zstore
 import zstore.jobs.upkeep.manifest as manifests
 import zstore.jobs.upkeep.verify as verifying
 from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.jobs import chunks
 from zstore.jobs.record import asked_as, begin, find_unfinished, name_job
-from zstore.jobs.upkeep import chunks
 from zstore.jobs.upkeep.verify import Damage
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

@@ -19,6 +19,7 @@ FORMER = {
     "zstore.resampling": "zstore.geo.resampling",
     "zstore.validation": "zstore.geo.validation",
     "zstore.reduction": "zstore.jobs.reduction",
+    "zstore.upkeep.copy_plan": "zstore.jobs.upkeep.copy",
     "zstore.upkeep": "zstore.jobs.upkeep",
 }
 

@@ -31,10 +31,10 @@ from zstore.geo.rasters.targets import (
     pack_flags,
     unpack_flags,
 )
+from zstore.jobs.chunks import StoredArray
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit
 from zstore.jobs.record import Job, resumable
 from zstore.jobs.runner import Executor, counter
-from zstore.jobs.upkeep.chunks import StoredArray
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group

@@ -16,10 +16,10 @@ from zstore.engine.making import delete_node
 from zstore.errors import ChangedError, MetadataError
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
+from zstore.jobs.chunks import StoredArray
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.target import check_outside
-from zstore.jobs.upkeep.chunks import StoredArray
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group

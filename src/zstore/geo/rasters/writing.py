@@ -29,11 +29,11 @@ from zstore.geo.pyramid.dataset import PlaceLike, join_attributes
 from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.geo.rasters.geotiff import import_rasterio
 from zstore.geo.rasters.targets import FileJob, Version, check_version, pack_flags, unpack_flags
+from zstore.jobs.chunks import StoredArray
 from zstore.jobs.parts import as_part
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit
 from zstore.jobs.record import Job, name_job
 from zstore.jobs.runner import Executor, counter, units_at_once
-from zstore.jobs.upkeep.chunks import StoredArray
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group

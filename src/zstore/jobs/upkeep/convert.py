@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf, prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
@@ -23,7 +23,6 @@ from zstore.engine.documents import (
     ancestors,
     check_above,
     node_kind,
-    place,
     publish_nodes,
     read_documents,
     read_node,
@@ -32,17 +31,15 @@ from zstore.engine.documents import (
 from zstore.engine.making import create_node
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
+from zstore.jobs.chunks import Location, StoredArray, StoredChunks, check_unchanged
 from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Estimate
+from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
-from zstore.jobs.room import check_room, expect_size, free_size
+from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import check_apart
-from zstore.jobs.upkeep.cells import Stored
-from zstore.jobs.upkeep.chunks import Progress, StoredArray, keeps_bytes, open_place
-from zstore.jobs.upkeep.plan import SAME, Request, plan_array, plan_group, say_in_place
-from zstore.jobs.upkeep.rechunk import COPIES_AT_ONCE, Copying, Rechunking, carry_out, compare, plan_rechunk
-from zstore.jobs.upkeep.rechunk_plan import Room, check_memory
+from zstore.jobs.upkeep.plan import SAME, ConvertOptions, keeps_bytes, plan_array, plan_group, say_in_place
+from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
@@ -51,7 +48,6 @@ from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
-from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
 if TYPE_CHECKING:
@@ -60,30 +56,21 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "convert_metadata", "estimate_conversion"]
 
-# A chunk that is made of more chunks of the source than this is not made to learn what it takes.
-SAMPLED_COUNT = 64
-
 Model = ArrayModel | GroupModel
-Work = Copying | Rechunking
-
-
-class _Place(NamedTuple):
-    """A node and all below it, by store and path."""
-
-    store: Store
-    base: str
-
-    def array(self, below: str, model: ArrayModel, request: Request) -> StoredArray:
-        return StoredArray(self.store, join_key(self.base, below), model, allow_pickle=request.allow_pickle)
 
 
 class _Change(NamedTuple):
-    """One node, by its path below the place: its models, old and new, and whether chunks keep their bytes."""
+    """A node, by its path below the source, in both formats.
+
+    is_copy     whether its chunks keep their bytes
+    is_implied  whether the source has no document of it, as v1 has no groups
+    """
 
     below: str
     old: Model
     new: Model
     is_copy: bool = True
+    is_implied: bool = False
 
 
 @resumable
@@ -138,53 +125,61 @@ def convert(
     Raises
         UnsupportedError: the format cannot express something; nothing was written.
         NotFoundError: there is nothing to convert.
-        ChangedError: `resume`, and chunks of the source were written since.
+        ChangedError: the source was written to since the conversion began; no document was written.
         StoreError: the target exists already, its disk has too little room, or one of the stores failed.
         MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
         CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
-    here = _Place(*open_place(source, path, storage_options, read_only=True))
-    there = _Place(*open_place(target, target_path, target_options, read_only=False))
-    plain = there.store
+    here = Location.open(source, path, storage_options, read_only=True)
+    there = Location.open(target, target_path, target_options, read_only=False)
+    plain = there
     if durable:
         there = there._replace(store=there.store.as_durable())
     check_apart(*here, *there, "convert")
-    request = Request(
+    options = ConvertOptions(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
     )
-    changes = _plan(here, there, request)
-    said = {"source": place(*here), **_say(request, changes)}
+    changes = _plan(here, there, options)
     former = read_record(*there)
     if resume and former is None and _is_there(there, changes):
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
-    rooms = _find_rooms(there._replace(store=plain), former, scratch, target_options, executor)
-    work = _plan_work(here, there, request, changes, memory, rooms, executor)
-    _check_room(there, work.values(), rooms)
+    rooms = _list_rooms(plain, former, scratch, target_options, executor)
+    transfers = _plan_transfers(here, there, options, changes, memory, rooms, executor)
+    _check_room(there, [*transfers.values()], rooms)
+    said = {"source": here.url(), **_say(options, changes)}
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
-    job.check_versions(
-        {name: one.stored.version for name, one in work.items()},
-        lambda below: place(here.store, join_key(here.base, below)),
-    )
-    total = sum(one.chunk_count + check * _compared(one) for one in work.values())
+    versions = {below: one.stored.version for below, one in transfers.items()}
+    job.check_versions(versions, here.url)
+    total = sum(one.chunk_count + check * len(one.wanted) for one in transfers.values())
     tick = counter(total, progress)
-    between = [room.place(there, job) for room in rooms] if any(map(_has_scratch, work.values())) else []
+    has_scratch = any(one.scratches for one in transfers.values())
+    between = [_open_room(room, there, job) for room in rooms] if has_scratch else []
     with job.runner(executor) as runner:
-        for number, one in enumerate(work.values()):
-            store, path = between[one.passes.room] if _has_scratch(one) else there
-            spot = store, join_key(path, str(number))
+        for number, one in enumerate(transfers.values()):
+            room = between[one.passes.room] if one.passes and one.scratches else there
+            spot = room._replace(path=room.key(str(number)))
             with runner.apart():
-                carry_out(one, spot, runner, f"convert-{number}", tick, keeps=job.is_resumed)
+                one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
                 if check and not runner.is_part:
-                    compare(one.source, one.target, check_memory(memory), executor, tick)
-    for store, path in between:
-        store.delete_prefix(path)
-    parent = there.base.rpartition("/")[0]
+                    one.compare(check_memory(memory), executor, tick)
+    for room in between:
+        room.store.delete_prefix(room.path)
+    _check_source(here, changes, transfers)
+    parent = there.path.rpartition("/")[0]
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
     publish_nodes(*there, {change.below: change.new for change in changes})
     _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
     job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
+
+
+def _check_source(here: Location, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> None:
+    """Raise ChangedError if a document or a chunk of the source was written since the conversion read it."""
+    now = {here.below(path): model for path, model in walk_nodes(*here)}
+    check_unchanged(here, {change.below: change.old for change in changes if not change.is_implied}, now)
+    versions = {below: one.stored.version for below, one in transfers.items()}
+    check_unchanged(here, versions, {b: StoredChunks.of(one.source).version for b, one in transfers.items()})
 
 
 def estimate_conversion(
@@ -204,167 +199,125 @@ def estimate_conversion(
 
     Raises what `convert` raises before it begins, except for a target that exists.
     """
-    here = _Place(*open_place(source, path, storage_options, read_only=True))
-    there = _Place(*open_place(target, target_path, target_options, read_only=False))
-    request = Request(**{"zarr_format": 3, **asked})
-    changes = _plan(here, there, request)
-    rooms = _find_rooms(there, read_record(*there), scratch, target_options, executor)
-    work = _plan_work(here, there, request, changes, memory, rooms, executor)
-    return {name: one.estimate() for name, one in work.items()}
+    here = Location.open(source, path, storage_options, read_only=True)
+    there = Location.open(target, target_path, target_options, read_only=False)
+    options = ConvertOptions(**{"zarr_format": 3, **asked})
+    changes = _plan(here, there, options)
+    rooms = _list_rooms(there, read_record(*there), scratch, target_options, executor)
+    transfers = _plan_transfers(here, there, options, changes, memory, rooms, executor)
+    return {below: one.estimate() for below, one in transfers.items()}
 
 
-def _plan_work(
-    here: _Place,
-    there: _Place,
-    request: Request,
-    changes: list[_Change],
+def _array(at: Location, below: str, model: ArrayModel, options: ConvertOptions) -> StoredArray:
+    return StoredArray(at.store, at.key(below), model, allow_pickle=options.allow_pickle)
+
+
+def _plan_transfers(
+    here: Location,
+    there: Location,
+    options: ConvertOptions,
+    changes: Sequence[_Change],
     memory: int | None,
-    rooms: Sequence[_Room],
+    rooms: Sequence[Room],
     executor: Executor | None,
-) -> dict[str, Work]:
-    """The work for each array, by its path below the place."""
-    size, work = check_memory(memory), dict[str, Work]()
-    for below, old, new, is_copy in changes:
+) -> dict[str, Transfer]:
+    """The work on each array, by its path below the source."""
+    size, transfers, is_shared = check_memory(memory), dict[str, Transfer](), executor is not None
+    for below, old, new, is_copy, _ in changes:
         if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
             continue
-        pair = here.array(below, old, request), there.array(below, new, request)
+        pair = _array(here, below, old, options), _array(there, below, new, options)
         if is_copy:
-            work[below] = Copying(*pair, Stored.find(pair[0]), COPIES_AT_ONCE if executor is None else None)
+            transfers[below] = Transfer.copying(*pair, is_shared=is_shared)
             continue
+        # What is beside the target has the room that the target leaves.
+        needed = prod(new.shape) * pair[1].item_size
+        left = [room._replace(size=room.size - needed * room.is_target) for room in rooms]
         try:
-            work[below] = plan_rechunk(
-                *pair,
-                size,
-                is_firm=memory is not None,
-                rooms=[room.beside(pair[1]) for room in rooms],
-                is_shared=executor is not None,
+            transfers[below] = Transfer.recoding(
+                *pair, size, is_firm=memory is not None, rooms=left, is_shared=is_shared
             )
         except ZstoreError as error:
-            raise error.locate(path=place(here.store, join_key(here.base, below))) from error
-    return work
+            raise error.locate(path=here.url(below)) from error
+    return transfers
 
 
-def _has_scratch(one: Work) -> TypeGuard[Rechunking]:
-    return isinstance(one, Rechunking) and bool(one.passes.scratches)
-
-
-def _compared(one: Work) -> int:
-    """How many chunks `check` compares."""
-    return len(one.touched) if isinstance(one, Rechunking) else one.chunk_count
-
-
-class _Room(NamedTuple):
-    """A store for scratch arrays, and the bytes that are free in it.
-
-    is_target  whether it is the target's own store
-    is_own     whether it is this user's directory for temporary files
-    """
-
-    store: Store
-    free: float
-    is_target: bool = False
-    is_own: bool = False
-
-    def beside(self, target: StoredArray) -> Room:
-        """The room that is left beside the target, where both lie in one store."""
-        needed = prod(target.model.shape) * target.item_size if self.is_target else 0
-        return Room(self.free - needed, is_near=self.store.request_count == 1)
-
-    def place(self, there: _Place, job: Job) -> _Place:
-        """Where scratch arrays of a job lie: beside its journal, or below a name that no other target has.
-
-        Unless the job is resumed, what lies there is removed.
-
-        Raises
-            StoreError: the directory belongs to another user.
-        """
-        made = _Place(self.store, self._base(there, job.name))
-        if self.is_target:
-            return made
-        if self.is_own:
-            directory = Path(self.store.local_path() or "")
-            directory.mkdir(mode=0o700, exist_ok=True)
-            found = directory.lstat()
-            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-                raise StoreError("expected a directory of this user's own", path=str(directory))
-        if not job.is_resumed:
-            made.store.delete_prefix(made.base)
-        return made
-
-    def _base(self, there: _Place, name: str) -> str:
-        if self.is_target:
-            return join_key(there.base, JOB, name, "scratch")
-        # Different stores in memory may have the same name.
-        own = [os.getpid(), id(there.store)] if there.store.in_memory else []
-        return name_job([name, place(*there), *own])
-
-    def with_held(self, there: _Place, name: str) -> _Room:
-        """The room that there was before the job of that name began, so that resuming plans the same."""
-        if self.free == inf:
-            return self
-        held = self.store.entries(there.base if self.is_target else self._base(there, name))
-        return self._replace(free=self.free + sum(entry.size for entry in held))
-
-
-def _find_rooms(
-    there: _Place,
+def _list_rooms(
+    there: Location,
     former: Record | None,
     scratch: str | PathLike[str] | Store | None,
     options: Mapping[str, Any] | None,
     executor: Executor | None,
-) -> list[_Room]:
-    """Where scratch arrays may lie, the best first; what a `former` conversion left there counts as free."""
-    rooms = _list_rooms(there, scratch, options, executor)
-    return rooms if former is None else [room.with_held(there, former.name) for room in rooms]
+) -> list[Room]:
+    """Where scratch arrays may lie, the best first.
 
-
-def _list_rooms(
-    there: _Place,
-    scratch: str | PathLike[str] | Store | None,
-    options: Mapping[str, Any] | None,
-    executor: Executor | None,
-) -> list[_Room]:
+    The scratch arrays of an interrupted conversion (`former`) count as free, so that resuming it plans the
+    same.
+    """
+    directory = there.store.local_path(there.path)
     if scratch is not None:
         is_url = isinstance(scratch, str) and "://" in scratch
         store = open_store(scratch, storage_options=options if is_url else None)
-        return [_Room(store, free_size(store.local_path()))]
-    directory = there.store.local_path(there.base)
-    if directory is not None:
-        return [_Room(there.store, free_size(directory), is_target=True)]
-    own = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}")
-    rooms = [_Room(LocalStore(own), free_size(own), is_own=True)]
-    # A bucket does not get full, and every worker reaches it.
-    afar = [_Room(there.store, inf, is_target=True)] if there.store.request_count > 1 else []
-    is_shared = executor is not None or current_part() is not None
-    return afar if is_shared and afar else rooms + afar
+        rooms = [Room(free_size(store.local_path()), store.request_count == 1, store)]
+    elif directory is not None:
+        rooms = [Room(free_size(directory), store=there.store, is_target=True)]
+    else:
+        own = Path(tempfile.gettempdir(), f"zstore-{os.getuid()}")
+        rooms = [Room(free_size(own), store=LocalStore(own), is_own=True)]
+        if there.store.request_count > 1:
+            # A bucket does not get full, and every worker reaches it.
+            bucket = Room(inf, is_near=False, store=there.store, is_target=True)
+            is_shared = executor is not None or current_part() is not None
+            rooms = [bucket] if is_shared else [*rooms, bucket]
+    if former is None:
+        return rooms
+    held = [there if room.is_target else _scratch_of(room, there, former.name) for room in rooms]
+    return [
+        room._replace(size=room.size + (sum(entry.size for entry in at.store.entries(at.path))))
+        if room.size < inf
+        else room
+        for room, at in zip(rooms, held, strict=True)
+    ]
 
 
-def _check_room(there: _Place, work: Iterable[Work], rooms: Sequence[_Room]) -> None:
+def _scratch_of(room: Room, there: Location, name: str) -> Location:
+    """Where scratch arrays of a job lie: beside its journal, or below a name that no other target has."""
+    store = there.store if room.store is None else room.store
+    if room.is_target:
+        return Location(store, there.key(f"{JOB}/{name}/scratch"))
+    # Different stores in memory may have the same name.
+    own = [os.getpid(), id(there.store)] if there.store.in_memory else []
+    return Location(store, name_job([name, there.url(), *own]))
+
+
+def _open_room(room: Room, there: Location, job: Job) -> Location:
+    """As `_scratch_of`; unless the job is resumed, what lies there is removed.
+
+    Raises
+        StoreError: the directory belongs to another user.
+    """
+    made = _scratch_of(room, there, job.name)
+    if room.is_own:
+        directory = Path(made.store.local_path() or "")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        status = directory.lstat()
+        if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+            raise StoreError("expected a directory of this user's own", path=str(directory))
+    if not room.is_target and not job.is_resumed:
+        made.store.delete_prefix(made.path)
+    return made
+
+
+def _check_room(there: Location, transfers: Sequence[Transfer], rooms: Sequence[Room]) -> None:
     """Refuse a disk that is too full for the chunks, and for the scratch arrays that lie there too.
 
     Raises
         StoreError: it is.
     """
-    works, scratch = [*work], 0
-    for one in works:
-        if _has_scratch(one) and rooms[one.passes.room].is_target:
-            scratch += one.passes.scratch_size
-
-    def expect() -> float:
-        return scratch + sum(one.raw_size or _expect_encoded(one) for one in works)
-
-    check_room(*there, scratch + sum(one.whole_size for one in works), expect, "chunks")
-
-
-def _expect_encoded(one: Work) -> float:
-    """Bytes that the encoded chunks of an array take at least."""
-    if isinstance(one, Copying):
-        return 0
-    box = one.target.box((0,) * one.target.model.ndim)
-    if one.source.count(box) > SAMPLED_COUNT:
-        return 0
-    store = MemoryStore()
-    return expect_size(one.chunk_by_chunk(one.target.elsewhere(store)), store)
+    passes = [one.passes for one in transfers if one.passes is not None and one.scratches]
+    scratch = sum(each.scratch_size for each in passes if rooms[each.room].is_target)
+    whole = scratch + sum(one.whole_size for one in transfers)
+    check_room(*there, whole, lambda: scratch + sum(one.least_size() for one in transfers), "chunks")
 
 
 @resumable
@@ -387,24 +340,23 @@ def convert_metadata(
             or the old documents would hide the new ones; nothing was written.
         NotFoundError: there is nothing.
     """
-    here = _Place(*open_place(target, path, storage_options, read_only=False))
+    here = Location.open(target, path, storage_options, read_only=False)
     store, base = here
     check_above(store, base, zarr_format)
-    changes = _plan(here, here, Request(zarr_format, allow_pickle=allow_pickle), in_place=True)
+    changes = _plan(here, here, ConvertOptions(zarr_format, allow_pickle=allow_pickle), in_place=True)
     if changes and changes[0].below and zarr_format != 1:
         raise UnsupportedError(
             "arrays that lie in no group cannot be described in place; expected the path of one",
-            path=place(store, base),
+            path=here.url(),
         )
-    for below, old, _, _ in changes:
-        where = join_key(base, below)
+    for below, old, *_ in changes:
         if old.zarr_format > zarr_format and not remove_old:
             raise UnsupportedError(
                 f"documents of Zarr v{old.zarr_format} go before those of v{zarr_format}; "
                 f"expected to remove the old ones",
-                path=place(store, where),
+                path=here.url(below),
             )
-        store.check_writable(where)
+        store.check_writable(here.key(below))
     left = read_record(store, base)
     said = {"zarr_format": zarr_format, "remove_old": remove_old}
     is_left = left is not None and left.work == "convert_metadata"
@@ -414,9 +366,9 @@ def convert_metadata(
     consolidated = [change.below for change in changes if _is_consolidated(change.old)]
     if zarr_format == 3:
         told = (path for path in groups if store.size(join_key(path, v2.CONSOLIDATED_KEY)))
-        consolidated = [*dict.fromkeys([*consolidated, *(path[len(base) :].lstrip("/") for path in told)])]
+        consolidated = [*dict.fromkeys([*consolidated, *map(here.below, told)])]
     # The topmost last: until it is there, readers follow the old documents.
-    publish_nodes(store, base, {below: new for below, _, new, _ in changes})
+    publish_nodes(store, base, {change.below: change.new for change in changes})
     _consolidate(here, consolidated, zarr_format)
     if remove_old:
         # The topmost first: from then on, readers follow the new documents.
@@ -427,50 +379,52 @@ def convert_metadata(
     return open_node(store, base, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
-def _plan(here: _Place, there: _Place, request: Request, *, in_place: bool = False) -> list[_Change]:
+def _plan(
+    here: Location, there: Location, options: ConvertOptions, *, in_place: bool = False
+) -> list[_Change]:
     """The changes of all nodes, groups before their members; in place, only of nodes in another format."""
     changes = []
     for path, old in walk_nodes(*here):
         if isinstance(old, ZstoreError):
             raise old
-        if in_place and old.zarr_format == request.zarr_format:
+        if in_place and old.zarr_format == options.zarr_format:
             continue
-        below = path[len(here.base) :].lstrip("/")
+        below = here.below(path)
         new: Model
         is_copy = True
         try:
             if isinstance(old, GroupModel):
-                new = plan_group(old, request.zarr_format)
+                new = plan_group(old, options.zarr_format)
             else:
                 new, is_copy = (
-                    (say_in_place(old, request.zarr_format), True) if in_place else plan_array(old, request)
+                    (say_in_place(old, options.zarr_format), True) if in_place else plan_array(old, options)
                 )
-                made = there.array(below, new, request)
+                made = _array(there, below, new, options)
                 made.bind()
-                if is_copy and not keeps_bytes(here.array(below, old, request), made):
+                if is_copy and not keeps_bytes(_array(here, below, old, options), made):
                     if in_place:
                         raise UnsupportedError("the chunks must be encoded anew")
-                    new, is_copy = plan_array(old, request, may_copy=False)
-                    there.array(below, new, request).bind()
+                    new, is_copy = plan_array(old, options, may_copy=False)
+                    _array(there, below, new, options).bind()
             render_node(new)
         except ZstoreError as error:
-            raise error.locate(path=place(here.store, path)) from error
+            raise error.locate(path=here.url(below)) from error
         changes.append(_Change(below, old, new, is_copy))
     if not in_place:
         # Arrays of v1 lie in no groups; from v2 on, the nodes above them are groups.
         known = {change.below for change in changes}
-        bare = GroupModel(request.zarr_format)
+        bare = GroupModel(options.zarr_format)
         for above in {above for below in known for above in ancestors(below)} - known:
-            changes.append(_Change(above, bare, plan_group(bare, request.zarr_format)))
+            changes.append(_Change(above, bare, plan_group(bare, options.zarr_format), is_implied=True))
     return changes
 
 
-def _say(request: Request, changes: list[_Change]) -> dict[str, Any]:
+def _say(options: ConvertOptions, changes: list[_Change]) -> dict[str, Any]:
     """What tells a conversion from others: its arguments, and the documents that it makes."""
     # The repr of a codec object may show its address in memory, which differs in each process.
-    asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(request).items()}
-    made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy in changes]
-    return {**asked, "zarr_format": request.zarr_format, "documents": name_job(made)}
+    asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(options).items()}
+    made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy, _ in changes]
+    return {**asked, "zarr_format": options.zarr_format, "documents": name_job(made)}
 
 
 def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
@@ -484,13 +438,13 @@ def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
             store.delete(join_key(path, name))
 
 
-def _is_there(there: _Place, changes: list[_Change]) -> bool:
+def _is_there(there: Location, changes: list[_Change]) -> bool:
     """Whether every node is as a finished conversion leaves it."""
-    for below, _, new, _ in changes:
-        found = read_node(there.store, join_key(there.base, below))
-        if isinstance(found, GroupModel):
-            found = replace(found, consolidated=None)
-        if found is None or render_node(found) != render_node(new):
+    for below, _, new, *_ in changes:
+        there_is = read_node(there.store, there.key(below))
+        if isinstance(there_is, GroupModel):
+            there_is = replace(there_is, consolidated=None)
+        if there_is is None or render_node(there_is) != render_node(new):
             return False
     return True
 
@@ -499,7 +453,7 @@ def _is_consolidated(model: Model) -> bool:
     return isinstance(model, GroupModel) and model.consolidated is not None
 
 
-def _consolidate(there: _Place, groups: Iterable[str], zarr_format: ZarrFormat) -> None:
+def _consolidate(there: Location, groups: Iterable[str], zarr_format: ZarrFormat) -> None:
     """Consolidate groups, the deepest first."""
     for below in sorted(groups, key=lambda below: (not below, -below.count("/"), below)):
-        consolidate_node(there.store, join_key(there.base, below), zarr_format)
+        consolidate_node(there.store, there.key(below), zarr_format)

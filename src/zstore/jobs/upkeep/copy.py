@@ -7,58 +7,54 @@ chunks wrongly are removed before the first chunk is copied.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zstore.base.digits import parse_digits
 from zstore.base.locks import Lock
+from zstore.base.once import once
 from zstore.engine.consolidate import consolidate_node
-from zstore.engine.documents import forget_consolidated, place
+from zstore.engine.documents import METADATA_NAMES, ancestors, forget_consolidated
+from zstore.engine.marks import UNFINISHED
 from zstore.engine.pool import map_threads, thread_count
-from zstore.errors import ChangedError, ChecksumError, StoreError
+from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError
+from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.plan import Plan, Progress, Unit
 from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record, resumable
 from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
 from zstore.jobs.target import check_apart, file_of
-from zstore.jobs.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, open_place
-from zstore.jobs.upkeep.copy_plan import (
-    COMPARE,
-    COPY,
-    DOCUMENTS,
-    KEEP,
-    Copied,
-    CopyPlan,
-    Place,
-    Planner,
-    Step,
-    is_array,
-    is_consolidated,
-    rank,
-)
 from zstore.jobs.upkeep.manifest import (
     PART_SIZE,
     Manifest,
-    check_unchanged,
+    check_listed,
+    digest_of,
     key_within,
+    list_keys,
+    parse_entry,
     parse_name,
     read_parts,
+    render_name,
 )
-from zstore.jobs.upkeep.spool import Spool
-from zstore.model import v3
+from zstore.jobs.upkeep.spool import Spool, align, name_of
+from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry
+from zstore.storage.locking import SHAPE_LOCK
 from zstore.storage.zip.store import ZipStore
 
 __all__ = ["Copied", "copy"]
@@ -73,6 +69,32 @@ DIGEST_SIZE = 32
 MEMBER_SIZE = 512
 NO_DIGEST = bytes(DIGEST_SIZE)
 FINGERPRINT_SIZE = 16
+# A key named like a document of v1 may be something else; to copy it last does no harm.
+DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
+# The documents that make a node, which come last among those of one path.
+MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
+
+COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
+
+
+@dataclass
+class Copied:
+    """What `copy` did, or with `dry_run` would do.
+
+    key_count       how many keys were copied
+    size            the bytes of their values
+    kept_count      how many keys of the target were kept as they were
+    compared_count  with `dry_run`: how many keys have the same size, and are copied if they differ
+    deleted_count   how many keys were removed from the target
+    root            the root hash of the manifest, where one was made
+    """
+
+    key_count: int = 0
+    size: int = 0
+    kept_count: int = 0
+    compared_count: int = 0
+    deleted_count: int = 0
+    root: str | None = None
 
 
 class _Pace:
@@ -150,15 +172,15 @@ def copy(
         raise ValueError(f"if_exists={if_exists!r}, expected one of {', '.join(map(repr, CHOICES))}")
     if (bandwidth is not None and not bandwidth > 0) or (request_count is not None and request_count < 1):
         raise ValueError("bandwidth and request_count are larger than 0")
-    here = Place(*open_place(source, path, storage_options, read_only=True))
-    there = Place(*open_place(target, target_path, target_options, read_only=False))
+    here = Location.open(source, path, storage_options, read_only=True)
+    there = Location.open(target, target_path, target_options, read_only=False)
     if durable:
         there = there._replace(store=there.store.as_durable())
     there.store.check_writable(there.key(JOB))
     check_apart(*here, *there, "copy")
     check_begun(*there, "copy")
     patterns = {"include": _words(include), "exclude": _words(exclude)}
-    said = {"source": place(*here), "if_exists": if_exists, "delete": delete, **patterns}
+    said = {"source": here.url(), "if_exists": if_exists, "delete": delete, **patterns}
 
     def start() -> Job:
         replaces = if_exists == "overwrite" and not resume
@@ -167,7 +189,7 @@ def copy(
     former = read_record(*there)
     if former is not None and not resume and if_exists != "overwrite":
         start()  # says what is unfinished there
-    own = [key for at in (here, there) if (key := key_within(*at, manifest)) is not None]
+    own = [key for at in (here, there) if (key := key_within(at, manifest)) is not None]
     planner = Planner(
         here,
         there,
@@ -214,17 +236,17 @@ def _known(manifest: Any) -> Manifest | None:
     return None if manifest is None or not Path(manifest).exists() else Manifest.read(manifest)
 
 
-def _check_room(there: Place, plan: CopyPlan) -> None:
+def _check_room(there: Location, plan: CopyPlan) -> None:
     """Raise StoreError if the target's disk has no room for what is planned."""
     file, size = file_of(there.store), plan.needed_size
-    where = there.store.local_path(there.base) or file
+    where = there.store.local_path(there.path) or file
     if file is not None and isinstance(there.store.holder("a")[0], ZipStore):
         # New members wait in a file beside the zip file, which is written anew before the old one is removed.
         new = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
         size = 2 * new + (file.stat().st_size if file.exists() else 0)
     free = free_size(where)
     if size > free:
-        raise StoreError(f"no room for the copy: {size} bytes to write, {free} are free", path=place(*there))
+        raise StoreError(f"no room for the copy: {size} bytes to write, {free} are free", path=there.url())
 
 
 class _Copying(Plan[bytes]):
@@ -250,7 +272,7 @@ class _Copying(Plan[bytes]):
         self._remove_documents()
         self._delete()
 
-        def take(steps: Iterable[Step], result: bytes) -> None:
+        def take(steps: Iterable[CopyStep], result: bytes) -> None:
             size = 0
             for step, (is_copied, digest) in zip(steps, _results(result), strict=True):
                 self.done.key_count += is_copied
@@ -267,8 +289,8 @@ class _Copying(Plan[bytes]):
                 lambda unit, result: take(self._steps(unit), result[FINGERPRINT_SIZE:]),
                 most=self.unit_count,
             )
-        check_unchanged(*self.here, self.planner.listed, self.planner.is_copied, self.planner.doubtful)
-        if self.there.base and plan.documents:
+        check_listed(self.here, self.planner.listed, self.planner.is_copied, self.planner.doubtful)
+        if self.there.path and plan.documents:
             forget_consolidated(*self.there, None)
         for step in plan.documents:
             made = self._copy_document(step)
@@ -323,8 +345,8 @@ class _Copying(Plan[bytes]):
         if count:
             yield start, offset
 
-    def _steps(self, unit: Unit) -> list[Step]:
-        return [Step(*line.split(b"\0")) for line in self.plan.steps.lines(*unit)]
+    def _steps(self, unit: Unit) -> list[CopyStep]:
+        return [CopyStep(*line.split(b"\0")) for line in self.plan.steps.lines(*unit)]
 
     def make(self, unit: Unit) -> bytes:
         """Copy the keys of a unit; gives their fingerprint, and whether each was copied, with its hash."""
@@ -348,7 +370,7 @@ class _Copying(Plan[bytes]):
     def holds(self, unit: Unit, result: bytes) -> bool:
         return all(step.there == step.size for step in self._steps(unit))
 
-    def _do(self, step: Step) -> bytes:
+    def _do(self, step: CopyStep) -> bytes:
         """Copy one key; gives a byte that tells whether it was copied, and its hash or zeros."""
         entry, store = step.entry, self.there.store
         key = self.there.key(entry.key)
@@ -371,7 +393,7 @@ class _Copying(Plan[bytes]):
     def _read(self, entry: Entry, key: str | None) -> bytes:
         """The SHA-256 of a value of the source, which is put under `key` of the target on the way."""
         whole, store = hashlib.sha256(), self.there.store
-        parts = read_parts(*self.here, entry, self.pace.part_size, self.pace)
+        parts = read_parts(self.here, entry, self.pace.part_size, self.pace)
         if key is None or entry.size <= self.pace.part_size:
             for part in parts:
                 whole.update(part)
@@ -388,14 +410,13 @@ class _Copying(Plan[bytes]):
         return whole.digest()
 
     def _digest_there(self, key: str) -> bytes:
-        found = self.there.store.entry(key)
-        whole = hashlib.sha256()
-        if found is not None:
-            for part in read_parts(self.there.store, "", found, self.pace.part_size):
-                whole.update(part)
-        return whole.digest()
+        store = self.there.store
+        entry = store.entry(key)
+        if entry is None:
+            return hashlib.sha256().digest()
+        return digest_of(Location(store, ""), entry, self.pace.part_size)
 
-    def _copy_document(self, step: Step) -> bytes:
+    def _copy_document(self, step: CopyStep) -> bytes:
         """As `_do`, for a document; b"" for one that `_consolidate` makes anew afterwards.
 
         Raises
@@ -417,7 +438,7 @@ class _Copying(Plan[bytes]):
             self.there.store.put(self.there.key(key), render_json(document))
         return b""
 
-    def _is_rewritten(self, step: Step) -> bool:
+    def _is_rewritten(self, step: CopyStep) -> bool:
         """Whether a document is consolidated metadata that may name nodes which were not copied."""
         key = step.entry.key
         is_copied = self.planner.leaves_documents and step.action != KEEP
@@ -436,6 +457,274 @@ def _results(data: bytes) -> Iterator[tuple[bool, bytes]]:
         yield bool(data[at]), data[at + 1 : at + 1 + DIGEST_SIZE]
 
 
-def _fingerprint(steps: Sequence[Step]) -> bytes:
+def _fingerprint(steps: Sequence[CopyStep]) -> bytes:
     """A hash of the names, sizes and versions that some keys of the source have."""
     return hashlib.sha256(b"\n".join(step.source for step in steps)).digest()[:FINGERPRINT_SIZE]
+
+
+# What is done with each key
+
+
+class CopyStep(NamedTuple):
+    """What is done with one key; a line of a spool has these fields, divided by NUL.
+
+    A line of `list_keys` is a step, too: the key is copied, and the target does not have it.
+    """
+
+    name: bytes
+    size: bytes
+    version: bytes
+    action: bytes = COPY
+    there: bytes = b""
+    digest: bytes = b""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry of the source, as it was listed."""
+        return Entry(parse_name(self.name), int(self.size), parse_name(self.version) or None)
+
+    @property
+    def source(self) -> bytes:
+        """The name, size and version of the key in the source."""
+        return b"\0".join(self[:3])
+
+
+@dataclass
+class CopyPlan:
+    """All steps of a copy, and what they come to.
+
+    needed_size  bytes by which the target grows: deletions come first
+    """
+
+    steps: Spool = field(default_factory=Spool)
+    documents: list[CopyStep] = field(default_factory=list)
+    deletions: Spool = field(default_factory=Spool)
+    total_size: int = 0
+    needed_size: int = 0
+    counts: Copied = field(default_factory=Copied)
+
+
+class Planner:
+    """Lists source and target, and plans what is done with each key.
+
+    listed             the keys of the source, as they were
+    doubtful           texts of keys that `list_keys` has to ask about; None: it asks about all keys
+    leaves_documents   whether the patterns leave out a document
+    """
+
+    def __init__(
+        self,
+        here: Location,
+        there: Location,
+        accept: Callable[[str], bool],
+        doubtful: Sequence[str] | None,
+        if_exists: str,
+        *,
+        delete: bool,
+        is_resumed: bool,
+    ) -> None:
+        self.here = here
+        self.there = there
+        self.accept = accept
+        self.doubtful = None if doubtful is None else [UNFINISHED, SHAPE_LOCK, JOB, *DOCUMENTS, *doubtful]
+        self.if_exists = if_exists
+        self.delete = delete
+        self.is_resumed = is_resumed
+        self.listed = Spool()
+        self.leaves_documents = False
+        self._documents = set[str]()
+
+    def plan(self, known: Manifest | None) -> CopyPlan:
+        """The plan for all keys of the source and of the target; `known` is the manifest of the last copy.
+
+        Raises
+            NotFoundError, StoreError: what `copy` raises before it begins.
+        """
+        self.listed, size = list_keys(self.here, self.is_copied, self.doubtful)
+        if not len(self.listed):
+            raise NotFoundError("there is nothing to copy", path=self.here.url())
+        # Counts as if all keys were copied; each key that is not is subtracted when it is found.
+        plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
+        there, _ = list_keys(self.there, self._is_in_the_way, self.doubtful)
+        if len(there):
+            blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
+            for mine, others in align(blocks, there.blocks()):
+                self._plan_block(plan, mine, others, is_stamped=known is not None)
+        else:
+            for text in self.listed.texts():
+                self._plan_new(plan, text)
+        plan.documents.sort(key=lambda step: rank(step.entry.key))
+        return plan
+
+    def is_copied(self, key: str) -> bool:
+        name = key.rpartition("/")[2]
+        if not self.accept(key):
+            self.leaves_documents |= name in METADATA_NAMES
+            return False
+        if name in (UNFINISHED, SHAPE_LOCK) or _is_job(key):
+            raise StoreError(
+                "there is unfinished work in what is to be copied; expected it to be ended, or left out by "
+                f"exclude='*{JOB}/*' where the rest does not depend on it",
+                path=self.here.store.url,
+                key=self.here.key(key),
+            )
+        if name in DOCUMENTS:
+            self._documents.add(key)
+        return True
+
+    def _is_in_the_way(self, key: str) -> bool:
+        if _is_job(key) and not key.startswith(f"{JOB}/"):
+            raise StoreError(
+                "there is unfinished work in the target; expected it to be ended",
+                path=self.there.store.url,
+                key=self.there.key(key),
+            )
+        return not _is_job(key) and self.accept(key)
+
+    @once
+    def _document_names(self) -> Sequence[bytes]:
+        """The documents that are copied, in order."""
+        return sorted(map(render_name, self._documents))
+
+    @once
+    def _arrays(self) -> set[str]:
+        """The paths of the arrays that are copied."""
+        made = (key for key in self._documents if key.rpartition("/")[2] in MAKING)
+        return {key.rpartition("/")[0] for key in made if is_array(key, partial(self.here.get, key))}
+
+    def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
+        """Plan what is done with a key that only the target has."""
+        is_ours = self.is_resumed and self.if_exists == "error"
+        above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
+        if self.delete or (is_ours and above is not None):
+            plan.deletions.add(render_name(entry.key))
+            plan.needed_size -= entry.size
+            plan.counts.deleted_count += 1
+        elif above is not None:
+            raise StoreError(
+                f"the target has a key that the array {self.here.key(above)!r} has not, and that could show"
+                " as data of the copy; expected an empty place, or delete=True",
+                path=self.there.store.url,
+                key=self.there.key(entry.key),
+            )
+
+    def _plan_new(self, plan: CopyPlan, text: bytes) -> None:
+        """What becomes of keys that only the source has, by their lines, each with its end."""
+        at = 0
+        for name in self._documents_between(name_of(text), text[text.rfind(b"\n", 0, -1) + 1 :]):
+            begin = 0 if text.startswith(name + b"\0") else text.index(b"\n%s\0" % name) + 1
+            end = text.index(b"\n", begin)
+            plan.steps.add_text(text[at:begin])
+            plan.documents.append(CopyStep(*text[begin:end].split(b"\0")))
+            at = end + 1
+        plan.steps.add_text(text[at:])
+
+    def _plan_block(
+        self, plan: CopyPlan, mine: Sequence[bytes], others: Sequence[bytes], *, is_stamped: bool
+    ) -> None:
+        """What becomes of a stretch of names, by the lines of the source and those of the target."""
+        ours, theirs = ({line.partition(b"\0")[0]: line for line in lines} for lines in (mine, others))
+        documents = {*self._documents_between(name_of(mine[0]), mine[-1])} if mine else set[bytes]()
+        steps, sizes = list[bytes](), dict[bytes, list[int]]({COPY: [], COMPARE: [], KEEP: []})
+        for name, line in ours.items():
+            # A manifest's hash is of use where the key is there, too.
+            step = b"\0".join(line.split(b"\0")[:3]) if is_stamped else line
+            if name in theirs:
+                _, own, version, *digest = line.split(b"\0")
+                size = theirs[name].split(b"\0", 2)[1]
+                action = self._act(name, is_same_size=size == own, is_known=bool(digest))
+                sizes[action].append(int(size if action == COPY else own))
+                step = b"\0".join((name, own, version, action, size, *(digest if action == KEEP else ())))
+            if name in documents:
+                document = CopyStep(*step.split(b"\0"))
+                self._check_kept(document)
+                plan.documents.append(document)
+            else:
+                steps.append(step)
+        plan.steps.add_text(b"".join([step + b"\n" for step in steps]))
+        for name in sorted(theirs.keys() - ours.keys()):
+            self._plan_other(plan, parse_entry(theirs[name]))
+        replaced, compared, kept = (sum(sizes[action]) for action in (COPY, COMPARE, KEEP))
+        plan.needed_size -= replaced + compared + kept
+        plan.total_size -= kept
+        counts = plan.counts
+        counts.size -= compared + kept
+        counts.key_count -= len(sizes[COMPARE]) + len(sizes[KEEP])
+        counts.compared_count += len(sizes[COMPARE])
+        counts.kept_count += len(sizes[KEEP])
+
+    def _act(self, name: bytes, *, is_same_size: bool, is_known: bool) -> bytes:
+        """What is done with a key that both have; `is_known`: a manifest has its hash."""
+        if self.if_exists == "skip":
+            return KEEP
+        if self.if_exists == "changed" and is_same_size:
+            return KEEP if is_known else COMPARE
+        if self.if_exists == "error" and not self.is_resumed:
+            raise StoreError(
+                "the key is there already; expected nothing, or if_exists='skip', 'overwrite' or 'changed'",
+                path=self.there.store.url,
+                key=self.there.key(parse_name(name)),
+            )
+        return COPY
+
+    def _documents_between(self, first: bytes, last: bytes) -> Sequence[bytes]:
+        """The documents among the keys from a name to a line."""
+        # A name stands before its line, and behind the lines of all names before it.
+        names = self._document_names
+        return names[bisect_left(names, first) : bisect_left(names, last)]
+
+    def _check_kept(self, step: CopyStep) -> None:
+        """Refuse to keep a document that would describe the copied chunks wrongly."""
+        key = step.entry.key
+        if step.action != KEEP or self.if_exists != "skip":
+            return
+        here, there = self.here.get(key), self.there.get(key)
+        if here != there and (is_array(key, lambda: here) or is_array(key, lambda: there)):
+            raise StoreError(
+                "the array that is there has another document; expected the same, or if_exists='changed'",
+                path=self.there.store.url,
+                key=self.there.key(key),
+            )
+
+
+def _is_job(key: str) -> bool:
+    return JOB in key and JOB in key.split("/")
+
+
+def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:
+    """The lines of the source, with the hash that a manifest has of the very same version, where it has."""
+    for mine, said in align(listed.blocks(), known.blocks()):
+        stamped = dict[bytes, bytes]()
+        for line in said:
+            name, digest, size, version = line.split(b"\0")
+            if version:
+                stamped[b"\0".join((name, size, version))] = digest
+        if mine:
+            yield [b"%s\0%s" % (line, stamped[line]) if line in stamped else line for line in mine]
+
+
+def rank(key: str) -> tuple[int, str, bool, str]:
+    """A sort key for documents: the deepest first, and the document that makes a node last of its path."""
+    above, _, name = key.rpartition("/")
+    return -key.count("/"), above, name in MAKING, name
+
+
+def is_array(key: str, get: Callable[[], bytes | None]) -> bool:
+    """Whether a document makes an array; one that cannot be parsed does not."""
+    name = key.rpartition("/")[2]
+    if name == v3.KEY:
+        return _parsed(get()).get("node_type") == "array"
+    return name == v2.ARRAY_KEY or (name == v1.ARRAY_KEY and "compression" in _parsed(get()))
+
+
+def is_consolidated(key: str, data: bytes | None) -> bool:
+    """Whether a document is, or has, consolidated metadata."""
+    return key.endswith(v2.CONSOLIDATED_KEY) or "consolidated_metadata" in _parsed(data)
+
+
+def _parsed(data: bytes | None) -> dict[str, Any]:
+    try:
+        said = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}

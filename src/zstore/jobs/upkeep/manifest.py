@@ -22,15 +22,15 @@ from typing import Any, BinaryIO, NamedTuple
 from zstore._ext.engine.files import entry_lines
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
-from zstore.engine.documents import place
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.jobs.chunks import Location
+from zstore.jobs.plan import Progress
 from zstore.jobs.room import free_size
-from zstore.jobs.upkeep.chunks import Progress, open_place, run
 from zstore.jobs.upkeep.spool import Spool, align, match
-from zstore.jobs.upkeep.windows import Piece, Seen
+from zstore.jobs.upkeep.windows import Fault, Piece, Seen, look_at
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Entry, Store, check_key, join_key
+from zstore.storage.base import Entry, Store, check_key
 from zstore.storage.local import LocalStore
 
 __all__ = ["Manifest", "manifest"]
@@ -230,42 +230,37 @@ def _decode(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-# What stores hold
+# Keys and values of stores
 
 
 def list_keys(
-    store: Store,
-    base: str,
-    accept: Callable[[str], bool] = lambda key: True,
-    doubtful: Sequence[str] | None = (),
+    at: Location, accept: Callable[[str], bool] = lambda key: True, doubtful: Sequence[str] | None = ()
 ) -> tuple[Spool, int]:
-    """(a line "name NUL size NUL version" for each accepted key below a place, the bytes of all values).
+    """(a line "name NUL size NUL version" for each accepted key below a path, the bytes of all values).
 
     doubtful  only keys that may hold one of these texts are passed to `accept`; None: all keys are
     """
-    skip, made, size = len(base) + 1 if base else 0, Spool(), 0
-    entries = store.entries(base)
+    made, size, entries = Spool(), 0, at.store.entries(at.path)
     if doubtful is not None:
-        # Where one is part of another, it is found as often.
+        # A text that holds another one occurs nowhere else.
         doubtful = [word for word in doubtful if sum(other in word for other in {*doubtful}) == 1]
     while page := [*islice(entries, PAGE_COUNT)]:
         text = "\n".join([entry.key for entry in page])
         if doubtful is None or any(word in text for word in doubtful):
-            page = [entry for entry in page if accept(entry.key[skip:])]
-        lines, bytes_of_page = _render_page(page, base)
+            page = [entry for entry in page if accept(at.below(entry.key))]
+        lines, bytes_of_page = _render_page(page, at)
         made.extend(lines)
         size += bytes_of_page
     return made, size
 
 
-def _render_page(page: list[Entry], base: str) -> tuple[list[bytes], int]:
-    """A line for each entry below a place, and the bytes of all."""
-    skip = len(base) + 1 if base else 0
-    found = entry_lines(page, len(base.encode("utf-8", "surrogatepass")) + bool(base))
-    if found is not None:
-        return found
+def _render_page(page: list[Entry], at: Location) -> tuple[list[bytes], int]:
+    """A line for each entry below a path, and the bytes of all."""
+    rendered = entry_lines(page, len(at.path.encode("utf-8", "surrogatepass")) + bool(at.path))
+    if rendered is not None:
+        return rendered
     lines = [
-        b"%s\0%d\0%s" % (render_name(key[skip:]), size, render_name(version or ""))
+        b"%s\0%d\0%s" % (render_name(at.below(key)), size, render_name(version or ""))
         for key, size, version in page
     ]
     return lines, sum(entry.size for entry in page)
@@ -277,44 +272,39 @@ def parse_entry(line: bytes) -> Entry:
     return Entry(parse_name(name), int(size), parse_name(version) or None)
 
 
-def check_unchanged(
-    store: Store,
-    base: str,
+def check_listed(
+    at: Location,
     listed: Spool,
     accept: Callable[[str], bool] = lambda key: True,
     doubtful: Sequence[str] | None = (),
 ) -> None:
-    """Raise if a place no longer holds what `list_keys` listed.
+    """Compare the keys below a path with those that `list_keys` listed.
 
     Raises
         ChangedError: a key is new, is gone, or has another size or version.
     """
-    present, _ = list_keys(store, base, accept, doubtful)
+    present, _ = list_keys(at, accept, doubtful)
     for pair in align(listed.blocks(), present.blocks()):
         for before, now in match(*([lines] for lines in pair)) if pair[0] != pair[1] else ():
             if before != now:
-                found = parse_entry(before or now or b"")
+                entry = parse_entry(before or now or b"")
                 what = "is new" if before is None else "is gone" if now is None else "was written"
                 raise ChangedError(
                     f"the source changed while it was read: a key {what}; expected nobody to write to it",
-                    path=store.url,
-                    key=join_key(base, found.key),
+                    path=at.store.url,
+                    key=at.key(entry.key),
                 )
 
 
 def read_parts(
-    store: Store,
-    base: str,
-    entry: Entry,
-    part_size: int = PART_SIZE,
-    pace: Callable[[int], None] | None = None,
+    at: Location, entry: Entry, part_size: int = PART_SIZE, pace: Callable[[int], None] | None = None
 ) -> Iterator[bytes | memoryview]:
     """The bytes of one version of a value, in parts; `pace` is called with a part's size before it is read.
 
     Raises
         ChangedError: the value was removed or replaced.
     """
-    key, done, version = join_key(base, entry.key), 0, None
+    store, key, done, version = at.store, at.key(entry.key), 0, None
     is_whole = entry.size <= part_size
     while done < entry.size or not done:
         if pace is not None:
@@ -329,27 +319,21 @@ def read_parts(
             return
 
 
-def digest_of(store: Store, base: str, entry: Entry) -> bytes:
+def digest_of(at: Location, entry: Entry, part_size: int = PART_SIZE) -> bytes:
     """The SHA-256 of a value, which is read in parts."""
     whole = hashlib.sha256()
-    for part in read_parts(store, base, entry):
+    for part in read_parts(at, entry, part_size):
         whole.update(part)
     return whole.digest()
 
 
-def key_within(store: Store, base: str, file: str | os.PathLike[str] | None) -> str | None:
-    """The key of a file, if it lies in the directory of a place; else None."""
-    local = store.local_path(base)
+def key_within(at: Location, file: str | os.PathLike[str] | None) -> str | None:
+    """The key of a file below a path, if it lies in the path's directory; else None."""
+    local = at.store.local_path(at.path)
     if file is None or local is None:
         return None
     where, top = Path(file).resolve(), local.resolve()
     return where.relative_to(top).as_posix() if where.is_relative_to(top) else None
-
-
-def _check_there(store: Store, base: str) -> None:
-    local = store.local_path(base)
-    if local is not None and not local.is_dir():
-        raise NotFoundError("there is nothing", path=place(store, base))
 
 
 def manifest(
@@ -371,22 +355,27 @@ def manifest(
         StoreError: a value cannot be read, or the store cannot list what it holds; or (before anything is
             read) the file cannot be written, or its disk has too little room.
     """
-    store, base = open_place(target, path, storage_options, read_only=True)
-    _check_there(store, base)
-    own = key_within(store, base, file)
+    at = Location.open(target, path, storage_options, read_only=True)
+    local = at.store.local_path(at.path)
+    if local is not None and not local.is_dir():
+        raise NotFoundError("there is nothing", path=at.url())
+    own = key_within(at, file)
     left_out = (lambda key: key != own, [own] if own is not None else [])
-    listed, total = list_keys(store, base, *left_out)
+    listed, total = list_keys(at, *left_out)
     if file is not None:
         _check_room(Path(file).resolve(), len(listed))
     sums, done = Spool(), 0
-    entries = map(parse_entry, listed)
-    for window in run(lambda entry: (entry, digest_of(store, base, entry)), entries, _held_size, store):
-        for entry, digest in window:
-            sums.add(b"\0".join((render_name(entry.key), digest.hex().encode(), b"", b"")))
-            done += entry.size
+
+    def take(_: int, size: int, hashed: list[tuple[Piece, Fault]]) -> None:
+        nonlocal done
+        done += size
+        for (line,), (digest,) in hashed:
+            sums.add(b"%s\0%s\0\0" % (line.partition(b"\0")[0], str(digest).encode()))
         if progress is not None:
             progress(done, total)
-    check_unchanged(store, base, listed, *left_out)
+
+    look_at(Hashing(at), ((line,) for line in listed), take, None, None)
+    check_listed(at, listed, *left_out)
     made = Manifest(sums)
     if file is not None:
         made.write(file)
@@ -405,20 +394,29 @@ def _check_room(file: Path, count: int) -> None:
         )
 
 
-def _held_size(piece: Any) -> int:
-    return PART_SIZE
-
-
 @dataclass(frozen=True)
-class Comparing:
-    """Compares a store with a manifest; pieces are the lines of a key in `list_keys` and in the manifest."""
+class Hashing:
+    """Reads values; pieces begin with the line of a key in `list_keys`."""
 
-    store: Store
-    base: str
+    at: Location
+
+    @property
+    def store(self) -> Store:
+        """The store of the values."""
+        return self.at.store
 
     def size(self, piece: Piece) -> int:
         """How many bytes of a value are held at once."""
         return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
+
+    def look(self, piece: Piece) -> Seen:
+        """(size of the value, [(its SHA-256,)])."""
+        entry = parse_entry(piece[0])
+        return entry.size, [(digest_of(self.at, entry).hex(),)]
+
+
+class Comparing(Hashing):
+    """Compares values with a manifest; pieces are the lines of a key in `list_keys` and in the manifest."""
 
     def look(self, piece: Piece) -> Seen:
         """(size of the value, [(key, cause, kind)] if it is not as the manifest says)."""
@@ -431,18 +429,18 @@ class Comparing:
             return entry.size, [(entry.key, new, "new")]
         expected = Sum(*said.split(b"\0")).digest.decode()
         try:
-            found = digest_of(self.store, self.base, entry).hex()
+            digest = digest_of(self.at, entry).hex()
         except ZstoreError as error:
             return entry.size, [(entry.key, error.message, "unreadable")]
-        fault = (entry.key, f"SHA-256 is {found}, expected {expected}", "changed")
-        return entry.size, [] if found == expected else [fault]
+        fault = (entry.key, f"SHA-256 is {digest}, expected {expected}", "changed")
+        return entry.size, [] if digest == expected else [fault]
 
 
 def pair_keys(
-    store: Store, base: str, known: Manifest, own: str | None
+    at: Location, known: Manifest, own: str | None
 ) -> tuple[int, Iterator[tuple[bytes | None, bytes | None]]]:
     """(bytes of all values, pieces for `Comparing`), without the key of the manifest's own file."""
-    listed, total = list_keys(store, base, lambda key: key != own, [own] if own is not None else [])
+    listed, total = list_keys(at, lambda key: key != own, [own] if own is not None else [])
     name = None if own is None else render_name(own)
     pairs = match(listed.blocks(), known.blocks())
     return total, (pair for pair in pairs if pair[1] is None or pair[1].partition(b"\0")[0] != name)

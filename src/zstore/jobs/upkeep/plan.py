@@ -8,7 +8,8 @@ from typing import Any
 
 from zstore.codecs.chain import make_codec
 from zstore.engine.documents import GROUP_KEYS
-from zstore.errors import UnsupportedError
+from zstore.errors import CodecError, UnsupportedError
+from zstore.jobs.chunks import StoredArray, same_items
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.grid import RectilinearGrid
 from zstore.model.group import GroupModel
@@ -24,7 +25,7 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 
 
 @dataclass(frozen=True)
-class Request:
+class ConvertOptions:
     """What arrays are to become; "same" keeps what they have."""
 
     zarr_format: ZarrFormat
@@ -43,19 +44,21 @@ class Request:
         return not all(map(_is_same, wanted))
 
 
-def plan_array(model: ArrayModel, request: Request, *, may_copy: bool = True) -> tuple[ArrayModel, bool]:
+def plan_array(
+    model: ArrayModel, options: ConvertOptions, *, may_copy: bool = True
+) -> tuple[ArrayModel, bool]:
     """(the model of the converted array, whether chunks keep their bytes).
 
     Raises
         UnsupportedError: the format cannot express the array; the message names what it cannot.
     """
-    _check_extra(model, request.zarr_format)
-    if may_copy and not request.recodes:
+    _check_extra(model, options.zarr_format)
+    if may_copy and not options.recodes:
         try:
-            return _same_bytes(model, request), True
+            return _same_bytes(model, options), True
         except _RecodeError:
             pass
-    return _recoded(model, request), False
+    return _recoded(model, options), False
 
 
 def plan_group(model: GroupModel, zarr_format: ZarrFormat) -> GroupModel:
@@ -82,10 +85,30 @@ def say_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
             f"chunk keys {model.keys.name!r} cannot be said in Zarr v{zarr_format}; the chunks must be copied"
         )
     try:
-        made = _same_bytes(model, Request(zarr_format))
+        made = _same_bytes(model, ConvertOptions(zarr_format))
     except _RecodeError as error:
         raise UnsupportedError(f"{error.message}; the chunks must be encoded anew") from error
     return replace(made, keys=model.keys)
+
+
+def keeps_bytes(source: StoredArray, target: StoredArray) -> bool:
+    """Whether the first stored chunk decodes to the same items with the codecs of both arrays.
+
+    That checks a plan to keep the bytes of chunks. True where no chunk is stored, or that chunk is damaged.
+    """
+    stored = source.stored()
+    cell = next(source.all_cells() if stored is None else filter(source.holds, stored), None)
+    data = None if cell is None else source.store.get(source.key(cell))
+    if cell is None or data is None:
+        return True
+    try:
+        old = source.chain(cell).decode(data)
+    except CodecError:
+        return True
+    try:
+        return same_items(old, target.chain(cell).decode(data))
+    except CodecError:
+        return False
 
 
 class _RecodeError(UnsupportedError):
@@ -99,8 +122,8 @@ def _check_extra(model: ArrayModel | GroupModel, zarr_format: ZarrFormat) -> Non
         raise UnsupportedError(f"member {names} cannot be said in Zarr v{zarr_format}")
 
 
-def _same_bytes(model: ArrayModel, request: Request) -> ArrayModel:
-    new, old = request.zarr_format, model.zarr_format
+def _same_bytes(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
+    new, old = options.zarr_format, model.zarr_format
     codecs = model.codecs
     try:
         if new == 3 != old:
@@ -112,7 +135,7 @@ def _same_bytes(model: ArrayModel, request: Request) -> ArrayModel:
     except UnsupportedError as error:
         raise _RecodeError(error.message) from error
     made = replace(model, zarr_format=new, codecs=codecs, fill_value=_fill(model, new))
-    return replace(made, keys=_keys(model, request))
+    return replace(made, keys=_keys(model, options))
 
 
 def _fill(model: ArrayModel, zarr_format: ZarrFormat) -> Any:
@@ -120,11 +143,11 @@ def _fill(model: ArrayModel, zarr_format: ZarrFormat) -> Any:
     return model.effective_fill_value if zarr_format == 3 else model.fill_value
 
 
-def _keys(model: ArrayModel, request: Request) -> ChunkKeys:
-    new, old = request.zarr_format, model.zarr_format
-    if request.chunk_key_encoding is not None:
+def _keys(model: ArrayModel, options: ConvertOptions) -> ChunkKeys:
+    new, old = options.zarr_format, model.zarr_format
+    if options.chunk_key_encoding is not None:
         asked = ArrayRequest(
-            shape=(1,), dtype="u1", zarr_format=new, chunk_key_encoding=request.chunk_key_encoding
+            shape=(1,), dtype="u1", zarr_format=new, chunk_key_encoding=options.chunk_key_encoding
         )
         return asked.model().keys
     if new == 3:
@@ -133,26 +156,26 @@ def _keys(model: ArrayModel, request: Request) -> ChunkKeys:
     return ChunkKeys("v2", separator)
 
 
-def _recoded(model: ArrayModel, request: Request) -> ArrayModel:
-    new = request.zarr_format
+def _recoded(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
+    new = options.zarr_format
     inner_shape, chain = _innermost(model)
-    wanted = (request.filters, "auto" if new != 3 else request.serializer, request.compressors)
+    wanted = (options.filters, "auto" if new != 3 else options.serializer, options.compressors)
     if any(_is_same(value) for value in wanted):
         order, filters, serializer, tail = _parts(model, chain, new)
     else:
         order, filters, serializer, tail = "C", [], "auto", []
-    if new != 3 and _is_same(request.compressors):
+    if new != 3 and _is_same(options.compressors):
         # v2 has one compressor; codecs before it are filters.
         filters, tail = filters + tail[:-1], tail[-1:]
     is_sharded = inner_shape is not None
-    chunks, shards = request.chunks, request.shards
+    chunks, shards = options.chunks, options.shards
     if _is_same(chunks):
         chunks = inner_shape if is_sharded else _grid(model)
     else:
         chunks = _trailing(chunks, inner_shape or model.grid.chunk_shape)
     if _is_same(shards):
         # Shards are kept only where the new inner chunks fit into them.
-        keeps = is_sharded and new == 3 and (_is_same(request.chunks) or _fits(model, chunks))
+        keeps = is_sharded and new == 3 and (_is_same(options.chunks) or _fits(model, chunks))
         shards = _grid(model) if keeps else None
     elif shards is not None:
         shards = _trailing(shards, model.grid.chunk_shape)
@@ -161,16 +184,16 @@ def _recoded(model: ArrayModel, request: Request) -> ArrayModel:
         dtype=model.data_type if new == 3 else _stored(model, chain),
         chunks=chunks,
         shards=shards,
-        filters=filters if _is_same(request.filters) else request.filters,
-        serializer=serializer if _is_same(request.serializer) else request.serializer,
-        compressors=tail if _is_same(request.compressors) else request.compressors,
+        filters=filters if _is_same(options.filters) else options.filters,
+        serializer=serializer if _is_same(options.serializer) else options.serializer,
+        compressors=tail if _is_same(options.compressors) else options.compressors,
         fill_value="auto",
         order=order,
         zarr_format=new,
         attributes=model.attributes,
         dimension_names=model.dimension_names,
     ).model()
-    keys, fill_value = _keys(model, request), _fill(model, new)
+    keys, fill_value = _keys(model, options), _fill(model, new)
     return replace(made, keys=keys, fill_value=fill_value, extra=model.extra)
 
 

@@ -1,141 +1,226 @@
-"""Rechunking: an array written anew with other chunks, codecs or keys, in units that memory holds.
+"""Arrays written anew from others: with the same chunks copied, or with other chunks, codecs or keys.
 
-Each unit writes chunks of its own, so units can be made in any order, in any process, and twice. A chunk is
-stored as a whole or not at all: what a listing of the target does not have is what an interruption left.
+A pass reads one array and writes another. Its units are boxes of whole chunks of the array that is written,
+so no two units write the same chunk, and units can be made in any order, in any process, and twice. Where a
+unit's box ends within a chunk of the array that is read, its neighbour decodes that chunk again. One pass
+will do where few chunks are cut so, or codecs can decode parts. Otherwise all chunks are decoded once into a
+scratch array with other chunks, uncompressed, of which parts are read cheaply; a second pass makes the target
+of it.
+
+A chunk is stored as a whole or not at all: chunks that a listing of the target lacks are still to be made.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import ceil, lcm, prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zstore.engine.pool import map_threads, thread_count
-from zstore.errors import ChangedError, CodecError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.jobs.chunks import (
+    MEMORY_SIZE,
+    REQUEST_COUNT,
+    Box,
+    Cell,
+    ChunkSet,
+    Location,
+    Shape,
+    StoredArray,
+    StoredChunks,
+    cells_of,
+    edges,
+    same_items,
+)
 from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate, Plan, Unit
+from zstore.jobs.room import expect_size
 from zstore.jobs.runner import Executor, Runner
-from zstore.jobs.upkeep.cells import Cells, Stored, cells_of
-from zstore.jobs.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, Box, Cell, StoredArray, same_items
-from zstore.jobs.upkeep.rechunk_plan import Passes, Room, Shape, Side, plan_passes
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.request import ArrayRequest
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_url
+from zstore.storage.memory import MemoryStore
 
 # Of chunks that keep their bytes, a unit has so many, or so many bytes; and so many units are made at a time.
 COPY_COUNT = 256
 COPY_SIZE = 32 << 20
 COPIES_AT_ONCE = 2
+# A chunk that is made of more chunks of the source than this is not made to learn its encoded size.
+SAMPLED_COUNT = 64
 # How scratch arrays are compressed, where they would not fit otherwise or lie in a bucket.
 QUICK = {
     "name": "blosc",
     "configuration": {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "blocksize": 0},
 }
 
+# Assumed costs in nanoseconds. Decoding a byte, by codec; OTHER_DECODING for all others.
+DECODING = {"": 0.15, "blosc": 0.6, "lz4": 0.5, "numcodecs.blosc": 0.6, "numcodecs.lz4": 0.5, "zstd": 1.2}
+DECODING |= {"numcodecs.zstd": 1.2}
+OTHER_DECODING = 4.0
+# Writing a byte of a scratch array, a byte of new memory; reading a stretch of a file, opening a file.
+SCRATCH_WRITING = 0.6
+NEW_MEMORY = 2.0
+STRETCH = 2_000.0
+FILE = 30_000.0
+# A stored byte from a store with latency, and a request to one.
+DISTANCE = 10.0
+REQUEST = 3_000_000.0
+# Compressing a byte with lz4 for a scratch array; and how much larger it gets than with the source's codecs.
+QUICK_ENCODING = 1.5
+QUICK_RATIO = 1.5
+# A unit in addition to its bytes, and encoding a byte.
+UNIT = 500_000.0
+ENCODING = 2.0
+# The most ways to cut an array into units, and the most scratch arrays, that are compared.
+WAYS = 200_000
+SCRATCHES = 24
+# The assumed stored size of a chunk, as a share of its decoded size.
+STORED = 0.5
+# Bytes that a unit holds beside its items where a store has latency: windows of encoded chunks.
+WINDOWS_SIZE = 24 << 20
+
+
 # Called with how many more chunks are done.
 Done = Callable[[int], None]
 
 
-# What is to be done
+# Copying or recoding one array
 
 
-class Copying(NamedTuple):
-    """The work on an array whose chunks keep their bytes; `most` is how many units are made at a time."""
+class Room(NamedTuple):
+    """A store for scratch arrays.
 
-    source: StoredArray
-    target: StoredArray
-    stored: Stored
-    most: int | None
+    size       the bytes that fit there
+    is_near    whether it is a disk of this machine
+    store      None: it is planned for only
+    is_target  whether it is the target's own store
+    is_own     whether it is this user's directory for temporary files
+    """
 
-    @property
-    def chunk_count(self) -> int:
-        """How many chunks are copied; where the source cannot list, all of the grid count."""
-        return len(self.stored.cells)
-
-    @property
-    def raw_size(self) -> int:
-        """The bytes of the chunks, which are stored unchanged."""
-        return self.stored.size
-
-    @property
-    def whole_size(self) -> int:
-        """Bytes that are written, before they are encoded."""
-        return self.raw_size
-
-    def plan(self, left: Cells) -> CopyPlan:
-        """The plan, in units of about equal bytes; `left` are the chunks that are not yet in the target."""
-        size = self.stored.size // max(1, self.chunk_count) or self.source.chunk_size
-        room, counts = max(1, min(COPY_COUNT, COPY_SIZE // size)), list[int]()
-        for most in reversed(self.source.counts):
-            counts.insert(0, max(1, min(room, most)))
-            room //= counts[0]
-        is_listed = bool(self.stored.version)
-        return CopyPlan(self.source, self.target, self.stored.cells, left, tuple(counts), is_listed)
-
-    def estimate(self) -> Estimate:
-        """The estimate of the work; nothing is decoded."""
-        return Estimate(
-            unit_count=sum(1 for _ in self.plan(self.stored.cells).units()),
-            read_size=0,
-            write_size=self.stored.size,
-            request_count=2 * self.chunk_count,
-        )
+    size: float
+    is_near: bool = True
+    store: Store | None = None
+    is_target: bool = False
+    is_own: bool = False
 
 
-class Rechunking(NamedTuple):
-    """The work on an array that gets other chunks or codecs.
+class Transfer(NamedTuple):
+    """The work that makes one array of another.
 
-    touched  the chunks of the target that will be stored
-    passes   how they are made
-    most     how many units are made at a time, each with an equal part of the memory; None: an executor
-             makes them, each with all of it
+    stored  the chunks of the source; all, where it cannot list
+    wanted  the chunks of the target that will be stored
+    passes  how they are made; None: by copying the source's chunks, which keep their bytes
+    most    how many units are made at a time, each with an equal share of the memory; None: an executor
+            makes them, each with all of it
     """
 
     source: StoredArray
     target: StoredArray
-    stored: Stored
-    touched: Cells
-    passes: Passes
+    stored: StoredChunks
+    wanted: ChunkSet
+    passes: Passes | None
     most: int | None
 
-    def arrays(self, store: Store, path: str) -> list[StoredArray]:
+    @classmethod
+    def copying(cls, source: StoredArray, target: StoredArray, *, is_shared: bool = False) -> Transfer:
+        """The copy of all chunks, byte for byte; `is_shared`: an executor makes the units."""
+        stored = StoredChunks.of(source)
+        return cls(source, target, stored, stored.cells, None, None if is_shared else COPIES_AT_ONCE)
+
+    @classmethod
+    def recoding(
+        cls,
+        source: StoredArray,
+        target: StoredArray,
+        memory: int,
+        *,
+        is_firm: bool,
+        rooms: Sequence[Room] = (),
+        is_shared: bool = False,
+    ) -> Transfer:
+        """The decoding of the source and encoding of the target, in boxes.
+
+        is_firm    whether `memory` that does not hold one chunk is an error, rather than exceeded
+        rooms      where a scratch array may lie; the first with enough room is taken
+        is_shared  whether an executor makes the units, each with all of the memory; parts of a job get the
+                   same units without one
+
+        Raises
+            MetadataError: `is_firm`, and the memory holds no chunk.
+        """
+        if source.model.data_type.is_object:
+            rooms = ()
+        try:
+            _scratch(source, source.model.shape, Location(source.store, ""))
+        except UnsupportedError:
+            rooms = ()
+        stored = StoredChunks.of(source)
+        at_once = _at_once(source, target)
+        passes = plan_passes(
+            Side.of(source),
+            Side.of(target),
+            memory if is_shared and current_part() is None else memory // at_once,
+            is_firm=is_firm,
+            threads=thread_count(),
+            rooms=rooms,
+            ratio=stored.size / max(1, len(stored.cells) * source.chunk_size),
+            copies=1 if _same_dtype(source, target) else 2,
+        )
+        wanted = stored.cells.spread(source, target)
+        return cls(source, target, stored, wanted, passes, None if is_shared else at_once)
+
+    @property
+    def scratches(self) -> tuple[Shape, ...]:
+        """The chunk shapes of the scratch arrays between source and target."""
+        return () if self.passes is None else self.passes.scratches
+
+    def arrays(self, scratch: Location) -> list[StoredArray]:
         """The source, the scratch arrays below a path, and the target; each is made of the one before it."""
-        between = [
-            _scratch(self.source, shape, store, join_key(path, "x".join(map(str, shape))), self.passes.codec)
-            for shape in self.passes.scratches
-        ]
+        between = (
+            _scratch(self.source, shape, scratch, self.passes.codec if self.passes else "")
+            for shape in self.scratches
+        )
         return [self.source, *between, self.target]
 
     @property
     def chunk_count(self) -> int:
-        """How many chunks are written, scratch arrays included."""
-        between = self.arrays(self.source.store, "")[1:]
-        return sum(len(self.touched.spread(self.target, array)) for array in between)
-
-    @property
-    def raw_size(self) -> int:
-        """The bytes of the target's chunks where they are not compressed; else 0: the size is not known."""
-        codecs = self.target.codecs
-        return 0 if codecs is None or _compressing(codecs) else self.whole_size
+        """How many chunks are written, those of scratch arrays included."""
+        made = self.arrays(Location(self.source.store, ""))[1:]
+        return sum(len(self.wanted.spread(self.target, array)) for array in made)
 
     @property
     def whole_size(self) -> int:
-        """Bytes that are written, before they are encoded."""
-        return len(self.touched) * self.target.chunk_size
+        """Bytes that are written to the target, before they are encoded."""
+        return self.stored.size if self.passes is None else len(self.wanted) * self.target.chunk_size
 
-    def chunk_by_chunk(self, target: StoredArray) -> Recoding:
-        """A plan with a unit for each chunk, which are stored as those of another array."""
-        model = target.model
-        counts = (1,) * model.ndim
-        return Recoding(self.source, target, self.touched, self.touched, counts, prod(model.grid.chunk_shape))
+    def least_size(self) -> float:
+        """Bytes that the target's chunks take at least, encoded; 0 where learning that would take long."""
+        target = self.target
+        if self.passes is None or (target.codecs is not None and not _compressing(target.codecs)):
+            return self.whole_size
+        if self.source.count(target.box((0,) * target.model.ndim)) > SAMPLED_COUNT:
+            return 0
+        store, counts = MemoryStore(), (1,) * target.model.ndim
+        length = prod(target.model.grid.chunk_shape)
+        plan = Recoding(self.source, target.elsewhere(store), self.wanted, self.wanted, counts, length)
+        return expect_size(plan, store)
 
     def estimate(self) -> Estimate:
-        """The estimate of the work."""
+        """The estimate of the work; nothing is decoded."""
+        if self.passes is None:
+            return Estimate(
+                unit_count=sum(1 for _ in self._copy(self.wanted).units()),
+                read_size=0,
+                write_size=self.stored.size,
+                request_count=2 * self.chunk_count,
+            )
         steps, target = self.passes.steps, self.target
-        share = len(self.touched) / max(1, prod(target.counts))
+        share = len(self.wanted) / max(1, prod(target.counts))
         whole = prod(target.model.shape) * target.item_size
         return Estimate(
             unit_count=sum(step.unit_count for step in steps),
@@ -146,60 +231,75 @@ class Rechunking(NamedTuple):
             scratch_size=self.passes.scratch_size,
         )
 
+    def plans(self, scratch: Location, done: Done, *, keeps: bool) -> Iterator[_Units]:
+        """The plan of each pass, to be carried out before the next one is asked for.
 
-def plan_rechunk(
-    source: StoredArray,
-    target: StoredArray,
-    memory: int,
-    *,
-    is_firm: bool,
-    rooms: Sequence[Room] = (),
-    is_shared: bool = False,
-) -> Rechunking:
-    """The work that makes the target array of the source array.
+        keeps  whether chunks that the target has are kept, not made again; `done` is told of them
+        """
 
-    is_firm    whether `memory` that does not hold one chunk is an error, rather than exceeded
-    rooms      where a scratch array may lie; the first with enough room is taken
-    is_shared  whether an executor makes the units, each with all of the memory; parts of a job get the same
-               units without one
+        def left(cells: ChunkSet, of: ChunkSet, array: StoredArray) -> ChunkSet:
+            # An empty file is what a power cut leaves of a chunk.
+            rest = cells - StoredChunks.of(array, least=1).cells if keeps else cells
+            done(len(of) - len(rest))
+            return rest
 
-    Raises
-        MetadataError: `is_firm`, and the memory holds no chunk.
-    """
-    if source.model.data_type.is_object:
-        rooms = ()
-    try:
-        _scratch(source, source.model.shape, source.store, "")
-    except UnsupportedError:
-        rooms = ()
-    stored = Stored.find(source)
-    at_once = _at_once(source, target)
-    passes = plan_passes(
-        _side(source),
-        _side(target),
-        memory if is_shared and current_part() is None else memory // at_once,
-        is_firm=is_firm,
-        threads=thread_count(),
-        rooms=rooms,
-        ratio=stored.size / max(1, len(stored.cells) * source.chunk_size),
-        copies=1 if _same_dtype(source, target) else 2,
-    )
-    most = None if is_shared else at_once
-    return Rechunking(source, target, stored, stored.cells.spread(source, target), passes, most)
+        target = self.target
+        if self.passes is None:
+            yield self._copy(left(self.wanted, self.wanted, target))
+            return
+        arrays, ends = self.arrays(scratch), self.wanted
+        if keeps and self.scratches:
+            ends = ends - StoredChunks.of(target, least=1).cells
+        for old, new, step in zip(arrays, arrays[1:], self.passes.steps, strict=False):
+            cells = self.wanted.spread(target, new)
+            # Scratch chunks are made only where chunks of the target are left to be made of them.
+            rest = left(ends.spread(target, new), cells, new)
+            yield Recoding(old, new, cells, rest, step.counts, step.length, is_scratch=old is not self.source)
 
+    def _copy(self, left: ChunkSet) -> CopyChunks:
+        """The plan of copying the chunks that are `left`, in units of about equal bytes."""
+        size = self.stored.size // max(1, len(self.wanted)) or self.source.chunk_size
+        room, counts = max(1, min(COPY_COUNT, COPY_SIZE // size)), list[int]()
+        for most in reversed(self.source.counts):
+            counts.insert(0, max(1, min(room, most)))
+            room //= counts[0]
+        is_listed = bool(self.stored.version)
+        return CopyChunks(self.source, self.target, self.wanted, left, tuple(counts), is_listed)
 
-def _side(array: StoredArray) -> Side:
-    """What the cost of reading or writing an array depends on."""
-    model, pieces, codecs = array.model, array.piece_shape, array.codecs
-    return Side(
-        shape=model.shape,
-        grid=model.grid,
-        pieces=model.grid if pieces is None else RegularGrid(pieces),
-        item_size=array.item_size,
-        codec="python" if codecs is None else " ".join(_compressing(codecs)),
-        is_near=array.store.request_count == 1,
-        is_native=codecs is not None,
-    )
+    def run(self, runner: Runner, name: str, scratch: Location, done: Done, *, keeps: bool) -> None:
+        """Write the target's chunks, as far as the source has chunks there.
+
+        name     the name of the array's plans in the runner's journal
+        scratch  where scratch arrays lie, if there are any
+        keeps    whether chunks that the target has are kept, not made again
+
+        Raises
+            ChangedError: a chunk was removed from the source.
+            CodecError: a chunk of the source is damaged, or one cannot be encoded.
+            StoreError: one of the stores failed, or lost a scratch array.
+        """
+        for number, plan in enumerate(self.plans(scratch, done, keeps=keeps)):
+            # Plans with units of other sizes have other names.
+            own = f"{name}-{number}-{'x'.join(map(str, plan.counts))}"
+            runner.run(plan, own, lambda _, count: done(count), known=plan.known, most=self.most)
+        if self.scratches and not runner.is_part:
+            scratch.store.delete_prefix(scratch.path)
+
+    def compare(self, memory: int, executor: Executor | None, done: Done) -> None:
+        """Read both arrays and compare their items, bit for bit.
+
+        Raises
+            CodecError: a chunk of the target differs from the source.
+        """
+        source, target = self.source, self.target
+        most = None if executor is not None else _at_once(source, target)
+        sides = Side.of(source), Side.of(target)
+        passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
+        # Chunks that only one array has must hold the other's fill value.
+        cells = StoredChunks.of(source).cells.spread(source, target) | StoredChunks.of(target).cells
+        plan = _Comparing(source, target, cells, cells, passes.steps[0].counts)
+        with Runner(executor, most=most) as runner:
+            runner.run(plan, "", lambda _, count: done(count))
 
 
 def _compressing(codecs: tuple[str, ...]) -> list[str]:
@@ -215,7 +315,7 @@ def _at_once(source: StoredArray, target: StoredArray) -> int:
     return 1 if max(source.store.request_count, target.store.request_count) == 1 else 2
 
 
-def _scratch(source: StoredArray, shape: Shape, store: Store, path: str, codec: str = "") -> StoredArray:
+def _scratch(source: StoredArray, shape: Shape, scratch: Location, codec: str = "") -> StoredArray:
     """A scratch array for the items of the source in chunks of a shape, uncompressed or fast to compress."""
     model = ArrayRequest(
         shape=source.model.shape,
@@ -224,63 +324,8 @@ def _scratch(source: StoredArray, shape: Shape, store: Store, path: str, codec: 
         compressors=QUICK if codec else None,
         zarr_format=3,
     ).model()
-    return StoredArray(store, path, replace(model, fill_value=source.model.effective_fill_value))
-
-
-# Doing it
-
-
-def carry_out(
-    work: Copying | Rechunking,
-    place: tuple[Store, str],
-    runner: Runner,
-    name: str,
-    done: Done,
-    *,
-    keeps: bool,
-) -> None:
-    """Write the target's chunks, as far as the source has chunks there.
-
-    place  where scratch arrays lie, if there are any
-    name   the name of the array's plans in the runner's journal
-    keeps  whether chunks that the target has are kept, not written again
-
-    Raises
-        ChangedError: a chunk was removed from the source.
-        CodecError: a chunk of the source is damaged, or one cannot be encoded.
-        StoreError: one of the stores failed, or lost a scratch array.
-    """
-    for number, plan in enumerate(plans(work, place, done, keeps=keeps)):
-        # Plans with units of other sizes have other names.
-        own = f"{name}-{number}-{'x'.join(map(str, plan.counts))}"
-        runner.run(plan, own, lambda _, count: done(count), known=plan.known, most=work.most)
-    if isinstance(work, Rechunking) and work.passes.scratches and not runner.is_part:
-        place[0].delete_prefix(place[1])
-
-
-def plans(
-    work: Copying | Rechunking, place: tuple[Store, str], done: Done, *, keeps: bool
-) -> Iterator[_Units]:
-    """The plan of each pass, to be carried out before the next; `done` is told of chunks that are kept."""
-
-    def left(cells: Cells, of: Cells, array: StoredArray) -> Cells:
-        # An empty file is what a power cut leaves of a chunk.
-        found = cells - Stored.find(array, least=1).cells if keeps else cells
-        done(len(of) - len(found))
-        return found
-
-    target = work.target
-    if isinstance(work, Copying):
-        yield work.plan(left(work.stored.cells, work.stored.cells, target))
-        return
-    arrays, ends = work.arrays(*place), work.touched
-    if keeps and work.passes.scratches:
-        ends = ends - Stored.find(target, least=1).cells
-    for old, new, step in zip(arrays, arrays[1:], work.passes.steps, strict=False):
-        cells = work.touched.spread(target, new)
-        # Scratch chunks are made only where chunks of the target are left to be made of them.
-        rest = left(ends.spread(target, new), cells, new)
-        yield Recoding(old, new, cells, rest, step.counts, step.length, is_scratch=old is not work.source)
+    path = scratch.key("x".join(map(str, shape)))
+    return StoredArray(scratch.store, path, replace(model, fill_value=source.model.effective_fill_value))
 
 
 class _Memory:
@@ -304,12 +349,12 @@ class _Units(Plan[int]):
 
     source: StoredArray
     target: StoredArray
-    cells: Cells
-    left: Cells
+    cells: ChunkSet
+    left: ChunkSet
     counts: Shape
 
     def __getstate__(self) -> dict[str, Any]:
-        none = Cells((), ())
+        none = ChunkSet((), ())
         return {**self.__dict__, "cells": none, "left": none}
 
     def units(self) -> Iterator[Unit]:
@@ -333,7 +378,7 @@ class _Units(Plan[int]):
 
 
 @dataclass(frozen=True)
-class CopyPlan(_Units):
+class CopyChunks(_Units):
     """The plan of a copy of chunks, byte for byte, to the keys that another array has for them.
 
     is_listed  whether the chunks were listed, so that each of them must be there
@@ -401,9 +446,9 @@ class Recoding(_Units):
         """The items of a box around chunks; the chunks of a scratch array that these need must be there."""
         source, target = self.source, self.target
         if not self.is_scratch:
-            return source.read_once(whole, out)
+            return source.read(whole, out, caches=False)
         try:
-            return source.read_once(whole, out, missing_is_fault=True)
+            return source.read(whole, out, caches=False, missing_is_fault=True)
         except NotFoundError:
             boxes = [target.box(cell) for cell in cells]
             needed = {cell for box in boxes for cell in source.cells(box)}
@@ -415,7 +460,7 @@ class Recoding(_Units):
                     key=lost,
                 ) from None
         # Only parts of the box between the chunks are missing.
-        return source.read_once(whole, out)
+        return source.read(whole, out, caches=False)
 
 
 def _around(target: StoredArray, cells: list[Cell]) -> tuple[Box, list[Box]]:
@@ -432,9 +477,6 @@ def _around(target: StoredArray, cells: list[Cell]) -> tuple[Box, list[Box]]:
     return whole, inside
 
 
-# Comparing
-
-
 class _Comparing(_Units):
     """The plan of a comparison of two arrays."""
 
@@ -443,30 +485,363 @@ class _Comparing(_Units):
         source, target = self.source, self.target
         cells = self.cells_of(unit)
         whole, parts = _around(target, cells)
-        old, new = source.read_once(whole), target.read_once(whole)
+        old, new = source.read(whole, caches=False), target.read(whole, caches=False)
         for cell, part in zip(cells, parts, strict=True):
             if not same_items(old[part], new[part]):
                 raise CodecError(
-                    f"chunk differs from {join_key(source.store.url, source.path)!r}, which it was made from",
+                    f"chunk differs from {join_url(source.store.url, source.path)!r}, which it was made from",
                     path=target.store.url,
                     key=target.key(cell),
                 )
         return len(cells)
 
 
-def compare(
-    source: StoredArray, target: StoredArray, memory: int, executor: Executor | None, done: Done
-) -> None:
-    """Read both arrays and compare their items, bit for bit.
+# Planning the passes within the memory
+
+
+class Side(NamedTuple):
+    """What the cost of reading or writing an array depends on.
+
+    grid      the grid of its chunks, or of its shards
+    pieces    the grid of what is decoded at once: chunks or inner chunks
+    codec     the name of its compressing codecs; "" where chunks are not compressed
+    is_near   whether its chunks are files, or in memory
+    is_native whether kernels decode and encode its chunks, without memory of their own
+    ratio     stored bytes for each decoded byte
+    """
+
+    shape: Shape
+    grid: Grid
+    pieces: Grid
+    item_size: int
+    codec: str = ""
+    is_near: bool = True
+    is_native: bool = True
+    ratio: float = STORED
+
+    @classmethod
+    def of(cls, array: StoredArray) -> Side:
+        """The side that an array is."""
+        model, pieces, codecs = array.model, array.piece_shape, array.codecs
+        return cls(
+            shape=model.shape,
+            grid=model.grid,
+            pieces=model.grid if pieces is None else RegularGrid(pieces),
+            item_size=array.item_size,
+            codec="python" if codecs is None else " ".join(_compressing(codecs)),
+            is_near=array.store.request_count == 1,
+            is_native=codecs is not None,
+        )
+
+    @property
+    def counts(self) -> Shape:
+        """How many chunks there are along each axis."""
+        return self.grid.count(self.shape)
+
+    @property
+    def chunk_size(self) -> int:
+        """Decoded bytes of the largest chunk, cut at the array's edge."""
+        return _size(self.grid, self.shape) * self.item_size
+
+    @property
+    def piece_size(self) -> int:
+        """Decoded bytes of the largest piece."""
+        return prod(self.pieces.chunk_shape) * self.item_size
+
+
+@dataclass(frozen=True)
+class RechunkPass:
+    """A pass: all of one array is read, and all of another written.
+
+    counts      how many chunks a unit writes along each axis
+    length      how many items the largest unit has
+    unit_count  how many units there are
+    memory      bytes that one unit holds
+    decoded_size  bytes that all units decode
+    read_count, write_count  how many pieces all units read, and how many chunks they write
+    cost        the estimated cost, in nanoseconds
+    """
+
+    counts: Shape
+    length: int
+    unit_count: int
+    memory: int
+    decoded_size: int
+    read_count: int
+    write_count: int
+    cost: float
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The passes that make one array of another.
+
+    steps         the passes, in order
+    scratches     the chunk shapes of the scratch arrays between them
+    scratch_size  bytes of the scratch arrays; estimated where they are compressed
+    room          the number of the room that they lie in
+    codec         "lz4" where they are compressed, else ""
+    """
+
+    steps: tuple[RechunkPass, ...]
+    scratches: tuple[Shape, ...] = ()
+    scratch_size: int = 0
+    room: int = 0
+    codec: str = ""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that one unit of the largest pass holds."""
+        return max(step.memory for step in self.steps)
+
+    @property
+    def decoded_size(self) -> int:
+        """Bytes that all passes decode."""
+        return sum(step.decoded_size for step in self.steps)
+
+
+def default_memory() -> int:
+    """An eighth of the memory of the machine, or of the control group that this process is in."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        said = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        said = ""
+    return (min(size, int(said)) if said.isdecimal() else size) // 8
+
+
+def check_memory(memory: Any) -> int:
+    """A number of bytes; `default_memory` for None.
 
     Raises
-        CodecError: a chunk of the target differs from the source.
+        MetadataError: it is no positive number of bytes.
     """
-    most = None if executor is not None else _at_once(source, target)
-    sides = _side(source), _side(target)
-    passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
-    # Chunks that only one array has must hold the other's fill value.
-    cells = Stored.find(source).cells.spread(source, target) | Stored.find(target).cells
-    plan = _Comparing(source, target, cells, cells, passes.steps[0].counts)
-    with Runner(executor, most=most) as runner:
-        runner.run(plan, "", lambda _, count: done(count))
+    if memory is None:
+        return default_memory()
+    if isinstance(memory, bool) or not isinstance(memory, int | np.integer) or memory < 1:
+        raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
+    return int(memory)
+
+
+def plan_passes(
+    source: Side,
+    target: Side,
+    memory: int,
+    *,
+    is_firm: bool,
+    threads: int,
+    rooms: Sequence[Room] = (),
+    ratio: float = 1.0,
+    copies: int = 1,
+) -> Passes:
+    """The cheapest way to write the items of one array into another.
+
+    is_firm       whether `memory` that does not hold one chunk is an error, rather than exceeded
+    rooms         where a scratch array may lie; the first with enough room is taken
+    ratio         stored bytes for each decoded byte of the source
+    copies        how many times the items of a unit are held in memory
+
+    Raises
+        MetadataError: `is_firm`, and one chunk of the target with one of the source takes more memory.
+    """
+    whole = prod(target.shape) * target.item_size
+    direct = _choose(source, target, memory, threads, copies)
+    if direct.memory > memory and is_firm:
+        raise MetadataError(
+            f"memory is {memory} bytes; expected at least {direct.memory}, which chunks of "
+            f"{target.grid.chunk_shape} made of chunks of {source.pieces.chunk_shape} take"
+        )
+    best, cost = Passes((direct,)), direct.cost
+    found = _choose_room(rooms, whole, min(1.0, QUICK_RATIO * ratio))
+    if found is None or direct.read_count <= prod(source.grid.count(source.shape)):
+        return best
+    room, codec, left = found
+    is_near, kept = rooms[room].is_near, ceil(whole * left)
+    # The cost of writing a byte there; uncompressed files are written straight from memory.
+    writing = SCRATCH_WRITING if is_near else left * DISTANCE
+    writing += QUICK_ENCODING if codec else 0
+    for shape in _scratches(source, target, memory):
+        grid = RegularGrid(shape)
+        share = left if codec or not is_near else STORED
+        between = Side(source.shape, grid, grid, source.item_size, codec, is_near, ratio=share)
+        steps = (
+            _choose(source, between, memory, threads, copies),
+            _choose(between, target, memory, threads, copies),
+        )
+        said = sum(step.cost for step in steps) + whole * writing
+        said += steps[0].write_count * (FILE if is_near else REQUEST)
+        if said < cost and all(step.memory <= max(memory, direct.memory) for step in steps):
+            best, cost = Passes(steps, (shape,), kept, room, codec and "lz4"), said
+    return best
+
+
+def _choose_room(rooms: Sequence[Room], whole: int, ratio: float) -> tuple[int, str, float] | None:
+    """(number of the first room with space for `whole` bytes, codec there, stored share of the bytes).
+
+    A disk gets a compressed array only if it would not fit otherwise; a bucket, if that saves time.
+    """
+    for number, room in enumerate(rooms):
+        saved = 0.0 if room.is_near else 2 * (1 - ratio) * DISTANCE
+        is_worth = saved > QUICK_ENCODING + DECODING["blosc"]
+        if 0 < whole <= room.size and not is_worth:
+            return number, "", 1.0
+        if 0 < whole * ratio <= room.size and ratio < 1:
+            return number, "blosc", ratio
+    return None
+
+
+def _size(grid: Grid, shape: Shape) -> int:
+    """Items of the largest chunk, cut at the array's edge."""
+    return prod(min(c, n) for c, n in zip(grid.chunk_shape, shape, strict=True)) if all(shape) else 0
+
+
+def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
+    """The most items that `count` neighbouring chunks have along an axis."""
+    if isinstance(grid, RegularGrid):
+        return min(grid.chunk_shape[axis] * count, length)
+    found = edges(grid, axis, length)
+    return int(np.diff(np.append(found[:-1:count], found[-1])).max(initial=0))
+
+
+def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> float:
+    """How many units of `count` chunks read the same piece along an axis, on average."""
+    if not length:
+        return 1.0
+    if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
+        piece, unit = pieces.chunk_shape[axis], grid.chunk_shape[axis] * count
+        cut = (length - 1) // unit - (length - 1) // lcm(piece, unit)
+        return 1 + cut / ceil(length / piece)
+    old, new = edges(pieces, axis, length), edges(grid, axis, length)
+    ends = new[count:-1:count]
+    return 1 + (len(ends) - int(np.isin(ends, old).sum())) / (len(old) - 1)
+
+
+def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list[int]:
+    """Numbers of chunks per unit along an axis that are compared: most of the small ones, few large ones."""
+    count = grid.count((length,) * len(grid.chunk_shape))[axis] if length else 1
+    found, n = {1, count}, 1.0
+    step = max(1.1, count ** (1 / max(1, most - 2))) if count > 1 else 2.0
+    while n < count:
+        found.add(int(n))
+        n = max(n + 1, n * step)
+    if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
+        unit = lcm(pieces.chunk_shape[axis], grid.chunk_shape[axis]) // grid.chunk_shape[axis]
+        while unit < count:
+            found.add(unit)
+            unit *= 2
+    return sorted(found)
+
+
+def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) -> RechunkPass:
+    """The cheapest pass whose units fit into memory; if none do, the one that takes the least memory."""
+    shape, ndim = source.shape, len(source.shape)
+    free = [d for d in range(ndim) if target.counts[d] > 1]
+    most = max(3, int(WAYS ** (1 / max(1, len(free)))) // 2)
+    ways = [_counts(source.pieces, target.grid, d, shape[d], most) for d in range(ndim)]
+    extents, visits = [], []
+    for d, counts in enumerate(ways):
+        line = [1] * ndim
+        line[d] = len(counts)
+        extents.append(np.array([_extent(target.grid, d, shape[d], n) for n in counts], float).reshape(line))
+        visits.append(
+            np.array([_visits(source.pieces, target.grid, d, shape[d], n) for n in counts]).reshape(line)
+        )
+    size = _product(extents) * target.item_size
+    cells = _product([np.array(n, float).reshape(e.shape) for n, e in zip(ways, extents, strict=True)])
+    decoded = _decoded(source, visits) * float(prod(shape) * source.item_size)
+    touches = _product(visits) * float(prod(source.pieces.count(shape)))
+    units = _product(
+        [
+            np.array([ceil(c / n) for n in w]).reshape(e.shape)
+            for c, w, e in zip(target.counts, ways, extents, strict=True)
+        ]
+    )
+    piece, chunk = source.piece_size, target.chunk_size
+    held = size * (copies if source.is_near and target.is_near else copies + 2)
+    held = held * (1 if source.is_native and target.is_native else 2) + 2 * threads * piece
+    held = held + 2 * np.minimum(cells, threads) * chunk
+    held = held + (0 if source.is_near and target.is_near else WINDOWS_SIZE)
+    cost = decoded * DECODING.get(source.codec, OTHER_DECODING) + units * UNIT + size * NEW_MEMORY
+    cost = cost + touches * piece * source.ratio * (0.1 if source.is_near else DISTANCE)
+    cost = (
+        cost
+        + touches * (FILE if source.is_near else REQUEST)
+        + (0 if source.codec else _stretches(source, visits))
+    )
+    idle = np.maximum(0, 1 - cells / threads) if target.pieces == target.grid else 0
+    cost = cost + idle * prod(shape) * target.item_size * ENCODING
+    fits = held <= memory
+    ranked = np.where(fits, cost, np.inf) if fits.any() else held + 0 * cost
+    place = np.unravel_index(int(np.argmin(np.broadcast_to(ranked, cost.shape))), cost.shape)
+
+    def at(values: Any) -> Any:
+        return np.broadcast_to(values, cost.shape)[place]
+
+    return RechunkPass(
+        counts=tuple(w[p] for w, p in zip(ways, place, strict=True)),
+        length=int(at(size)) // target.item_size,
+        unit_count=int(at(units)),
+        memory=int(at(held)),
+        decoded_size=int(at(decoded)),
+        read_count=round(float(at(_product(visits))) * prod(source.pieces.count(shape))),
+        write_count=prod(target.counts),
+        cost=float(at(cost)),
+    )
+
+
+def _product(factors: Sequence[Any]) -> Any:
+    made: Any = np.ones((1,) * len(factors))
+    for factor in factors:
+        made = made * factor
+    return made
+
+
+def _decoded(source: Side, visits: Sequence[Any]) -> Any:
+    """How many times a byte of the source is decoded, on average."""
+    long = [d for d, n in enumerate(source.pieces.chunk_shape) if n > 1]
+    # A part along the longest strides is one stretch of a piece. Blosc decodes only the blocks of a stretch;
+    # of uncompressed pieces, parts along a second axis are read alone as well.
+    spared = {"": long[:2], "blosc": long[:1], "numcodecs.blosc": long[:1]}.get(source.codec, [])
+    if not source.is_native:
+        spared = []
+    return _product([v * 0 + 1 if d in spared else v for d, v in enumerate(visits)])
+
+
+def _stretches(source: Side, visits: Sequence[Any]) -> Any:
+    """The cost of reading parts of uncompressed chunks, which are several stretches each."""
+    runs: Any = _product([v * 0 + 1 for v in visits])
+    outer: Any = runs
+    for n, v in zip(source.pieces.chunk_shape, visits, strict=True):
+        runs = np.where(v > 1, outer, runs)
+        outer = outer * np.maximum(1, n / v)
+    touches = _product(visits) * float(prod(source.pieces.count(source.shape)))
+    return touches * runs * STRETCH
+
+
+def _scratches(source: Side, target: Side, memory: int) -> Iterator[Shape]:
+    """Chunk shapes of scratch arrays that are compared, each of them once."""
+    old = tuple(min(c, n) for c, n in zip(source.pieces.chunk_shape, source.shape, strict=True))
+    new = tuple(min(c, n) for c, n in zip(target.grid.chunk_shape, target.shape, strict=True))
+    seen = set[Shape]()
+    for part in (2, 4, 8, 16, 32):
+        most = max(1, memory // part // source.item_size)
+        read, written = _grown(old, new, source.shape, most), _grown(new, old, source.shape, most)
+        shared = tuple(map(min, read, written))
+        for shape in (read, shared, _grown(old, new, source.shape, max(1, most // 8))):
+            if shape not in seen and len(seen) < SCRATCHES:
+                seen.add(shape)
+                yield shape
+
+
+def _grown(shape: Shape, towards: Shape, limits: Shape, most: int) -> Shape:
+    """A box of whole chunks, doubled along axes where other chunks are longer, of at most `most` items."""
+    grown = list(shape)
+    while True:
+        order = sorted(range(len(grown)), key=lambda d: grown[d] / max(1, towards[d]))
+        for d in order:
+            longer = min(2 * grown[d], limits[d])
+            if grown[d] < towards[d] and longer > grown[d] and prod(grown) // grown[d] * longer <= most:
+                grown[d] = longer
+                break
+        else:
+            return tuple(grown)

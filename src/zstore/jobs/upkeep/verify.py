@@ -10,20 +10,20 @@ from math import prod
 from typing import Any
 
 from zstore.codecs.chain import make_codec
-from zstore.engine.documents import place
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, ZstoreError
+from zstore.jobs.chunks import MEMORY_SIZE, Box, Cell, Location, StoredArray
+from zstore.jobs.plan import Progress
 from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import check_apart
-from zstore.jobs.upkeep.chunks import MEMORY_SIZE, Box, Cell, Progress, StoredArray, open_place
 from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
 from zstore.jobs.upkeep.spool import Spool
 from zstore.jobs.upkeep.windows import Fault, Piece, Seen, look_at
 from zstore.model.array import ArrayModel
 from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store
 from zstore.storage.url import open_store
 
 __all__ = ["Damage", "Verification", "verify"]
@@ -117,10 +117,10 @@ def verify(
         ValueError: `missing` is neither "fill" nor "error".
     """
     is_complete = is_fault(missing)
-    store, base = open_place(target, path, storage_options, read_only=True)
+    at = Location.open(target, path, storage_options, read_only=True)
     known = None if manifest is None else Manifest.read(manifest)
     said = {
-        "source": place(store, base),
+        "source": at.url(),
         "missing": missing,
         "manifest": None if known is None else known.root,
     }
@@ -129,60 +129,45 @@ def verify(
         if journal is None:
             return None
         kept = open_store(journal)
-        check_apart(store, base, kept, "", "verify")
+        check_apart(*at, kept, "", "verify")
         return begin(kept, "", "verify", said, name=name_job(said), resume=True)
 
-    if known is not None:
-        own = key_within(store, base, manifest)
-        return _verify_keys(store, base, known, own, start, executor, progress)
-    return _verify_chunks(
-        store, base, start, executor, progress, is_complete=is_complete, allow_pickle=allow_pickle
-    )
-
-
-def _verify_keys(
-    store: Store, base: str, known: Manifest, own: str | None, start: Callable[[], Job | None],
-    executor: Executor | None, progress: Progress | None,
-) -> Verification:  # fmt: skip
-    """Compare the values of all keys with a manifest."""
-    total, pairs = pair_keys(store, base, known, own)
+    if known is None:
+        return _verify_chunks(
+            at, start, executor, progress, is_complete=is_complete, allow_pickle=allow_pickle
+        )
+    # The values of all keys are compared with the manifest.
+    total, pairs = pair_keys(at, known, key_within(at, manifest))
     faults = _Faults(Verification(), progress, total)
     job = start()
 
-    def take(count: int, size: int, found: list[tuple[Piece, Fault]]) -> None:
+    def take(count: int, size: int, wrong: list[tuple[Piece, Fault]]) -> None:
         faults.found.key_count += count
-        faults.take(
-            size,
-            [
-                (piece[0] or piece[1], (base, join_key(base, key or ""), *words))
-                for piece, (key, *words) in found
-            ],
-        )
+        each = [(p[0] or p[1], (at.path, at.key(key or ""), *words)) for p, (key, *words) in wrong]
+        faults.take(size, each)
 
-    look_at(Comparing(store, base), pairs, take, executor, job)
+    look_at(Comparing(at), pairs, take, executor, job)
     return faults.end(job)
 
 
 def _verify_chunks(
-    store: Store, base: str, start: Callable[[], Job | None], executor: Executor | None,
-    progress: Progress | None, *, is_complete: bool, allow_pickle: bool,
+    at: Location, start: Callable[[], Job | None], executor: Executor | None, progress: Progress | None, *,
+    is_complete: bool, allow_pickle: bool,
 ) -> Verification:  # fmt: skip
     """Parse all documents, and read all chunks."""
-    found = Verification(unfinished=find_unfinished(store, base))
+    found = Verification(unfinished=find_unfinished(*at))
     arrays: list[_Checked] = []
-    for where, model in _nodes(store, base, found):
+    for where, model in _nodes(at, found):
         if isinstance(model, ZstoreError):
             found.add(Damage(where, model.key, model.message, "document"))
         elif isinstance(model, ArrayModel):
             found.array_count += 1
             try:
-                array = StoredArray(store, where, model, allow_pickle=allow_pickle)
+                array = StoredArray(at.store, where, model, allow_pickle=allow_pickle)
                 arrays.append(_Checked(array, is_complete=is_complete))
-            except ZstoreError as error:
-                found.add(Damage(where, None, error.message, "document"))
             except Exception as error:
                 # Whatever fails in one array, the others are to be checked.
-                found.add(Damage(where, None, f"{type(error).__name__}: {error}", "document"))
+                found.add(Damage(where, None, _words(error), "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
     faults = _Faults(found, progress, total)
     job = start()
@@ -193,19 +178,23 @@ def _verify_chunks(
         for cell, is_stored in checked.cells(found, in_order=in_order)
     )
 
-    def take_chunks(count: int, stored_count: int, damages: list[tuple[Piece, Fault]]) -> None:
+    def take(count: int, stored_count: int, damages: list[tuple[Piece, Fault]]) -> None:
         found.chunk_count += stored_count
         found.missing_count += count - stored_count
         faults.take(count, [(piece[:2], fault) for piece, fault in damages])
 
-    look_at(_Looking(store, tuple(arrays)), pieces, take_chunks, executor, job)
+    look_at(_Looking(at.store, tuple(arrays)), pieces, take, executor, job)
     return faults.end(job)
 
 
-def _nodes(store: Store, base: str, found: Verification) -> Iterator[Found]:
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, ZstoreError) else f"{type(error).__name__}: {error}"
+
+
+def _nodes(at: Location, found: Verification) -> Iterator[Found]:
     """Every node; none where there is nothing but an unfinished job."""
     try:
-        yield from walk_nodes(store, base)
+        yield from walk_nodes(*at)
     except NotFoundError:
         if not found.unfinished:
             raise
@@ -368,12 +357,10 @@ class _Checked:
             except NotFoundError as error:
                 self._array.read(box)
                 return error.message, "missing"
-        except ZstoreError as error:
-            return error.message, "chunk"
         except MemoryError:
             return f"no memory for {self.size} bytes", "chunk"
         except Exception as error:
-            return f"{type(error).__name__}: {error}", "chunk"
+            return _words(error), "chunk"
         return None
 
     @staticmethod

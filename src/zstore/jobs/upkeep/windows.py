@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 from zstore.engine.pool import map_threads, thread_count
+from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT
 from zstore.jobs.plan import Plan
 from zstore.jobs.record import Job
 from zstore.jobs.runner import Executor, Runner
-from zstore.jobs.upkeep.chunks import MEMORY_SIZE, REQUEST_COUNT, WINDOW_COUNT
 from zstore.storage.base import Store
 
-# The bytes of a window, and how many windows are checked at a time.
+# The pieces and the bytes of a window, and how many windows are looked at, at a time.
+WINDOW_COUNT = 256
 WINDOW_SIZE = 32 << 20
 AT_ONCE = 3
 
