@@ -15,9 +15,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 
-# One idea fills a file of about so many lines at most.
-LINE_LIMIT = 600
-
 
 def test_imports_go_down_and_never_in_a_circle():
     assert house.offences(SOURCE) == []
@@ -114,12 +111,6 @@ def test_everyday_work_loads_no_heavy_dependency(tmp_path):
 
 def python_files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
-
-
-def test_files_are_short():
-    assert {
-        path: n for path in python_files() if (n := len(path.read_text().splitlines())) > LINE_LIMIT
-    } == {}
 
 
 def test_every_module_says_what_it_is():
