@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.reduction import methods, plan, reduce
 from zstore.storage.memory import MemoryStore
 
@@ -681,6 +681,36 @@ def test_all_of_a_patch_that_was_lost_is_made_again(monkeypatch):
     target.delete(max(target.list("c")))
     made = zstore.reduce(source, "sum", 0, out=target, resume=True)
     np.testing.assert_array_equal(made[...], values.sum(0))
+
+
+@pytest.mark.usefixtures("_small_units")
+@pytest.mark.parametrize("is_late", [False, True], ids=["midway", "at the end"])
+@pytest.mark.parametrize("change", ["chunk", "document", "removed"])
+def test_a_source_that_changes_under_a_reduction_makes_no_array(tmp_path, change, is_late):
+    source = zstore.create_array(
+        tmp_path / "s", data=np.ones((64, 64), "f4"), chunks=(8, 8), fill_value=np.nan
+    )
+    moments = list[int]()
+
+    def write(done: int, total: int) -> None:
+        if not moments and (done == total or not is_late):
+            moments.append(done)
+            if change == "chunk":
+                source[:8, :8] = 2
+            elif change == "document":
+                source.attrs["late"] = 1
+            else:
+                (tmp_path / "s" / "c" / "7" / "7").unlink()
+
+    target = tmp_path / "t"
+    with pytest.raises(ChangedError, match="the source changed while it was read"):
+        zstore.reduce(tmp_path / "s", "mean", 0, out=target, progress=write)
+    assert moments and not (target / "zarr.json").exists()
+    if change != "document":
+        with pytest.raises(ChangedError, match="written since the job began"):
+            zstore.reduce(tmp_path / "s", "mean", 0, out=target, resume=True)
+    made = zstore.reduce(tmp_path / "s", "mean", 0, out=target, overwrite=True)
+    np.testing.assert_array_equal(made[...], zstore.open_array(tmp_path / "s").reduce("mean", 0))
 
 
 def test_resuming_is_for_places_and_for_what_is_unfinished():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress, islice, product
 from math import prod
@@ -17,14 +18,16 @@ from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks
-from zstore.engine.documents import check_path
+from zstore.engine.documents import check_path, render_node
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.regular import RegularChunks
-from zstore.errors import ChangedError, StoreError
+from zstore.engine.walk import walk_nodes
+from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
 from zstore.indexing.plans import plan_basic
 from zstore.jobs.plan import Unit
 from zstore.model.array import ArrayModel
 from zstore.model.grid import Grid, RegularGrid
+from zstore.model.group import GroupModel
 from zstore.model.order import is_same_type
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
@@ -481,14 +484,52 @@ def _same_object(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
 
-def check_unchanged(at: Location, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Compare what a job has read, by paths below its source, with what is stored there now.
+@dataclass(frozen=True)
+class Sources:
+    """Nodes that a job reads, by paths below a location, as they were when it began.
 
-    Raises
-        ChangedError: a node or its version is new, is gone, or differs.
+    documents  those of all nodes
+    arrays     those whose chunks are read
+    versions   of the chunks of each; "" where the store cannot list
     """
-    for below in {**before, **now}:
-        if before.get(below) != now.get(below):
-            raise ChangedError(
-                "the source changed while it was read; expected nobody to write to it", path=at.url(below)
-            )
+
+    at: Location
+    documents: Mapping[str, Any]
+    arrays: Mapping[str, StoredArray]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        at: Location,
+        arrays: Mapping[str, StoredArray],
+        versions: Mapping[str, str] | None = None,
+        nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
+    ) -> Sources:
+        """The nodes at and below a location; versions and nodes that are not passed are read."""
+        if versions is None:
+            versions = {below: StoredChunks.of(array).version for below, array in arrays.items()}
+        each = walk_nodes(*at) if nodes is None else nodes
+        documents = {
+            at.below(path): None if isinstance(model, ZstoreError) else render_node(model)
+            for path, model in each
+        }
+        return cls(at, documents, arrays, versions)
+
+    def check_unchanged(self) -> None:
+        """Compare with what is stored now.
+
+        Raises
+            ChangedError: a document or a chunk was written, is new or is gone.
+        """
+        try:
+            now = Sources.of(self.at, self.arrays)
+        except NotFoundError:
+            now = Sources(self.at, {}, {}, {})
+        for before, after in ((self.documents, now.documents), (self.versions, now.versions)):
+            for below in {**before, **after}:
+                if before.get(below) != after.get(below):
+                    raise ChangedError(
+                        "the source changed while it was read; expected nobody to write to it",
+                        path=self.at.url(below),
+                    )

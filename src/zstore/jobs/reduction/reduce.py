@@ -15,6 +15,7 @@ import numpy as np
 
 from zstore.engine.pool import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.plan import Plan as JobPlan
 from zstore.jobs.record import begin_new, name_job, resumable
@@ -191,6 +192,7 @@ def reduce(
         ValueError: unfit axes, groups, nodata or `out`; the minimum or maximum of no items.
         StoreError: something is at `out` already, or unfinished work (unless `overwrite`, or `resume` of it).
         MetadataError: `resume`, and what was interrupted there is something else.
+        ChangedError: the source was written to since the reduction into a new array began.
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     """
     request = Request(method, axis, groups, nodata, unpack, keepdims, dtype, ddof)
@@ -307,11 +309,15 @@ def _store(
         return expect_size(_Patches(work, copy), held) if _Patches.is_small(planned.course) else 0
 
     check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
+    here = Location(array.store, array.path)
+    sources = Sources.of(here, {"": StoredArray(*here, array.model)})
     job = begin_new(store, "", zarr_format, "reduce", description, overwrite=overwrite, resume=resume)
+    job.check_versions(sources.versions, here.url)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
     made = new.add_array("", **options)
     with job.runner(executor, _most(planned, executor)) as runner:
         _run(runner, work, made, progress)
+    sources.check_unchanged()
     new.publish()
     job.end()
     return open_array(store)

@@ -31,7 +31,7 @@ from zstore.engine.documents import (
 from zstore.engine.making import create_node
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.jobs.chunks import Location, StoredArray, StoredChunks, check_unchanged
+from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
@@ -148,8 +148,13 @@ def convert(
     _check_room(there, [*transfers.values()], rooms)
     said = {"source": here.url(), **_say(options, changes)}
     job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
-    versions = {below: one.stored.version for below, one in transfers.items()}
-    job.check_versions(versions, here.url)
+    sources = Sources.of(
+        here,
+        {below: one.source for below, one in transfers.items()},
+        {below: one.stored.version for below, one in transfers.items()},
+        [(here.key(change.below), change.old) for change in changes if not change.is_implied],
+    )
+    job.check_versions(sources.versions, here.url)
     total = sum(one.chunk_count + check * len(one.wanted) for one in transfers.values())
     tick = counter(total, progress)
     has_scratch = any(one.scratches for one in transfers.values())
@@ -164,7 +169,7 @@ def convert(
                     one.compare(check_memory(memory), executor, tick)
     for room in between:
         room.store.delete_prefix(room.path)
-    _check_source(here, changes, transfers)
+    sources.check_unchanged()
     parent = there.path.rpartition("/")[0]
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
@@ -172,14 +177,6 @@ def convert(
     _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
     job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
-
-
-def _check_source(here: Location, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> None:
-    """Raise ChangedError if a document or a chunk of the source was written since the conversion read it."""
-    now = {here.below(path): model for path, model in walk_nodes(*here)}
-    check_unchanged(here, {change.below: change.old for change in changes if not change.is_implied}, now)
-    versions = {below: one.stored.version for below, one in transfers.items()}
-    check_unchanged(here, versions, {b: StoredChunks.of(one.source).version for b, one in transfers.items()})
 
 
 def estimate_conversion(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import ceil, lcm, prod
 from pathlib import Path
@@ -392,8 +393,10 @@ class CopyChunks(_Units):
 
         def copy(cell: Cell) -> None:
             key = source.key(cell)
-            if target.store.copy_from(target.key(cell), source.store, key):
-                return
+            # Where the chunk is gone, there is nothing to get either.
+            with suppress(NotFoundError):
+                if target.store.copy_from(target.key(cell), source.store, key):
+                    return
             data = source.store.get(key)
             if data is not None:
                 target.store.put(target.key(cell), data)
