@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 __all__ = [
     "FLOORS",
+    "WINGS",
     "Import",
     "circles",
     "imports",
@@ -21,41 +22,54 @@ __all__ = [
     "offences",
     "room_of",
     "sizes",
+    "wing_of",
     "within",
 ]
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-# Rooms and their floors; the longest name that a module is in is its room. Neighbours are strangers.
-FLOORS: dict[str, int] = {
-    "zstore.errors": 0,
-    "zstore.base": 0,
-    "zstore._ext": 0,
-    "zstore.extensions": 1,
-    "zstore.model": 2,
-    "zstore.storage": 3,
-    "zstore.indexing": 4,
-    "zstore.codecs": 4,
-    "zstore.engine": 5,
-    "zstore.nodes": 6,
-    "zstore.aio": 7,
-    "zstore.jobs": 7,
-    "zstore.geo.resampling": 7,
-    "zstore.jobs.reduction": 9,
-    "zstore.jobs.upkeep": 9,
-    "zstore.geo": 7,
-    "zstore.geo.conventions": 8,
-    "zstore.geo.pyramid": 9,
-    "zstore.geo.validation": 9,
-    "zstore.geo.rasters": 10,
-    "zstore.guests": 11,
-    "zstore.report": 11,
-    "zstore.testing": 11,
-    "zstore.units": 11,
-    "zstore": 12,
-    "zstore.cli": 13,
-    "zstore.__main__": 14,
+# The wings, from the lowest, with rooms and their floors; the longest name that a module is in is
+# its room. Every floor of a wing lies above all floors of the wings before it. Neighbours are strangers.
+WINGS: dict[str, dict[str, int]] = {
+    "core": {
+        "zstore.errors": 0,
+        "zstore.base": 0,
+        "zstore._ext": 0,
+        "zstore.extensions": 1,
+        "zstore.model": 2,
+        "zstore.storage": 3,
+        "zstore.indexing": 4,
+        "zstore.codecs": 4,
+        "zstore.engine": 5,
+        "zstore.nodes": 6,
+        "zstore.aio": 7,
+    },
+    "jobs": {
+        "zstore.jobs": 8,
+        "zstore.jobs.reduction": 9,
+        "zstore.jobs.upkeep": 9,
+    },
+    "geo": {
+        "zstore.geo": 11,
+        "zstore.geo.resampling": 11,
+        "zstore.geo.conventions": 12,
+        "zstore.geo.pyramid": 13,
+        "zstore.geo.validation": 13,
+        "zstore.geo.rasters": 14,
+    },
+    "guests": {
+        "zstore.guests": 16,
+    },
+    "faces": {
+        "zstore.report": 17,
+        "zstore.testing": 17,
+        "zstore.units": 17,
+        "zstore": 18,
+        "zstore.cli": 19,
+        "zstore.__main__": 21,
+    },
 }
+FLOORS = {room: floor for rooms in WINGS.values() for room, floor in rooms.items()}
 
 # What a room never imports, though it lies below: (room, what).
 NEVER: list[tuple[str, str]] = [
@@ -63,7 +77,6 @@ NEVER: list[tuple[str, str]] = [
     ("zstore.storage", "zstore.model"),
     ("zstore.indexing", "zstore.storage"),
     ("zstore.codecs", "zstore.storage"),
-    ("zstore.jobs", "zstore.geo"),
     ("zstore.geo.conventions", "zstore.engine"),
     ("zstore.geo.conventions", "zstore.codecs"),
 ]
@@ -93,16 +106,27 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "rich": ("zstore.cli",),
 }
 
-# Where the text does not tell what is imported: names that users or plugins give, and the public names.
-FREE = {"zstore", "zstore.base.former", "zstore.extensions.registry", "zstore.cli.root"}
+# Where the text does not tell what is imported: names that users or plugins give, the public names, and the
+# themes of rules.
+FREE = {
+    "zstore",
+    "zstore.base.former",
+    "zstore.extensions.registry",
+    "zstore.cli.root",
+    "zstore.geo.validation.rule",
+}
 
 
 class Import(NamedTuple):
-    """One import: the module that has it, what it imports, and the line."""
+    """One import: the module that has it, the name it imports, and the line.
+
+    `is_begun` where the text has only the beginning of the name: any module below `target` may be meant.
+    """
 
     module: str
     target: str
     line: int
+    is_begun: bool = False
 
 
 def module_name(path: Path, source: Path) -> str:
@@ -122,6 +146,12 @@ def room_of(module: str) -> str | None:
     return best if best != "zstore" or module == "zstore" else None
 
 
+def wing_of(module: str) -> str | None:
+    """The wing of a module; None where it has no floor."""
+    room = room_of(module)
+    return next((wing for wing, rooms in WINGS.items() if room in rooms), None)
+
+
 def imports(source: Path = SOURCE) -> Iterator[Import]:
     """Every import of every module below `source`."""
     paths = {module_name(path, source): path for path in sorted(source.rglob("*.py"))}
@@ -138,7 +168,8 @@ def imports(source: Path = SOURCE) -> Iterator[Import]:
                     inner = f"{node.module}.{alias.name}"
                     yield Import(module, inner if inner in paths else node.module or "", node.lineno)
             elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-                yield Import(module, _named(node), node.lineno)
+                name = _named(node)
+                yield Import(module, name.rstrip("."), node.lineno, is_begun=name.endswith("."))
 
 
 def _called(node: ast.Call) -> str:
@@ -147,13 +178,13 @@ def _called(node: ast.Call) -> str:
 
 
 def _named(node: ast.Call) -> str:
-    """What a call imports, as far as the text tells: "zstore.cli" for f"zstore.cli.{word}", else "?"."""
+    """The name that a call imports, as far as the text tells: "zstore.cli." of f"zstore.cli.{x}", or "?"."""
     name = node.args[0] if node.args else None
     if isinstance(name, ast.JoinedStr):
         name = name.values[0]
     if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
         return "?"
-    return name.value.rstrip(".")
+    return name.value
 
 
 def offences(source: Path = SOURCE) -> list[str]:
@@ -176,12 +207,19 @@ def offences(source: Path = SOURCE) -> list[str]:
         if other is None:
             found.append(f"{here}, which has no floor")
         elif FLOORS[other] >= FLOORS[room]:
-            found.append(f"{here}, from floor {FLOORS[room]} on floor {FLOORS[other]}")
+            found.append(
+                f"{here}, from floor {FLOORS[room]} on floor {FLOORS[other]}: "
+                f"{wing_of(room)} needs {wing_of(other)}"
+            )
         elif any(within(entry.module, a) and within(entry.target, b) for a, b in NEVER):
             found.append(f"{here}, which its room never does")
     arrows: dict[str, set[str]] = defaultdict(set)
     for entry in known:
-        if entry.target in modules and entry.target != entry.module:
+        if entry.is_begun and entry.module not in FREE:
+            arrows[entry.module] |= {name for name in modules if name.startswith(f"{entry.target}.")} - {
+                entry.module
+            }
+        elif entry.target in modules and entry.target != entry.module:
             arrows[entry.module].add(entry.target)
     return found + [f"circle: {' -> '.join(circle)}" for circle in circles(arrows)]
 
@@ -221,26 +259,29 @@ def sizes(source: Path = SOURCE) -> dict[str, tuple[int, int, int]]:
 
 
 def main() -> None:
-    """Print the floors, from the top: rooms, files, lines, and the rooms that each imports."""
+    """Print the wings and their rooms, from the top: floors, files, lines, and the rooms each imports."""
     used: dict[str, set[str]] = defaultdict(set)
     for entry in imports():
         room, other = room_of(entry.module), room_of(entry.target)
         if room and other and room != other and entry.target.startswith("zstore"):
             used[room].add(other.removeprefix("zstore."))
     measured = sizes()
-    print("floor  room            files  Python   C, Cython  imports")
-    for room, floor in sorted(FLOORS.items(), key=lambda item: -item[1]):
-        files, python, kernels = measured[room]
-        name = room.removeprefix("zstore.")
-        below = " ".join(sorted(used[room]))
-        print(f"{floor:5}  {name:<14} {files:6} {python:7,} {kernels:11,}  {below}")
-    rows = measured.values()
-    print(f"total  {len(FLOORS):<14} {sum(r[0] for r in rows):6} {sum(r[1] for r in rows):7,} "
-          f"{sum(r[2] for r in rows):11,}")  # fmt: skip
+    print("wing    floor  room              files  Python   C, Cython  imports")
+    for wing, rooms in reversed(WINGS.items()):
+        print(_row(wing, "", "", [measured[room] for room in rooms]))
+        for room, floor in sorted(rooms.items(), key=lambda item: -item[1]):
+            below = " ".join(sorted(used[room]))
+            print(_row("", str(floor), room.removeprefix("zstore."), [measured[room]]), below)
+    print(_row("total", "", str(len(FLOORS)), list(measured.values())))
     broken = offences()
     print(f"{sum(', from floor' in text for text in broken)} imports up, "
           f"{sum(text.startswith('circle') for text in broken)} circles")  # fmt: skip
     print(*broken, sep="\n")
+
+
+def _row(wing: str, floor: str, room: str, counts: list[tuple[int, int, int]]) -> str:
+    files, python, kernels = (sum(column) for column in zip(*counts, strict=True))
+    return f"{wing:7} {floor:>5}  {room:<16} {files:6} {python:7,} {kernels:11,} "
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from zstore.base.misses import missing_name
 from zstore.nodes import above
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zstore import aio, errors
     from zstore.base.limits import set_limits
     from zstore.base.settings import set_durable
@@ -177,26 +179,32 @@ def get_include() -> str:
     return str(Path(__file__).parent / "_ext" / "include")
 
 
-def _read_tile(*given: Any, **named: Any) -> Any:
-    from zstore.geo.pyramid.tiles import read_tile
+def _load(home: str, name: str) -> Any:
+    """An object of another module, imported now.
 
-    return read_tile(*given, **named)
+    Raises
+        UnsupportedError: the module's wing was left out of this installation.
+    """
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("zstore."):
+            raise
+        from zstore.errors import UnsupportedError
+
+        raise UnsupportedError(
+            f"{name!r} needs the module {home!r}, and this installation lacks {error.name!r}"
+        ) from error
 
 
-def _reduce(*given: Any, **named: Any) -> Any:
-    from zstore.jobs.reduction.reduce import reduce
-
-    return reduce(*given, **named)
+def _late(home: str, name: str) -> Callable[..., Any]:
+    return lambda *given, **named: _load(home, name)(*given, **named)
 
 
-def _render_html(node: Any) -> str:
-    from zstore.report.notebook import render_html
-
-    return render_html(node)
-
-
-# What nodes show of what is built on them.
-above.read_tile, above.reduce, above.render_html = _read_tile, _reduce, _render_html
+# What methods of nodes use of the wings above.
+above.read_tile = _late("zstore.geo.pyramid.tiles", "read_tile")
+above.reduce = _late("zstore.jobs.reduction.reduce", "reduce")
+above.render_html = _late("zstore.report.notebook", "render_html")
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
@@ -205,9 +213,9 @@ if not TYPE_CHECKING:  # type checkers are to find names that are not there
             return import_module(f"zstore.{name}")
         home = _HOMES.get(name)
         if home is None:
-            advice = import_module("zstore.nodes.advice").MODULE_ADVICE
+            advice = _load("zstore.nodes.advice", "MODULE_ADVICE")
             raise missing_name("module 'zstore'", name, advice.get(name))
-        value = getattr(import_module(home), name)
+        value = _load(home, name)
         globals()[name] = value
         return value
 

@@ -1,4 +1,4 @@
-"""Functions of higher floors that methods of arrays and groups call, set once by `zstore/__init__.py`."""
+"""Functions of higher wings that methods of arrays and groups call; set once by `zstore/__init__.py`."""
 
 from __future__ import annotations
 
