@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from itertools import chain, compress, islice, product
 from math import prod
 from operator import not_
@@ -18,7 +19,7 @@ from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks
-from zstore.engine.documents import check_path, render_node
+from zstore.engine.documents import KEYS, check_path, render_node
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.regular import RegularChunks
 from zstore.engine.walk import walk_nodes
@@ -56,15 +57,21 @@ T = TypeVar("T")
 
 
 class Page(NamedTuple):
-    """Some stored chunks: coordinates (a row for each), sizes in bytes (int64) and versions (str)."""
+    """Some stored chunks: coordinates (a row for each), sizes in bytes (int64) and versions (str).
+
+    documents  those of the array that were listed with them
+    """
 
     cells: Rows
     sizes: np.ndarray[Any, Any]
     versions: np.ndarray[Any, Any]
+    documents: Sequence[Entry] = ()
 
     def where(self, mask: np.ndarray[Any, Any]) -> Page:
         """The chunks for which a mask is true."""
-        return self if mask.all() else Page(*(column[mask] for column in self))
+        if mask.all():
+            return self
+        return Page(self.cells[mask], self.sizes[mask], self.versions[mask], self.documents)
 
 
 class Location(NamedTuple):
@@ -121,6 +128,7 @@ class StoredArray:
         self._allow_pickle = allow_pickle
         self._chunks = self._open()
         self._chains: dict[tuple[int, ...], Chain] = {}
+        self._document_keys = {join_key(path, name) for name in KEYS[model.zarr_format]}
 
     def elsewhere(self, store: Store) -> StoredArray:
         """The same array, to be stored in another store."""
@@ -146,13 +154,15 @@ class StoredArray:
 
     def _page(self, entries: Sequence[Entry]) -> Page:
         cells = self.model.keys.cells([entry.key for entry in entries], self.model.ndim, self.path)
+        documents: Sequence[Entry] = ()
         if cells is None:
+            documents = [entry for entry in entries if entry.key in self._document_keys]
             pairs = [(cell, entry) for entry in entries if (cell := self._cell(entry.key)) is not None]
             entries = [entry for cell, entry in pairs if self.holds(cell)]
             rows = [cell for cell, _ in pairs if self.holds(cell)]
             cells = np.array(rows, np.int64).reshape(len(rows), self.model.ndim)
         sizes = np.fromiter((entry.size for entry in entries), np.int64, len(entries))
-        page = Page(cells, sizes, np.array([entry.version or "" for entry in entries], np.str_))
+        page = Page(cells, sizes, np.array([entry.version or "" for entry in entries], np.str_), documents)
         return page.where((cells < self.counts).all(1))
 
     def _cell(self, key: str) -> Cell | None:
@@ -401,7 +411,8 @@ class StoredChunks(NamedTuple):
 
     cells    the chunks; all, where the store cannot list
     size     their bytes
-    version  a hash of the chunks' coordinates, sizes and versions; "" where the store cannot list
+    version  a hash of the chunks' coordinates, and of sizes and versions of the chunks and the array's
+             documents; "" where the store cannot list
     """
 
     cells: ChunkSet
@@ -423,6 +434,8 @@ class StoredChunks(NamedTuple):
                 # A sum does not depend on the order in which a store lists.
                 marks += int(_mark(page).sum(dtype=np.uint64))
                 size += int(page.sizes.sum())
+                for entry in page.documents:
+                    marks += int.from_bytes(sha256(repr(entry).encode()).digest()[:8], "little")
                 yield page.cells
 
         cells = ChunkSet(array.counts, rows())
@@ -488,9 +501,9 @@ def _same_object(a: Any, b: Any) -> bool:
 class Sources:
     """Nodes that a job reads, by paths below a location, as they were when it began.
 
-    documents  those of all nodes
+    documents  those of all nodes, except where a single array can be listed
     arrays     those whose chunks are read
-    versions   of the chunks of each; "" where the store cannot list
+    versions   of the documents and chunks of each; "" where the store cannot list
     """
 
     at: Location
@@ -509,11 +522,10 @@ class Sources:
         """The nodes at and below a location; versions and nodes that are not passed are read."""
         if versions is None:
             versions = {below: StoredChunks.of(array).version for below, array in arrays.items()}
-        each = walk_nodes(*at) if nodes is None else nodes
-        documents = {
-            at.below(path): None if isinstance(model, ZstoreError) else render_node(model)
-            for path, model in each
-        }
+        documents = dict[str, Any]()
+        if not versions.get(""):
+            for path, model in walk_nodes(*at) if nodes is None else nodes:
+                documents[at.below(path)] = None if isinstance(model, ZstoreError) else render_node(model)
         return cls(at, documents, arrays, versions)
 
     def check_unchanged(self) -> None:
