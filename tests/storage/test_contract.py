@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 import zstore
 from zstore._ext.engine import files
 from zstore.errors import NotFoundError, ReadOnlyError, StoreError
-from zstore.storage.base import PrefixStore
+from zstore.storage.base import PrefixStore, Store
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -249,3 +250,38 @@ def test_neighbouring_ranges_become_one_request(server: Server) -> None:
         server.values["s/a"][100 * i : 100 * i + 10] for i in range(50)
     ]
     assert server.requests == [("GET", "/s/a", "bytes=0-4909")]
+
+
+def test_a_view_forwards_whatever_a_store_can() -> None:
+    """Each method that concerns keys is asked of the store, with absolute keys and all its arguments."""
+    calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    class Recording(MemoryStore):
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            if not callable(found) or name.startswith("_"):
+                return found
+            return lambda *arguments: calls.append((name, arguments))
+
+    firsts = {"key": "k", "keys": ["k"], "prefix": "k", "prefixes": ["k"], "requests": [("k", None)]}
+    absolute = {
+        "key": "a/b/k",
+        "keys": ["a/b/k"],
+        "prefix": "a/b/k",
+        "prefixes": ["a/b/k"],
+        "requests": [("a/b/k", None)],
+    }
+    # These are made of the others: the view's own `lock` is used by them.
+    own = {"update", "check_writable"}
+    view = PrefixStore(Recording(), "a/b")
+    count = 0
+    for name, method in inspect.getmembers(Store, inspect.isfunction):
+        parameters = [*inspect.signature(method).parameters]
+        if name.startswith("_") or name in own or parameters[1:2] == [] or parameters[1] not in firsts:
+            continue
+        rest = tuple(object() for _ in parameters[2:])
+        calls.clear()
+        getattr(view, name)(firsts[parameters[1]], *rest)
+        assert calls == [(name, (absolute[parameters[1]], *rest))], name
+        count += 1
+    assert count > 20

@@ -15,6 +15,7 @@ from zstore.engine.pool import map_threads
 from zstore.errors import StoreError
 from zstore.model import v2, v3
 from zstore.storage.base import (
+    BatchStore,
     Entry,
     Found,
     Names,
@@ -23,7 +24,6 @@ from zstore.storage.base import (
     PrefixStore,
     Request,
     Store,
-    Values,
     document_range,
 )
 
@@ -62,7 +62,7 @@ class _Known:
         )
 
 
-class AheadStore(PrefixStore):
+class AheadStore(BatchStore, PrefixStore):
     """A store of which all keys and some values may be known until `forget`; for reading."""
 
     def __init__(self, store: Store) -> None:
@@ -73,13 +73,9 @@ class AheadStore(PrefixStore):
         """Ask the store for everything from now on."""
         self._known = None
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it, as they are known."""
-        return self.get_many([(key, byte_range)])[0]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys at once."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
+    # Nothing is read asynchronously while a hierarchy is being opened.
+    get_parts_async = PrefixStore.get_parts_async
+    get_first_async = PrefixStore.get_first_async
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions."""

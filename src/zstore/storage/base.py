@@ -7,34 +7,24 @@ locks of `zstore.storage.locking`, and `merge_requests` for stores that send req
 from __future__ import annotations
 
 import random
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from zstore._ext.engine.files import pread
-from zstore.base.byterange import AtMost, ByteRange
+from zstore.base.byterange import AtMost, ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import current_limits
 from zstore.errors import ChangedError, ReadOnlyError, StoreError, UnsupportedError, without_secrets
 from zstore.storage.locking import hold_bytes, hold_file, hold_name, key_offset
-from zstore.storage.requests import (
-    Entry,
-    Fetch,
-    Part,
-    Parts,
-    Request,
-    Stretches,
-    check_key,
-    check_prefix,
-    join_key,
-    join_url,
-    merge_requests,
-)
 
 __all__ = [
     "AtMost",
+    "BatchStore",
     "ByteRange",
     "Entry",
     "Fetch",
@@ -62,6 +52,145 @@ __all__ = [
     "key_offset",
     "merge_requests",
 ]
+
+# The URLs in which a "?" begins a query, by any library ("fsspec+https").
+WEB = re.compile(r"(?:[a-z0-9.-]+\+)?https?://", re.IGNORECASE)
+
+
+class Part(NamedTuple):
+    """Some bytes of a value, the size of the whole value, and the version that they are from.
+
+    Two parts of one key with the same `version` are from the same value; None: the store knows no versions.
+    """
+
+    data: bytes | memoryview
+    total_size: int
+    version: str | None = None
+
+
+Parts = list[Part | None]
+# A key and which bytes of its value are wanted, None for all of them.
+Request = tuple[str, ByteRange | None]
+
+
+class Entry(NamedTuple):
+    """A key, the size of its value in bytes, and the value's version; None: the store knows no versions."""
+
+    key: str
+    size: int
+    version: str | None = None
+
+
+class Stretches(NamedTuple):
+    """Where the chunks of one array lie in local files that hold other things, too.
+
+    grid       how many chunks are described along each dimension; chunks beyond are not stored
+    has_c      whether keys begin with "c"
+    separator  between the numbers of a key
+    number     int64, ascending: the chunk of each row below, counted in C order through the grid; None: all
+    file       int32 per row: an index into `files`; -1: no such chunk is stored; -2: its bytes are in `data`
+    offset     int64 per row: where in the file, or in `data`, the chunk begins
+    size       int64 per row: how many bytes it has; -1: all bytes from the offset on
+    data       bytes of chunks that are in no file
+    places     directories that files must lie in, after symbolic links are followed
+    files      per file: index into `places`, name below that directory, and the size and modification time
+               (nanoseconds) that it must have; -1: any
+    """
+
+    grid: tuple[int, ...]
+    has_c: bool
+    separator: str
+    number: Any
+    file: Any
+    offset: Any
+    size: Any
+    data: bytes
+    places: list[str]
+    files: list[tuple[int, str, int, int]]
+
+
+def check_key(key: str) -> str:
+    """`key`, where it is valid.
+
+    Raises
+        StoreError: empty, absolute, with an empty, "." or ".." part, or a NUL.
+    """
+    if key and "\0" not in key and not {"", ".", ".."}.intersection(key.split("/")):
+        return key
+    raise StoreError("key leaves the store or names nothing; expected names joined by '/'", key=key)
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix`, where it is valid: the root, or as a key.
+
+    Raises
+        StoreError: as `check_key`; a prefix is written without a "/" at its end.
+    """
+    return prefix and check_key(prefix)
+
+
+def join_key(*parts: str) -> str:
+    """The parts joined by "/", empty ones (the root) left out."""
+    return "/".join(filter(None, parts))
+
+
+def join_url(url: str, path: str) -> str:
+    """The URL of what lies at `path` below another one: of a signed link, before the query."""
+    start, mark, query = url.partition("?") if WEB.match(url) else (url, "", "")
+    return f"{join_key(start.rstrip('/') if mark else start, path)}{mark}{query}" if path else url
+
+
+class Fetch(NamedTuple):
+    """One request: bytes `start` to `end` of a value; a negative start counts back from the end.
+
+    Where `start` is None, the whole value is requested; an `end` is then the most bytes that are needed of
+    it. `members` are the positions of the merged requests that this one serves.
+    """
+
+    key: str
+    start: int | None
+    end: int | None
+    members: tuple[int, ...]
+
+    @property
+    def limit(self) -> int | None:
+        """The most bytes that are needed of a whole value; None: all."""
+        return self.end if self.start is None else None
+
+
+def merge_requests(requests: Sequence[Request], *, has_ranges: bool = True) -> list[Fetch]:
+    """Fewer requests that serve all the given ones; without `has_ranges`, requests for whole values."""
+    ranges: dict[str, list[int]] = {}
+    others: dict[tuple[str, int | None], list[int]] = {}
+    limits: dict[str, list[int]] = {}
+    for index, (key, byte_range) in enumerate(requests):
+        check_key(key)
+        if isinstance(byte_range, AtMost):
+            others.setdefault((key, None), []).append(index)
+            limits.setdefault(key, []).append(byte_range.size or 0)
+        elif byte_range is None or tuple(byte_range) == (0, None) or not has_ranges:
+            others.setdefault((key, None), []).append(index)
+        elif byte_range.start < 0 or byte_range.size is None:
+            others.setdefault((key, byte_range.start), []).append(index)
+        else:
+            ranges.setdefault(key, []).append(index)
+    fetches = []
+    for (key, start), members in others.items():
+        limited = limits.get(key, []) if start is None else []
+        end = max(limited) if limited and len(limited) == len(members) else None
+        fetches.append(Fetch(key, start, end, tuple(members)))
+    stretches = {
+        key: [(start, size or 0) for start, size in ((requests[index][1] or (0, 0))[:2] for index in indexes)]
+        for key, indexes in ranges.items()
+    }
+    gap_size = choose_gap(stretches.values())
+    for key, indexes in ranges.items():
+        for merged in merge_ranges(stretches[key], gap_size=gap_size):
+            served = tuple(indexes[member] for member in merged.members)
+            # No server takes a request for 0 bytes; one byte also tells whether there is a value.
+            fetches.append(Fetch(key, merged.start, merged.start + max(1, merged.size), served))
+    return fetches
+
 
 # How often `update` tries. Each time one at least of several writers succeeds, so that this many of them do
 # in the worst case. The pauses between are random; their limit (seconds) doubles each time.
@@ -425,11 +554,70 @@ def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, 
     return values, denied
 
 
-class PrefixStore(Store):
-    """The part of another store below `prefix`, with keys relative to it; `read_only` refuses writes.
+class BatchStore(Store):
+    """A store that reads many ranges at once: its primitive is `get_parts`; the other reads are made of it.
 
-    Every method is that of the other store, which stays open when this is closed. With `zarr_format`,
-    documents of other formats do not count.
+    A store that can ask asynchronously overrides `get_parts_async` too.
+    """
+
+    @abstractmethod
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        """The requested bytes, in the order of `requests`, with the size and version of each value."""
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        return self.get_many([(key, byte_range)])[0]
+
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        return [None if part is None else part.data for part in self.get_parts(requests)]
+
+    async def get_many_async(self, requests: Sequence[Request]) -> Values:
+        return [None if part is None else part.data for part in await self.get_parts_async(requests)]
+
+    # Named here, so that a class that is a view too reads by its own `get_parts`.
+    get_first = Store.get_first
+    get_parts_async = Store.get_parts_async
+    get_first_async = Store.get_first_async
+
+
+# Methods whose first parameter has one of these names concern keys; a view forwards them.
+_MAPPED = {
+    "key": "_key",
+    "keys": "_keys",
+    "prefix": "_prefix",
+    "prefixes": "_prefixes",
+    "requests": "_requests",
+}
+_OWN = {"update", "check_writable"}
+_CHANGING = {
+    *("put", "put_async", "put_new", "put_file", "copy_from", "delete", "delete_many", "delete_prefix"),
+    *("lock", "hold"),
+}
+_GIVING_KEYS = {"list", "entry", "entries", "few_entries"}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _forwarding(function: F) -> F:
+    """A view's form of a method of `Store`: the same one of its store, with absolute keys."""
+    name, parameter = function.__name__, function.__code__.co_varnames[1]
+    mapping, is_changing, gives_keys = _MAPPED[parameter], name in _CHANGING, name in _GIVING_KEYS
+
+    @wraps(function)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        first, *rest = args or (options.pop(parameter, ""),)
+        if is_changing:
+            self.check_writable(first if isinstance(first, str) else self.prefix)
+        result = getattr(self.store, name)(getattr(self, mapping)(first), *rest, **options)
+        return self._relative(result) if gives_keys else result
+
+    method.__dict__.pop("__isabstractmethod__", None)
+    return cast("F", method)
+
+
+class PrefixStore(Store):
+    """The values of another store below `prefix`, with keys relative to it; `read_only` refuses writes.
+
+    Every method is that of the other store, which stays open when this is closed (`_forwarding`). With
+    `zarr_format`, documents of other formats do not count.
     """
 
     def __init__(
@@ -437,119 +625,26 @@ class PrefixStore(Store):
     ) -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
-        self._skip = len(prefix) + 1 if prefix else 0
+        for name in (
+            "request_count",
+            "in_memory",
+            "is_bounded",
+            "lists_versions",
+            "removes_whole",
+            "durable",
+        ):
+            setattr(self, name, getattr(store, name))
         self.zarr_format = zarr_format or store.zarr_format
         self.read_only = read_only or store.read_only
-        self.request_count = store.request_count
-        self.in_memory = store.in_memory
-        self.is_bounded = store.is_bounded
-        self.lists_versions = store.lists_versions
-        self.removes_whole = store.removes_whole
-        self.durable = store.durable
 
     @property
     def url(self) -> str:
         return join_url(self.store.url, self.prefix)
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        return self.store.get(self._key(key), byte_range)
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        return self.store.get_many(self._absolute(requests))
-
-    def get_parts(self, requests: Sequence[Request]) -> Parts:
-        return self.store.get_parts(self._absolute(requests))
-
-    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        return self.store.get_first([*map(self._prefix, prefixes)], choices)
-
-    async def get_many_async(self, requests: Sequence[Request]) -> Values:
-        return await self.store.get_many_async(self._absolute(requests))
-
-    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
-        return await self.store.get_parts_async(self._absolute(requests))
-
-    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        return await self.store.get_first_async([*map(self._prefix, prefixes)], choices)
-
-    async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        self.check_writable(key)
-        await self.store.put_async(self._key(key), value)
-
-    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        self.check_writable(key)
-        self.store.put(self._key(key), value)
-
-    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
-        self.check_writable(key)
-        return self.store.put_new(self._key(key), value)
-
-    def delete(self, key: str) -> None:
-        self.check_writable(key)
-        self.store.delete(self._key(key))
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        return (key[self._skip :] for key in self.store.list(self._prefix(prefix)))
-
-    def list_children(self, prefix: str = "") -> Names:
-        return self.store.list_children(self._prefix(prefix))
-
-    def delete_prefix(self, prefix: str) -> None:
-        self.check_writable(prefix)
-        self.store.delete_prefix(self._prefix(prefix))
-
-    def delete_many(self, keys: Sequence[str]) -> bool:
-        """As the other store's."""
-        self.check_writable(self.prefix)
-        return self.store.delete_many([*map(self._key, keys)])
-
-    def size(self, key: str) -> int | None:
-        return self.store.size(self._key(key))
-
-    def entry(self, key: str) -> Entry | None:
-        found = self.store.entry(self._key(key))
-        return found and found._replace(key=key)
-
-    def entries(self, prefix: str = "") -> Iterator[Entry]:
-        return self._below(self.store.entries(self._prefix(prefix)))
-
-    def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
-        found = self.store.few_entries(self._prefix(prefix), most)
-        return None if found is None else [*self._below(found)]
-
-    def _below(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        return (entry._replace(key=entry.key[self._skip :]) for entry in entries)
-
-    def holder(self, key: str) -> tuple[Store, str]:
-        return self.store.holder(self._key(key))
-
-    def put_file(self, key: str, file: int, size: int) -> None:
-        self.check_writable(key)
-        self.store.put_file(self._key(key), file, size)
-
-    def copy_from(self, key: str, source: Store, source_key: str) -> bool:
-        self.check_writable(key)
-        return self.store.copy_from(self._key(key), source, source_key)
-
-    def local_path(self, prefix: str = "") -> Path | None:
-        return self.store.local_path(self._prefix(prefix))
-
-    def stretches(self, prefix: str) -> Stretches | None:
-        return self.store.stretches(self._prefix(prefix))
-
-    def origin(self, key: str) -> str | None:
-        return self.store.origin(self._key(key))
-
-    def lock(self, key: str) -> AbstractContextManager[None]:
-        self.check_writable(key)
-        return self.store.lock(self._key(key))
-
-    def hold(self, key: str) -> AbstractContextManager[None]:
-        self.check_writable(key)
-        return self.store.hold(self._key(key))
-
-    def purge(self, prefix: str) -> None:
-        self.store.purge(self._prefix(prefix))
+    get = _forwarding(Store.get)
+    put = _forwarding(Store.put)
+    delete = _forwarding(Store.delete)
+    list = _forwarding(Store.list)
 
     def flush(self) -> None:
         if not self.read_only:
@@ -565,11 +660,33 @@ class PrefixStore(Store):
         store = self.store.as_durable()
         return PrefixStore(store, self.prefix, read_only=self.read_only, zarr_format=self.zarr_format)
 
-    def _absolute(self, requests: Sequence[Request]) -> Sequence[Request]:
-        return [(self._key(key), byte_range) for key, byte_range in requests]
-
     def _key(self, key: str) -> str:
         return join_key(self.prefix, check_key(key))
 
-    def _prefix(self, prefix: str) -> str:
+    def _prefix(self, prefix: str = "") -> str:
         return join_key(self.prefix, check_prefix(prefix))
+
+    def _keys(self, keys: Sequence[str]) -> Sequence[str]:
+        return [*map(self._key, keys)]
+
+    def _prefixes(self, prefixes: Sequence[str]) -> Sequence[str]:
+        return [*map(self._prefix, prefixes)]
+
+    def _requests(self, requests: Sequence[Request]) -> Sequence[Request]:
+        return [(self._key(key), byte_range) for key, byte_range in requests]
+
+    def _relative(self, result: Any) -> Any:
+        """A key, an entry or several of them, with keys relative to the prefix."""
+        if isinstance(result, Entry):
+            return result._replace(key=self._relative(result.key))
+        if isinstance(result, str):
+            return result[len(self.prefix) + 1 :] if self.prefix else result
+        if isinstance(result, Sequence):
+            return [*map(self._relative, result)]
+        return None if result is None else map(self._relative, result)
+
+
+for _name, _function in vars(Store).items():
+    _code = getattr(_function, "__code__", None)
+    if _name[0] != "_" and _name not in _OWN and _code and {*_code.co_varnames[1:2]} & {*_MAPPED}:
+        setattr(PrefixStore, _name, _forwarding(_function))

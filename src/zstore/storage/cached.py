@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
-from zstore.storage.base import Part, Parts, PrefixStore, Request, Store, Values, check_key
+from zstore.storage.base import BatchStore, Part, Parts, PrefixStore, Request, Store, check_key
 from zstore.storage.url import open_store
 
 __all__ = ["CachedStore"]
@@ -64,7 +64,7 @@ class _Known(NamedTuple):
     total_size: int
 
 
-class CachedStore(PrefixStore):
+class CachedStore(BatchStore, PrefixStore):
     """Another store, of which the ranges that were read are cached on the local disk.
 
     Every read requests one byte of a cached value from the store, which tells its version, and takes data of
@@ -119,12 +119,6 @@ class CachedStore(PrefixStore):
         self.__dict__.update(state)
         self._set_up()
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        return self.get_many([(key, byte_range)])[0]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        return [None if part is None else part.data for part in self.get_parts(requests)]
-
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions; by one round of requests where nothing has changed."""
         for key, _ in requests:
@@ -157,10 +151,6 @@ class CachedStore(PrefixStore):
         return parts
 
     # Those of PrefixStore would read past the cache.
-    get_first = Store.get_first
-    get_first_async = Store.get_first_async
-    get_many_async = Store.get_many_async
-    get_parts_async = Store.get_parts_async
     as_read_only = Store.as_read_only
 
     def as_durable(self) -> Store:

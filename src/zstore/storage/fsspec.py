@@ -13,6 +13,7 @@ from urllib.parse import quote
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage.base import (
+    BatchStore,
     Entry,
     Fetch,
     Names,
@@ -55,7 +56,7 @@ _parents: list[object] = []
 Found = tuple[bytes | memoryview, int | None, str | None]
 
 
-class FsspecStore(Store):
+class FsspecStore(BatchStore):
     """The objects below a URL, reached through an fsspec filesystem.
 
     Filesystems are not closed: fsspec keeps them for reuse. kerchunk's references may lead to files beside
@@ -135,9 +136,6 @@ class FsspecStore(Store):
     @property
     def url(self) -> str:
         return self._url
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        return self.get_many([(key, byte_range)])[0]
 
     def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys at once; neighbouring ranges of one key become one request."""

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from zstore.base.limits import current_limits
-from zstore.storage.requests import Fetch
+from zstore.storage.base import Fetch
 
 # The exceptions that mean that there is nothing under a key.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)

@@ -15,13 +15,12 @@ from zstore.base.directories import make_directory
 from zstore.base.settings import is_durable
 from zstore.errors import StoreError
 from zstore.storage.base import (
+    BatchStore,
     ByteRange,
     Names,
     Part,
     Parts,
     Request,
-    Store,
-    Values,
     check_key,
     check_prefix,
     hold_bytes,
@@ -38,7 +37,7 @@ DATA = "data.mdb"
 LOCKS = "zstore-lock"
 
 
-class LmdbStore(Store):
+class LmdbStore(BatchStore):
     """A store in the LMDB environment in the directory `path`, with the layout of zarr-python 2.
 
     Every `put` and `delete` is a transaction, which survives a crash of the process; `durable=True` has the
@@ -79,14 +78,6 @@ class LmdbStore(Store):
     def url(self) -> str:
         """ "lmdb:///path"."""
         return "lmdb" + self.path.as_uri().removeprefix("file")
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """The value, or those bytes of it; None when there is no such key."""
-        return self.get_many([(key, byte_range)])[0]  # type: ignore[return-value]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, in one transaction."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the values' sizes."""

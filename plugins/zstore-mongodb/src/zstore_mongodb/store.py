@@ -14,12 +14,10 @@ from pymongo.errors import PyMongoError
 
 from zstore.errors import StoreError
 from zstore.storage.base import (
-    ByteRange,
+    BatchStore,
     Part,
     Parts,
     Request,
-    Store,
-    Values,
     check_key,
     check_prefix,
     hold_name,
@@ -34,7 +32,7 @@ PAGE = 100
 EXPECTED = "expected mongodb://host:port/database/collection"
 
 
-class MongodbStore(Store):
+class MongodbStore(BatchStore):
     """A store in a MongoDB collection: documents {"key": ..., "value": ...}, the layout of zarr-python 2.
 
     Every `put` and `delete` is atomic. A document, and so a value, holds 16 MB at most; for a byte range the
@@ -93,14 +91,6 @@ class MongodbStore(Store):
         parts = urlsplit(without_password(self._address))
         path = f"/{quote(self.database, safe='')}/{quote(self.collection, safe='')}"
         return urlunsplit(parts._replace(path=path))
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
-        return self.get_many([(key, byte_range)])[0]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, a hundred with each query."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the values' sizes."""

@@ -12,12 +12,10 @@ import redis
 
 from zstore.errors import StoreError
 from zstore.storage.base import (
-    ByteRange,
+    BatchStore,
     Part,
     Parts,
     Request,
-    Store,
-    Values,
     check_key,
     check_prefix,
     hold_name,
@@ -33,7 +31,7 @@ SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\*?[]^-"
 EXPECTED = "expected redis://host:port/database/prefix, with '?' and '#' written as %3F and %23"
 
 
-class RedisStore(Store):
+class RedisStore(BatchStore):
     """A store in a Redis database: strings named `prefix`:key, with the layout of zarr-python 2.
 
     Every `put` and `delete` is atomic; many `get`s are one round trip. A lock is a key that expires after
@@ -91,14 +89,6 @@ class RedisStore(Store):
     def url(self) -> str:
         """ "redis://host:port/database/prefix", without a password."""
         return f"{without_password(self._address)}/{quote(self.prefix, safe='')}"
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """The value, or those bytes of it; None when there is no such key."""
-        return self.get_many([(key, byte_range)])[0]  # type: ignore[return-value]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, in one round trip."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the size that each value had when its bytes were read."""

@@ -15,6 +15,7 @@ from zstore._ext.engine.files import Tree
 from zstore.base.limits import current_limits
 from zstore.errors import ReadOnlyError, StoreError
 from zstore.storage.base import (
+    BatchStore,
     ByteRange,
     Names,
     Part,
@@ -22,7 +23,6 @@ from zstore.storage.base import (
     Request,
     Store,
     Stretches,
-    Values,
     check_key,
     check_prefix,
 )
@@ -59,7 +59,7 @@ class _Read(NamedTuple):
 Reads = dict[Place, list[_Read]]
 
 
-class VirtualStore(Store):
+class VirtualStore(BatchStore):
     """The documents of a manifest and the values that it refers to, for reading only.
 
     allow           directories and URLs that references may lead to, with everything below them; by default
@@ -134,15 +134,6 @@ class VirtualStore(Store):
         address = self._address or "(memory)"
         return f"virtual::{address}" if "://" in address else f"virtual://{address}"
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
-        [part] = self.get_parts([(key, byte_range)])
-        return None if part is None else part.data
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys; neighbouring byte ranges of one source become one request."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
-
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the sizes of the values."""
         parts, planned = self._plan(requests)
@@ -153,10 +144,6 @@ class VirtualStore(Store):
                 found = self._store(place).get_parts([(read.name, read.wanted) for read in reads])
                 self._take(reads, found, parts)
         return parts
-
-    async def get_many_async(self, requests: Sequence[Request]) -> Values:
-        """`get_many`, in the caller's own loop."""
-        return [None if part is None else part.data for part in await self.get_parts_async(requests)]
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""

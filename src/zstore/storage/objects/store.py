@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from zstore.errors import StoreError
 from zstore.storage.base import (
     AtMost,
+    BatchStore,
     ByteRange,
     Entry,
     Found,
@@ -21,7 +22,6 @@ from zstore.storage.base import (
     Parts,
     Request,
     Store,
-    Values,
     check_key,
     check_prefix,
     choose_documents,
@@ -52,7 +52,7 @@ PAGE = 1000
 DELETED_COUNT = 64 * PAGE
 
 
-class ObjectStore(Store):
+class ObjectStore(BatchStore):
     """The objects below a prefix of a bucket, a directory, a web server or memory, through obstore.
 
     Every `put` is whole or absent. `lock` excludes the threads of this process, and where the store is a
@@ -107,14 +107,6 @@ class ObjectStore(Store):
         """The URL it was opened with."""
         return self._url
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key."""
-        return self.get_many([(key, byte_range)])[0]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys at once; neighbouring ranges of one key become one request."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
-
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions, which come in the same responses."""
         if self._spare is not None:
@@ -133,10 +125,6 @@ class ObjectStore(Store):
         for key, version in versions.items():
             self._note_read(key, version)
         return found
-
-    async def get_many_async(self, requests: Sequence[Request]) -> Values:
-        """`get_many`, in the caller's own loop."""
-        return [None if part is None else part.data for part in await self.get_parts_async(requests)]
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""

@@ -15,6 +15,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.settings import is_durable
 from zstore.errors import StoreError
 from zstore.storage.base import (
+    BatchStore,
     Entry,
     Names,
     Part,
@@ -22,7 +23,6 @@ from zstore.storage.base import (
     PrefixStore,
     Request,
     Store,
-    Values,
     check_key,
     check_prefix,
 )
@@ -37,7 +37,7 @@ __all__ = ["ZipStore"]
 OPTIONS = {"deflate", "durable"}
 
 
-class ZipStore(Store):
+class ZipStore(BatchStore):
     """The members of the zip file at `path`, which the first flush makes.
 
     Instead of a path, an open file can be given, or a value of another store (`ZipStore.within`): both are
@@ -138,10 +138,6 @@ class ZipStore(Store):
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         member = self._directory.members.get(check_key(key))
         return None if member is None else read_members([(member, byte_range)])[0]
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys; in a zip file within a store, by one round of requests."""
-        return [None if part is None else part.data for part in self.get_parts(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions from the zip file's directory."""
