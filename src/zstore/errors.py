@@ -57,6 +57,11 @@ def without_secrets(text: str) -> str:
     return SECRETS.sub(lambda found: f"{found['name']}..." if found["name"] else "...@", text)
 
 
+def printable(text: str) -> str:
+    """The text with the characters escaped that a terminal would act upon."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class ZstoreError(Exception):
     """What every error of zstore is; carries where it happened, as far as that is known."""
 

@@ -10,6 +10,7 @@ import numcodecs
 import numpy as np
 import pytest
 
+import zstore
 from zstore._ext.codecs import native
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.blosc import Blosc, NumcodecsBlosc
@@ -292,3 +293,16 @@ def test_nothing_is_shuffled_so_any_typesize_will_do():
     codec = Blosc.from_configuration(configuration).bind(spec("f4"))
     assert codec.to_configuration() == configuration
     assert codec.decode(codec.encode(smooth(1000)), 1000) == smooth(1000)
+
+
+def test_an_array_of_snappy_frames_is_read_and_never_written(tmp_path):
+    options = {"cname": "snappy", "clevel": 5, "shuffle": "noshuffle", "blocksize": 0}
+    array = zstore.create_array(
+        tmp_path / "a", shape=8, chunks=4, dtype="u1", compressors={"name": "blosc", "configuration": options}
+    )
+    with pytest.raises(UnsupportedError, match="can't write 'snappy' frames"):
+        array[...] = 3
+    chunk = tmp_path / "a" / "c" / "0"
+    chunk.parent.mkdir(exist_ok=True)
+    chunk.write_bytes(bytes(Blosc("zstd", 0).encode(bytes([1, 2, 3, 4]))))
+    assert array[...].tolist() == [1, 2, 3, 4, 0, 0, 0, 0]

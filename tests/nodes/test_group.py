@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import zstore
 from zstore.engine.documents import read_node
 from zstore.engine.making import delete_node
 from zstore.errors import (
@@ -419,3 +420,12 @@ def test_codecs_that_cannot_work_replace_nothing(root, compressors, error):
         root.create_array("c", shape=1, dtype="i1", compressors=compressors, overwrite=True)
     assert caught.value.path.endswith("/c")
     assert root["c"].shape == (4, 6)
+
+
+def test_names_from_a_store_are_shown_with_escapes_escaped(tmp_path):
+    """A terminal acts upon none of them."""
+    name = "red\x1b[31m\x07"
+    zstore.create_array(tmp_path, f"{name}/{name}", shape=1, dtype="u1")
+    group = zstore.open_group(tmp_path, name)
+    for text in (str(group.tree()), repr(group), repr(group[name]), repr(group[name].lazy[:])):
+        assert "\x1b" not in text and "\\x1b[31m\\x07" in text

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define ZS_MAX_WORKERS 255
+#define ZS_STACK_SIZE (1 << 20) /* of a worker; what a system gives by itself is 128 KiB with musl, 8 MiB with glibc */
 #define ZS_POLL_INTERVAL 50 /* milliseconds between two looks at Python's signals */
 
 typedef struct zs_job {
@@ -67,6 +68,7 @@ static void zs_pool_grow(int workers) {
     }
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, ZS_STACK_SIZE);
     while (zs_pool.workers < workers) {
         pthread_t thread;
         if (pthread_create(&thread, &attributes, zs_pool_worker, NULL)) break;

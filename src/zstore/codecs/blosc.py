@@ -50,9 +50,12 @@ class _BloscFrames(NativeCodec):
 
     def _make_capsule(self) -> object:
         # Each frame names its compressor, so a codec that is configured for "snappy" can read other frames
-        # with any capsule; `encode` refuses to write.
+        # with any capsule. It is not offered to the engine, which would write frames of another compressor.
         cname = "lz4" if self.cname == "snappy" else self.cname
         return native.blosc(cname, self.clevel, self._shuffle_code, self._item_size, self.blocksize)
+
+    def __zstore_codec__(self) -> object:
+        return None if self.cname == "snappy" else super().__zstore_codec__()
 
     def encode(self, data: memoryview) -> bytes | memoryview:
         """The encoded bytes.

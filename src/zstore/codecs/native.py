@@ -27,7 +27,7 @@ class NativeCodec(BytesCodec):
         """The capsule for this codec's options."""
 
     def __zstore_codec__(self) -> object:
-        """The capsule named "zstore.codec.v1" that the engine calls without the GIL."""
+        """The capsule named "zstore.codec.v1" that the engine calls without the GIL, or None."""
         return self._capsule
 
     def __getstate__(self) -> dict[str, Any]:

@@ -97,6 +97,8 @@ def _native_steps(chain: Chain) -> tuple[list[Any], tuple[str, ...]] | None:
     if any(offer is None for offer in offers) or (serializer.swap_unit is None and swap is None):
         return None
     steps = [offer() for offer in offers if offer]
+    if any(step is None for step in steps):
+        return None
     names = tuple(codec.name for codec in chain.bytes_codecs)
     return (steps, names) if swap is None else ([swap, *steps], (serializer.name, *names))
 

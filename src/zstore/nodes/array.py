@@ -18,7 +18,7 @@ from zstore.engine.objects import as_items
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
 from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler, drive
-from zstore.errors import NotFoundError, SelectionError, located, without_secrets
+from zstore.errors import NotFoundError, SelectionError, located, printable, without_secrets
 from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
 from zstore.indexing.plans import AnyLayout, Plan, plan_basic
 from zstore.indexing.select import Selected, is_basic, select, select_blocks, select_orthogonal, select_points
@@ -84,7 +84,7 @@ class Array(ArrayNames):
         return chunks
 
     def __repr__(self) -> str:
-        return f"<Array {without_secrets(self._where())} shape={self.shape} dtype={self.dtype}>"
+        return f"<Array {printable(without_secrets(self._where()))} shape={self.shape} dtype={self.dtype}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):

@@ -21,7 +21,7 @@ from zstore.engine.documents import (
     place,
 )
 from zstore.engine.making import create_node, create_nodes, delete_node
-from zstore.errors import MetadataError, NotFoundError, ZstoreError, without_secrets
+from zstore.errors import MetadataError, NotFoundError, ZstoreError, printable, without_secrets
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.consolidated import Consolidated
 from zstore.model.document import check_attributes
@@ -247,7 +247,7 @@ class Group(GroupNames):
 
         For a member that cannot be read, it shows the reason.
         """
-        return Tree("\n".join([self.name, *self._draw("", level)]))
+        return Tree("\n".join([printable(self.name), *self._draw("", level)]))
 
     def _draw(self, indent: str, level: int | None, stored: Stored | None = None) -> Iterator[str]:
         if level is not None and level < 1:
@@ -262,12 +262,13 @@ class Group(GroupNames):
         known = {} if deeper == 0 else self._stored_below(members)
         for index, (name, member) in enumerate(members):
             branch, further = ("└── ", "    ") if index == len(members) - 1 else ("├── ", "│   ")
+            shown = printable(name)
             if isinstance(member, ZstoreError):
-                yield f"{indent}{branch}{name} ({member.message})"
+                yield f"{indent}{branch}{shown} ({printable(member.message)})"
             elif isinstance(member, Array):
-                yield f"{indent}{branch}{name} {member.shape} {member.model.dtype}"
+                yield f"{indent}{branch}{shown} {member.shape} {member.model.dtype}"
             else:
-                yield f"{indent}{branch}{name}"
+                yield f"{indent}{branch}{shown}"
                 yield from member._draw(indent + further, deeper, known.get(name))
 
     @advise_options
@@ -412,7 +413,7 @@ class Group(GroupNames):
 
     def __repr__(self) -> str:
         ending = " read-only" if self.read_only else ""
-        return f"<zstore.Group {without_secrets(self._where())} v{self.zarr_format}{ending}>"
+        return f"<zstore.Group {printable(without_secrets(self._where()))} v{self.zarr_format}{ending}>"
 
     def _member_path(self, name: str) -> str:
         if not isinstance(name, str):

@@ -72,21 +72,36 @@ static void zs_check_link(int directory, const char *name) {
     errno = ZS_AGAIN(fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW)) ? ENOENT : ENOLINK;
 }
 
-/* Open an existing file after checking where its real path lies. A link that is changed in between can deceive this. */
-static int zs_open_checked(int directory, const char *name, int flags) {
-    char top[PATH_MAX], path[2 * PATH_MAX + 2], place[PATH_MAX] = "";
-    ssize_t size = zs_path_of(directory, top);
+/* Three paths: too much for a small stack. */
+typedef struct {
+    char top[PATH_MAX], whole[2 * PATH_MAX + 2], real[PATH_MAX];
+} zs_paths;
+
+static int zs_open_resolved(int directory, const char *name, int flags, zs_paths *path) {
+    ssize_t size = zs_path_of(directory, path->top);
     if (size < 0) return -1;
-    if (snprintf(path, sizeof path, "%s/%s", top, name) >= (int)sizeof path) {
+    if (snprintf(path->whole, sizeof path->whole, "%s/%s", path->top, name) >= (int)sizeof path->whole) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (size == 1) size = 0;                      /* "/" */
-    int is_found = realpath(path, place) != NULL; /* if not, `place` is the part that was resolved */
-    if (place[0] && (strncmp(place, top, (size_t)size) || (place[size] && place[size] != '/'))) errno = EXDEV;
-    else if (is_found) return ZS_AGAIN(open(place, flags | O_NOFOLLOW | O_CLOEXEC));
+    if (size == 1) size = 0; /* "/" */
+    path->real[0] = 0;
+    int is_whole = realpath(path->whole, path->real) != NULL; /* if not, `real` is the part that was resolved */
+    const char *real = path->real;
+    if (real[0] && (strncmp(real, path->top, (size_t)size) || (real[size] && real[size] != '/'))) errno = EXDEV;
+    else if (is_whole) return ZS_AGAIN(open(real, flags | O_NOFOLLOW | O_CLOEXEC));
     else zs_check_link(directory, name);
     return -1;
+}
+
+/* Open an existing file after checking where its real path lies. A link that is changed in between can deceive this. */
+static int zs_open_checked(int directory, const char *name, int flags) {
+    zs_paths *path = malloc(sizeof *path);
+    if (!path) return -1;
+    int file = zs_open_resolved(directory, name, flags, path), reason = errno;
+    free(path);
+    errno = reason;
+    return file;
 }
 
 #ifdef ZS_HAS_OPENAT2
@@ -180,12 +195,13 @@ static inline int zs_write_memory(int file, const zs_part *part, int n) {
     return count;
 }
 
-/* Append `size` bytes at `offset` of one file to another, through a block that fits the L2 cache. copy_file_range
- * copies page by page in the kernel; on ext4 and tmpfs it was no faster. */
-static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size) {
-    char block[131072];
+#define ZS_COPY_SIZE 131072 /* fits the L2 cache, and no stack */
+
+/* Append `size` bytes at `offset` of one file to another, through `block`. copy_file_range copies page by page in the
+ * kernel; on ext4 and tmpfs it was no faster. */
+static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size, char *block) {
     while (size > 0) {
-        int64_t want = size < (int64_t)sizeof block ? size : (int64_t)sizeof block,
+        int64_t want = size < ZS_COPY_SIZE ? size : ZS_COPY_SIZE,
                 got = zs_pread(from, block, want, offset);
         zs_part part = {block, 0, got};
         if (got >= 0 && got < want) errno = EIO; /* the file has become shorter */
@@ -198,14 +214,20 @@ static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size) 
 
 /* Append all parts to a file; `old` is the file that some of them are copied from. */
 static inline int zs_write_parts(int file, const zs_part *part, int n, int old) {
-    for (int i = 0; i < n;) {
+    char *block = NULL;
+    int i = 0, reason;
+    while (i < n) {
         int written = 1;
         if (part[i].data) written = zs_write_memory(file, part + i, n - i);
-        else if (zs_copy_range(file, old, part[i].from, part[i].size)) return -1;
-        if (written < 0) return -1;
+        else if (!block && !(block = malloc(ZS_COPY_SIZE))) written = -1;
+        else if (zs_copy_range(file, old, part[i].from, part[i].size, block)) written = -1;
+        if (written < 0) break;
         i += written;
     }
-    return 0;
+    reason = errno;
+    free(block);
+    errno = reason;
+    return i < n ? -1 : 0;
 }
 
 /* Whether an open directory has been removed. */

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from zstore.errors import printable
 from zstore.geo.conventions.base import Finding, Severity
 from zstore.geo.validation.rule import CLASS_URI, SEVERITIES, all_rules
 from zstore.model.document import plain
@@ -108,7 +109,7 @@ def _count(number: int, word: str) -> str:
 
 def clean(text: str) -> str:
     """The text on one line, shortened, with characters that a terminal would act upon escaped."""
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    shown = printable(text)
     return shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
 
 
