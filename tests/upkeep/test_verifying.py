@@ -317,14 +317,14 @@ def test_any_executor_finds_the_same_and_goes_on_where_it_was(is_manifest, tmp_p
     assert expected.damage_count == len(expected.damages) == 4
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert zstore.verify(target, executor=pool, **options) == expected
-    looker = manifests.Comparing if is_manifest else verifying._Looking
-    looked, look = list[Any](), looker.look
+    looker = manifests.Comparing if is_manifest else verifying._Checking
+    looked, look = list[Any](), looker.check
 
     def note(self: Any, piece: Any) -> Any:
         looked.append(piece)
         return look(self, piece)
 
-    monkeypatch.setattr(looker, "look", note)
+    monkeypatch.setattr(looker, "check", note)
     seen = list[int]()
 
     def stop(done: int, total: int) -> None:

@@ -20,6 +20,7 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks
 from zstore.engine.documents import KEYS, check_path, render_node
+from zstore.engine.pool import thread_count
 from zstore.engine.rectilinear import open_chunks
 from zstore.engine.regular import RegularChunks
 from zstore.engine.walk import walk_nodes
@@ -271,6 +272,12 @@ class StoredArray:
             spec = ChunkSpec(shape, self.model.dtype, self.model.effective_fill_value, self._allow_pickle)
             bound = self._chains[shape] = Chain.bind(self.model.codecs, spec)
         return bound
+
+
+def thread_count_for(size: int, shares: int, *stores: Store) -> int:
+    """How many threads work on values of `size` bytes at a time, in one of so many shares of the memory."""
+    wanted = max(thread_count(), *(min(REQUEST_COUNT, store.request_count) for store in stores))
+    return max(1, min(wanted, MEMORY_SIZE // shares // max(1, size)))
 
 
 def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:

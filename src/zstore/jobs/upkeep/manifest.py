@@ -27,7 +27,7 @@ from zstore.jobs.chunks import Location
 from zstore.jobs.plan import Progress
 from zstore.jobs.room import free_size
 from zstore.jobs.upkeep.spool import Spool, align, match
-from zstore.jobs.upkeep.windows import Fault, Piece, Seen, look_at
+from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key
@@ -105,17 +105,17 @@ class Manifest:
         Raises
             StoreError: the file cannot be written.
         """
-        given = Path(file)
-        if given.exists() and not given.is_file() and not given.is_dir():
+        path = Path(file)
+        if path.exists() and not path.is_file() and not path.is_dir():
             try:
-                with given.open("wb") as device:
+                with path.open("wb") as device:
                     device.writelines(self.lines())
             except OSError as error:
                 raise StoreError(
                     f"cannot write the manifest: {error.strerror}", path=os.fspath(file)
                 ) from error
             return
-        where = given.resolve()
+        where = path.resolve()
         with TemporaryFile() as made:
             made.writelines(self.lines())
             made.flush()
@@ -151,10 +151,10 @@ class Manifest:
                 end = b"\r\n"
             line = line.removesuffix(end)
             if line.startswith(b"#"):
-                found = ROOT.fullmatch(line)
-                root = root if found is None else found[1].decode()
-                said = STAMP.fullmatch(line)
-                stamp = stamp if said is None else (said[1], said[2])
+                if of_root := ROOT.fullmatch(line):
+                    root = of_root[1].decode()
+                if of_key := STAMP.fullmatch(line):
+                    stamp = of_key[1], of_key[2]
             else:
                 try:
                     sums.add(b"\0".join((*_parse_line(line), *stamp)))
@@ -184,11 +184,11 @@ def _parse_line(line: bytes) -> tuple[bytes, bytes]:
     """(name, SHA-256) of a line."""
     if len(line) > LINE_SIZE:
         raise MetadataError(f"more than {LINE_SIZE} bytes")
-    found = LINE.fullmatch(line)
-    if found is None:
+    match = LINE.fullmatch(line)
+    if match is None:
         raise MetadataError(f"{line[:100]!r}; expected a SHA-256 in hexadecimal digits, two spaces, a key")
-    is_escaped, digest, name = found.groups()
-    # `sha256sum` may have been given the names that `find` prints.
+    is_escaped, digest, name = match.groups()
+    # `sha256sum` may have got the names that `find` prints.
     name = name.removeprefix(b"./")
     return render_name(check_key(parse_name(name) if is_escaped else _decode(name))), digest
 
@@ -205,7 +205,7 @@ def render_name(key: str) -> bytes:
         raise StoreError(f"key or version cannot be written down: {error}", key=key) from error
     if not ESCAPED.search(data):
         return data
-    return ESCAPED.sub(lambda found: ESCAPES[found[0]], data)
+    return ESCAPED.sub(lambda match: ESCAPES[match[0]], data)
 
 
 def parse_name(name: bytes) -> str:
@@ -218,12 +218,12 @@ def parse_name(name: bytes) -> str:
     if b"\\" not in name:
         return _decode(name)
 
-    def meant(found: re.Match[bytes]) -> bytes:
-        if found[0] not in MEANT:
-            raise MetadataError(rf"{found[0]!r} in a name; expected \\, \n or \r")
-        return MEANT[found[0]]
+    def unescape(match: re.Match[bytes]) -> bytes:
+        if match[0] not in MEANT:
+            raise MetadataError(rf"{match[0]!r} in a name; expected \\, \n or \r")
+        return MEANT[match[0]]
 
-    return _decode(re.sub(rb"\\.?", meant, name, flags=re.DOTALL))
+    return _decode(re.sub(rb"\\.?", unescape, name, flags=re.DOTALL))
 
 
 def _decode(name: bytes) -> str:
@@ -374,7 +374,7 @@ def manifest(
         if progress is not None:
             progress(done, total)
 
-    look_at(Hashing(at), ((line,) for line in listed), take, None, None)
+    check_all(Hashing(at), ((line,) for line in listed), take)
     check_listed(at, listed, *left_out)
     made = Manifest(sums)
     if file is not None:
@@ -409,7 +409,7 @@ class Hashing:
         """How many bytes of a value are held at once."""
         return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
 
-    def look(self, piece: Piece) -> Seen:
+    def check(self, piece: Piece) -> Outcome:
         """(size of the value, [(its SHA-256,)])."""
         entry = parse_entry(piece[0])
         return entry.size, [(digest_of(self.at, entry).hex(),)]
@@ -418,16 +418,16 @@ class Hashing:
 class Comparing(Hashing):
     """Compares values with a manifest; pieces are the lines of a key in `list_keys` and in the manifest."""
 
-    def look(self, piece: Piece) -> Seen:
+    def check(self, piece: Piece) -> Outcome:
         """(size of the value, [(key, cause, kind)] if it is not as the manifest says)."""
-        line, said = piece
+        line, known = piece
         if line is None:
-            return 0, [(parse_name(Sum(*said.split(b"\0")).name), "there is no such key", "missing")]
+            return 0, [(parse_name(Sum(*known.split(b"\0")).name), "there is no such key", "missing")]
         entry = parse_entry(line)
-        if said is None:
+        if known is None:
             new = f"a key of {entry.size} bytes, which the manifest does not name"
             return entry.size, [(entry.key, new, "new")]
-        expected = Sum(*said.split(b"\0")).digest.decode()
+        expected = Sum(*known.split(b"\0")).digest.decode()
         try:
             digest = digest_of(self.at, entry).hex()
         except ZstoreError as error:

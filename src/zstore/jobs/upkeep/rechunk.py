@@ -25,8 +25,6 @@ import numpy as np
 from zstore.engine.pool import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import (
-    MEMORY_SIZE,
-    REQUEST_COUNT,
     Box,
     Cell,
     ChunkSet,
@@ -37,6 +35,7 @@ from zstore.jobs.chunks import (
     cells_of,
     edges,
     same_items,
+    thread_count_for,
 )
 from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate, Plan, Unit
@@ -404,8 +403,7 @@ class CopyChunks(_Units):
                 raise ChangedError("the chunk was removed meanwhile", path=source.store.url, key=key)
 
         cells = self.cells_of(unit)
-        remote = max(min(REQUEST_COUNT, one.store.request_count) for one in (source, target))
-        most = min(max(thread_count(), remote), MEMORY_SIZE // source.chunk_size) // COPIES_AT_ONCE
+        most = thread_count_for(source.chunk_size, 1, source.store, target.store) // COPIES_AT_ONCE
         map_threads(copy, cells, waiting_count=max(1, most))
         return len(cells)
 

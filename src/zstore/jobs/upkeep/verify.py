@@ -19,7 +19,7 @@ from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
 from zstore.jobs.upkeep.spool import Spool
-from zstore.jobs.upkeep.windows import Fault, Piece, Seen, look_at
+from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
 from zstore.model.array import ArrayModel
 from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
@@ -32,6 +32,8 @@ __all__ = ["Damage", "Verification", "verify"]
 DAMAGE_LIMIT = 10_000
 # Where the index of a shard takes more bytes than this, the shard's size is asked for before it is read.
 SMALL_INDEX_SIZE = 64 << 10
+# What is wrong with a chunk: (cause, kind).
+Cause = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,13 @@ class Damage:
 
 @dataclass(slots=True)
 class Verification:
-    """The result of `verify`.
+    """Counts of what `verify` has read, and descriptions of damage.
 
     array_count    how many arrays were checked
     chunk_count    how many stored chunks (or shards) were checked
     missing_count  how many chunks are not stored, so that they read as the fill value
     stray_count    how many stored chunks lie outside of their array; a larger shape would bring them back
-    damage_count   how many damages were found; `damages` describes the first ten thousand
+    damage_count   how many damages there are; `damages` describes the first ten thousand
     key_count      how many keys were compared with a manifest
     unfinished     jobs that are under way or were interrupted there, and how to go on with them
     """
@@ -74,7 +76,7 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether no damage and no unfinished job was found."""
+        """Whether there is no damage, and no unfinished job."""
         return not self.damage_count and not self.unfinished
 
     def add(self, damage: Damage) -> None:
@@ -107,8 +109,8 @@ def verify(
     or "unreadable" are damage of that kind.
 
     executor  makes the checks elsewhere, e.g. a process pool or a dask `Client`; None: threads here
-    journal   an empty place elsewhere, where results are kept until the end: after an interruption the same
-              call goes on from there. It does not see what changed meanwhile in places already checked
+    journal   an empty store elsewhere, where results are kept until the end: after an interruption the same
+              call goes on from there. It does not notice changes to chunks that are checked already
 
     Raises
         NotFoundError: there is nothing at `path`, or no manifest.
@@ -118,11 +120,11 @@ def verify(
     """
     is_complete = is_fault(missing)
     at = Location.open(target, path, storage_options, read_only=True)
-    known = None if manifest is None else Manifest.read(manifest)
-    said = {
+    expected = None if manifest is None else Manifest.read(manifest)
+    arguments = {
         "source": at.url(),
         "missing": missing,
-        "manifest": None if known is None else known.root,
+        "manifest": None if expected is None else expected.root,
     }
 
     def start() -> Job | None:
@@ -130,24 +132,25 @@ def verify(
             return None
         kept = open_store(journal)
         check_apart(*at, kept, "", "verify")
-        return begin(kept, "", "verify", said, name=name_job(said), resume=True)
+        return begin(kept, "", "verify", arguments, name=name_job(arguments), resume=True)
 
-    if known is None:
+    if expected is None:
         return _verify_chunks(
             at, start, executor, progress, is_complete=is_complete, allow_pickle=allow_pickle
         )
     # The values of all keys are compared with the manifest.
-    total, pairs = pair_keys(at, known, key_within(at, manifest))
-    faults = _Faults(Verification(), progress, total)
+    total, pairs = pair_keys(at, expected, key_within(at, manifest))
+    result = _Result(Verification(), progress, total)
     job = start()
 
-    def take(count: int, size: int, wrong: list[tuple[Piece, Fault]]) -> None:
-        faults.found.key_count += count
-        each = [(p[0] or p[1], (at.path, at.key(key or ""), *words)) for p, (key, *words) in wrong]
-        faults.take(size, each)
+    def take(_: int, size: int, faults: list[tuple[Piece, Fault]]) -> None:
+        result.take(
+            size,
+            [(p[0] or p[1], (at.path, at.key(key or ""), *words)) for p, (key, *words) in faults],
+        )
 
-    look_at(Comparing(at), pairs, take, executor, job)
-    return faults.end(job)
+    result.made.key_count = check_all(Comparing(at), pairs, take, executor, job)
+    return result.end(job)
 
 
 def _verify_chunks(
@@ -155,77 +158,77 @@ def _verify_chunks(
     is_complete: bool, allow_pickle: bool,
 ) -> Verification:  # fmt: skip
     """Parse all documents, and read all chunks."""
-    found = Verification(unfinished=find_unfinished(*at))
+    made = Verification(unfinished=find_unfinished(*at))
     arrays: list[_Checked] = []
-    for where, model in _nodes(at, found):
+    for path, model in _nodes(at, made):
         if isinstance(model, ZstoreError):
-            found.add(Damage(where, model.key, model.message, "document"))
+            made.add(Damage(path, model.key, model.message, "document"))
         elif isinstance(model, ArrayModel):
-            found.array_count += 1
+            made.array_count += 1
             try:
-                array = StoredArray(at.store, where, model, allow_pickle=allow_pickle)
+                array = StoredArray(at.store, path, model, allow_pickle=allow_pickle)
                 arrays.append(_Checked(array, is_complete=is_complete))
             except Exception as error:
                 # Whatever fails in one array, the others are to be checked.
-                found.add(Damage(where, None, _words(error), "document"))
+                made.add(Damage(path, None, _words(error), "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
-    faults = _Faults(found, progress, total)
+    result = _Result(made, progress, total)
     job = start()
     in_order = job is not None
     pieces = (
         (number, cell, is_stored)
         for number, checked in enumerate(arrays)
-        for cell, is_stored in checked.cells(found, in_order=in_order)
+        for cell, is_stored in checked.cells(made, in_order=in_order)
     )
 
-    def take(count: int, stored_count: int, damages: list[tuple[Piece, Fault]]) -> None:
-        found.chunk_count += stored_count
-        found.missing_count += count - stored_count
-        faults.take(count, [(piece[:2], fault) for piece, fault in damages])
+    def take(count: int, stored_count: int, faults: list[tuple[Piece, Fault]]) -> None:
+        made.chunk_count += stored_count
+        made.missing_count += count - stored_count
+        result.take(count, [(piece[:2], fault) for piece, fault in faults])
 
-    look_at(_Looking(at.store, tuple(arrays)), pieces, take, executor, job)
-    return faults.end(job)
+    check_all(_Checking(at.store, tuple(arrays)), pieces, take, executor, job)
+    return result.end(job)
 
 
 def _words(error: Exception) -> str:
     return error.message if isinstance(error, ZstoreError) else f"{type(error).__name__}: {error}"
 
 
-def _nodes(at: Location, found: Verification) -> Iterator[Found]:
+def _nodes(at: Location, made: Verification) -> Iterator[Found]:
     """Every node; none where there is nothing but an unfinished job."""
     try:
         yield from walk_nodes(*at)
     except NotFoundError:
-        if not found.unfinished:
+        if not made.unfinished:
             raise
 
 
-class _Faults:
-    """Collects faults, which may come in any order, and sorts them by place."""
+class _Result:
+    """A verification under way: collects faults, which may come in any order, and sorts them by key."""
 
-    def __init__(self, found: Verification, progress: Progress | None, total: int) -> None:
-        self.found = found
+    def __init__(self, made: Verification, progress: Progress | None, total: int) -> None:
+        self.made = made
         self._faults: list[tuple[Any, Fault]] = []
         self._tick = counter(total, None if progress is None else lambda n, _: progress(n, max(n, total)))
 
     def take(self, count: int, faults: list[tuple[Any, Fault]]) -> None:
-        """Add faults with their places, and report progress."""
+        """Add faults with their sort keys, and report progress."""
         room = max(0, DAMAGE_LIMIT - len(self._faults))
         self._faults += faults[:room]
-        self.found.damage_count += len(faults[room:])
+        self.made.damage_count += len(faults[room:])
         self._tick(count)
 
     def end(self, job: Job | None) -> Verification:
         """The verification with all faults, sorted; ends the job."""
         for _, fault in sorted(self._faults, key=lambda each: each[0]):
-            self.found.add(Damage(*fault))  # type: ignore[arg-type]
+            self.made.add(Damage(*fault))  # type: ignore[arg-type]
         if job is not None:
             job.end()
-        return self.found
+        return self.made
 
 
 @dataclass(frozen=True)
-class _Looking:
+class _Checking:
     """Checks chunks; pieces are (number of an array, chunk, whether it is stored, or None if not known)."""
 
     store: Store
@@ -235,44 +238,38 @@ class _Looking:
         """How many decoded bytes the check of a piece holds."""
         return self.arrays[piece[0]].size
 
-    def look(self, piece: Piece) -> Seen:
+    def check(self, piece: Piece) -> Outcome:
         """(1 if the chunk is stored, its faults)."""
         number, cell, is_stored = piece
-        is_stored, damages = self.arrays[number].check(cell, is_stored)
-        return int(is_stored), [(each.path, each.key, each.cause, each.kind) for each in damages]
+        array = self.arrays[number]
+        is_stored, faults = array.check(cell, is_stored)
+        return int(is_stored), [(array.path, array.key(cell), *fault) for fault in faults]
 
 
 class _Checked:
-    """One array whose chunks are checked.
+    """An array whose chunks are checked.
 
     size  decoded bytes that the check of one chunk holds
     """
 
     def __init__(self, array: StoredArray, *, is_complete: bool) -> None:
         self._array = array
+        self.path, self.key = array.path, array.key
         self._is_complete = is_complete
         # Shards within other codecs are decoded whole.
         self._inner = array.model.inner_chunk_shape if len(array.model.codecs) == 1 else None
-        self._index_size = self._measure_index()
-        self._step = self._stretch()
-        self.size = prod(self._step) * array.item_size
-
-    def _measure_index(self) -> int:
-        """The least size of a shard's index, 16 bytes for each inner chunk; 0 without shards."""
-        if self._inner is None:
-            return 0
-        shard: Any = make_codec(self._array.model.codecs[0])
-        inner_shape: tuple[int, ...] = shard.chunk_shape
-        sides = zip(self._array.model.grid.chunk_shape, inner_shape, strict=True)
-        return 16 * prod(-(-length // inner) for length, inner in sides)
-
-    def _stretch(self) -> tuple[int, ...]:
-        """The shape of what is read at once: a chunk, or as many inner chunks of a shard as memory holds."""
-        step = list(self._array.model.grid.chunk_shape)
+        # The least size of a shard's index, 16 bytes for each inner chunk; 0 without shards.
+        self._index_size = 0
+        if self._inner is not None:
+            shard: Any = make_codec(array.model.codecs[0])
+            sides = zip(array.model.grid.chunk_shape, shard.chunk_shape, strict=True)
+            self._index_size = 16 * prod(-(-length // inner) for length, inner in sides)
+        # The shape that is read at once: a chunk, or as many inner chunks of a shard as memory holds.
+        self._step = [*array.model.grid.chunk_shape]
         for axis, length in enumerate(self._inner or ()):
-            fitting = MEMORY_SIZE // max(1, prod(step) // step[axis] * self._array.item_size)
-            step[axis] = min(step[axis], max(length, fitting // length * length))
-        return tuple(step)
+            fitting = MEMORY_SIZE // max(1, prod(self._step) // self._step[axis] * array.item_size)
+            self._step[axis] = min(self._step[axis], max(length, fitting // length * length))
+        self.size = prod(self._step) * array.item_size
 
     def count(self) -> int:
         """How many chunks are to be checked."""
@@ -281,8 +278,8 @@ class _Checked:
             return prod(self._array.counts)
         return sum(map(self._array.holds, stored))
 
-    def cells(self, found: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
-        """The chunks to check, and whether each is stored; counts strays and missing chunks in `found`."""
+    def cells(self, made: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
+        """The chunks to check, and whether each is stored; counts strays and missing chunks in `made`."""
         stored = self._array.stored()
         if stored is not None and in_order:
             lines = Spool(" ".join(map(str, cell)).encode() for cell in stored)
@@ -293,40 +290,40 @@ class _Checked:
         held = set()
         for cell in stored:
             if not self._array.holds(cell):
-                found.stray_count += 1
+                made.stray_count += 1
             elif self._is_complete:
                 held.add(cell)
             else:
-                found.missing_count -= 1
+                made.missing_count -= 1
                 yield cell, True
         if self._is_complete:
             yield from ((cell, cell in held) for cell in self._array.all_cells())
         else:
-            found.missing_count += prod(self._array.counts)
+            made.missing_count += prod(self._array.counts)
 
-    def check(self, cell: Cell, is_stored: bool | None) -> tuple[bool, list[Damage]]:
-        """(whether a chunk is stored, what is wrong with it)."""
-        key = self._array.key(cell)
+    def check(self, cell: Cell, is_stored: bool | None) -> tuple[bool, list[Cause]]:
+        """(whether a chunk is stored, its faults)."""
         box = self._array.box(cell)
         if is_stored is None or self._index_size > SMALL_INDEX_SIZE:
             try:
-                size = self._array.store.size(key)
+                size = self._array.store.size(self.key(cell))
             except ZstoreError as error:
-                return True, [self._damage(key, error.message, "chunk")]
+                return True, [(error.message, "chunk")]
             is_stored = size is not None
             if size is not None and size < self._index_size:
                 # The index is cut off, so that reading any item gives the error.
                 fault = self._read(_first_item(box))
-                return True, [] if fault is None else [self._damage(key, *fault)]
+                return True, [] if fault is None else [fault]
         if not is_stored:
-            return False, [self._damage(key, "chunk is missing", "missing")] if self._is_complete else []
-        damages: list[Damage] = []
-        for part in self._boxes(box, self._step):
-            damages += [self._damage(key, *fault) for fault in self._faults(part)]
-        return True, damages
+            return False, [("chunk is missing", "missing")] if self._is_complete else []
+        sides = [
+            [slice(at, min(at + length, part.stop)) for at in range(part.start, part.stop, length)]
+            for part, length in zip(box, self._step, strict=True)
+        ]
+        return True, [fault for part in product(*sides) for fault in self._faults(part)]
 
-    def _faults(self, box: Box) -> list[tuple[str, str]]:
-        """(cause, kind) of every fault in a box, found by halving it where reading it fails."""
+    def _faults(self, box: Box) -> list[Cause]:
+        """Every fault in a box, located by halving it where reading it fails."""
         error = self._read(box)
         if error is None:
             return []
@@ -346,11 +343,8 @@ class _Checked:
         sides = (slice(box[axis].start, middle), slice(middle, box[axis].stop))
         return [(*box[:axis], side, *box[axis + 1 :]) for side in sides]
 
-    def _damage(self, key: str, cause: str, kind: str) -> Damage:
-        return Damage(self._array.path, key, cause, kind)
-
-    def _read(self, box: Box) -> tuple[str, str] | None:
-        """(cause, kind) of what is wrong with the items of a box."""
+    def _read(self, box: Box) -> Cause | None:
+        """The fault of the items of a box; None where all can be read."""
         try:
             try:
                 self._array.read(box, missing_is_fault=self._is_complete)
@@ -362,14 +356,6 @@ class _Checked:
         except Exception as error:
             return _words(error), "chunk"
         return None
-
-    @staticmethod
-    def _boxes(box: Box, step: tuple[int, ...]) -> Iterator[Box]:
-        axes = [
-            [slice(at, min(at + length, part.stop)) for at in range(part.start, part.stop, length)]
-            for part, length in zip(box, step, strict=True)
-        ]
-        return product(*axes)
 
 
 def _first_item(box: Box) -> Box:

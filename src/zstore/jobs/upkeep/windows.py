@@ -7,104 +7,106 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
-from zstore.engine.pool import map_threads, thread_count
-from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT
+from zstore.engine.pool import map_threads
+from zstore.jobs.chunks import thread_count_for
 from zstore.jobs.plan import Plan
 from zstore.jobs.record import Job
 from zstore.jobs.runner import Executor, Runner
 from zstore.storage.base import Store
 
-# The pieces and the bytes of a window, and how many windows are looked at, at a time.
+# The pieces and the bytes of a window, and how many windows are checked at a time.
 WINDOW_COUNT = 256
 WINDOW_SIZE = 32 << 20
 AT_ONCE = 3
 
-# Plain data that says what is to be checked.
+# Plain data that names what is to be checked.
 Piece: TypeAlias = tuple[Any, ...]
-Unit: TypeAlias = tuple[Any, ...]
 # A fault in words; and of each piece a number, which is summed, with its faults.
 Fault: TypeAlias = tuple[str | None, ...]
-Seen: TypeAlias = tuple[int, list[Fault]]
-# A fingerprint of the pieces of a window, and the result for each of them.
-Looked: TypeAlias = tuple[str, list[Seen]]
+Outcome: TypeAlias = tuple[int, list[Fault]]
+# A fingerprint of the pieces of a window, and the outcome for each of them.
+Outcomes: TypeAlias = tuple[str, list[Outcome]]
 
 
-class Looker(Protocol):
-    """What checks pieces; it is sent to the workers of an executor."""
+class Check(Protocol):
+    """A check of single pieces; it is sent to the workers of an executor."""
 
     @property
     def store(self) -> Store:
         """The store that pieces are in."""
 
-    def look(self, piece: Piece) -> Seen:
+    def check(self, piece: Piece) -> Outcome:
         """The number and the faults of a piece."""
 
     def size(self, piece: Piece) -> int:
         """How many bytes the check of a piece holds."""
 
 
-class Windows(Plan[Looked]):
+class Windows(Plan[Outcomes]):
     """The plan of a check: units are windows of pieces, which hold the pieces themselves."""
 
-    def __init__(self, looker: Looker, pieces: Iterable[Piece] = ()) -> None:
-        self._looker = looker
+    def __init__(self, check: Check, pieces: Iterable[Piece] = ()) -> None:
+        self._check = check
         self._pieces = pieces
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Windows, (self._looker,)
+        return Windows, (self._check,)
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[Piece]:
         window, held = list[Piece](), 0
         for piece in self._pieces:
             window.append(piece)
-            held += self._looker.size(piece)
+            held += self._check.size(piece)
             if len(window) == WINDOW_COUNT or held >= WINDOW_SIZE:
                 yield tuple(window)
                 window, held = [], 0
         if window:
             yield tuple(window)
 
-    def make(self, unit: Unit) -> Looked:
-        looker = self._looker
-        wanted = max(thread_count(), min(REQUEST_COUNT, looker.store.request_count))
-        most = max(1, min(wanted, MEMORY_SIZE // AT_ONCE // max(1, *map(looker.size, unit))))
-        return _fingerprint(unit), map_threads(looker.look, unit, waiting_count=most)
+    def make(self, unit: Piece) -> Outcomes:
+        check = self._check
+        most = thread_count_for(max(map(check.size, unit)), AT_ONCE, check.store)
+        return _fingerprint(unit), map_threads(check.check, unit, waiting_count=most)
 
-    def pack(self, result: Looked) -> bytes:
+    def pack(self, result: Outcomes) -> bytes:
         return json.dumps(result).encode()
 
-    def unpack(self, unit: Unit, data: bytes) -> Looked:
+    def unpack(self, unit: Piece, data: bytes) -> Outcomes:
         try:
-            fingerprint, seen = json.loads(data)
-            found = [(int(number), [tuple(words) for words in faults]) for number, faults in seen]
+            fingerprint, each = json.loads(data)
+            outcomes = [(int(number), [tuple(words) for words in faults]) for number, faults in each]
         except (TypeError, RecursionError) as error:
-            raise ValueError(f"nothing that was seen: {error}") from error
-        if fingerprint != _fingerprint(unit) or len(found) != len(unit):
-            raise ValueError("other pieces were looked at")
-        return fingerprint, found
+            raise ValueError(f"no outcomes of a check: {error}") from error
+        if fingerprint != _fingerprint(unit) or len(outcomes) != len(unit):
+            raise ValueError("the outcomes are of other pieces")
+        return fingerprint, outcomes
 
 
-def _fingerprint(unit: Unit) -> str:
+def _fingerprint(unit: Piece) -> str:
     return hashlib.sha256(repr(unit).encode()).hexdigest()[:16]
 
 
-def look_at(
-    looker: Looker,
+def check_all(
+    check: Check,
     pieces: Iterable[Piece],
     take: Callable[[int, int, list[tuple[Piece, Fault]]], None],
-    executor: Executor | None,
-    job: Job | None,
-) -> None:
-    """Check all pieces; `take` gets (how many, the sum of their numbers, faults with their pieces) by window.
+    executor: Executor | None = None,
+    job: Job | None = None,
+) -> int:
+    """Check all pieces, and count them.
 
-    With a job, pieces that its journal has are not checked again, as long as they come in the same order.
+    `take` gets, window by window, how many pieces there are, the sum of their numbers, and faults with their
+    pieces. With a job, pieces that its journal has are not checked again, as long as they come in the same
+    order.
     """
-    most = AT_ONCE if executor is None else None
+    most, total = AT_ONCE if executor is None else None, 0
 
-    def took(unit: Unit, result: Looked) -> None:
-        seen = result[1]
-        faults = [(piece, fault) for piece, (_, found) in zip(unit, seen, strict=True) for fault in found]
-        take(len(seen), sum(number for number, _ in seen), faults)
+    def took(unit: Piece, result: Outcomes) -> None:
+        nonlocal total
+        total += len(unit)
+        faults = [(p, fault) for p, (_, own) in zip(unit, result[1], strict=True) for fault in own]
+        take(len(unit), sum(number for number, _ in result[1]), faults)
 
     with Runner(executor, most=most) if job is None else job.runner(executor, most) as runner:
-        runner.run(Windows(looker, pieces), "windows", took)
+        runner.run(Windows(check, pieces), "windows", took)
+    return total
