@@ -150,7 +150,7 @@ PROOFS = {
     ),
     "time": (
         """
-        from zstore.geo.conventions.content.time import TimeAxis
+        from zstore.geo.conventions.content import TimeAxis
         import cftime
     """,
     ),

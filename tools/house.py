@@ -94,7 +94,7 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "pcodec": ("zstore.codecs.pcodec",),
     "zfpy": ("zstore.codecs.zfpy",),
     "pyproj": ("zstore.geo.conventions.crs",),
-    "cftime": ("zstore.geo.conventions.content",),
+    "cftime": ("zstore.geo.conventions.timeaxis",),
     "rasterio": ("zstore.geo.rasters",),
     "xarray": ("zstore.guests.xarray",),
     "zarr": ("zstore.guests.zarr_python",),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zstore.geo.conventions.content.bands import Bands
-from zstore.geo.conventions.content.stac import StacConvention
+from zstore.geo.conventions.content import Bands, StacConvention
 from zstore.geo.conventions.model import Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import render_geo

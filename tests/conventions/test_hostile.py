@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
-from zstore.geo.conventions.content.time import Time
+from zstore.geo.conventions.content import Time
 from zstore.geo.conventions.lists import Ome
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.model import GeoModel

@@ -17,10 +17,17 @@ from zstore.errors import UnknownExtensionError
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import conventions as registry
-from zstore.geo.conventions.base import Document, Facts, is_group
+from zstore.geo.conventions.base import (
+    Document,
+    Facts,
+    ReadingWarning,
+    is_group,
+    load_conventions,
+    order_conventions,
+    use_conventions,
+)
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine
-from zstore.geo.conventions.order import ReadingWarning, load_conventions, order_conventions, use_conventions
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.quicklook import quicklook
 from zstore.geo.validation.fixing.fix import plan_fix

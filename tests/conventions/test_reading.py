@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions import cf, gdal, geozarr, zarr_conventions
+from zstore.geo.conventions import cf, gdal, geozarr
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine
 from zstore.geo.conventions.read import read_geo
@@ -486,7 +486,7 @@ def test_the_levels_of_a_well_known_set_are_the_groups_that_a_zoom_can_be() -> N
     assert [level.path for level in read_geo(group)[0].levels] == ["0"]
 
 
-@pytest.mark.parametrize("module", [cf, gdal, geozarr, zarr_conventions], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [cf, gdal, geozarr], ids=lambda module: module.__name__)
 def test_the_examples_of_the_documentation(module) -> None:
     example = json.loads(module.__doc__.partition("Example: ")[2])
     if "multiscales" in example:

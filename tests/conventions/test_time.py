@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.content.time import Time
-from zstore.geo.conventions.content.timeaxis import TimeAxis, parse_units
+from zstore.geo.conventions.content import Time
 from zstore.geo.conventions.model import GeoModel, Variable
 from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.timeaxis import TimeAxis, parse_units
 
 from .nodes import FakeArray, FakeGroup
 

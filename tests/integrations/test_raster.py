@@ -15,7 +15,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
-from zstore.geo.conventions.order import ReadingWarning
+from zstore.geo.conventions.base import ReadingWarning
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
 

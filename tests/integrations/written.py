@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, Band, GeoModel, Variable
 from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.conventions.write import render_geo
 
 LEVELS = 3

@@ -14,7 +14,7 @@ import pytest
 import zstore
 from zstore.errors import MetadataError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.geo.conventions.order import ReadingWarning
+from zstore.geo.conventions.base import ReadingWarning
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.build import build_pyramid
 from zstore.geo.resampling.methods import downsample

@@ -14,7 +14,7 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.validation.fixing.fix import fix, plan_fix
 from zstore.geo.validation.fixing.write import restore_backup
-from zstore.geo.validation.rule import all_rules
+from zstore.geo.validation.rules import all_rules
 from zstore.geo.validation.run import validate
 from zstore.geo.validation.view import load_hierarchy
 from zstore.storage.local import LocalStore

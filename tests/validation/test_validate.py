@@ -14,7 +14,8 @@ from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.profiles import RULED
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.validation.fixing.fix import plan_fix
-from zstore.geo.validation.rule import CLASSES, all_rules
+from zstore.geo.validation.rule import CLASSES
+from zstore.geo.validation.rules import all_rules
 from zstore.geo.validation.run import validate
 from zstore.geo.validation.standard_names import load_standard_names
 from zstore.geo.validation.units import dimension_of

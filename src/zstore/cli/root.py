@@ -145,5 +145,5 @@ def zstore(context: click.Context, traceback: bool, conventions: str | None, dur
         set_durable(True)
         context.call_on_close(lambda: set_durable(None))
     if conventions is not None:
-        use = import_module("zstore.geo.conventions.order").use_conventions
+        use = import_module("zstore.geo.conventions.base").use_conventions
         context.with_resource(use(*(name.strip() for name in conventions.split(","))))

@@ -95,13 +95,13 @@ DATA_TYPES = (
 CONVENTIONS = (
     Offer("cf", "zstore.geo.conventions.cf:Cf"),
     Offer("gdal", "zstore.geo.conventions.gdal:Gdal"),
-    Offer("zarr_conventions", "zstore.geo.conventions.zarr_conventions:ZarrConventions"),
+    Offer("zarr_conventions", "zstore.geo.conventions.geozarr:ZarrConventions"),
     Offer("geozarr", "zstore.geo.conventions.geozarr:Geozarr"),
     Offer("multiscales", "zstore.geo.conventions.lists:Multiscales"),
     Offer("ome", "zstore.geo.conventions.lists:Ome"),
-    Offer("time", "zstore.geo.conventions.content.time:Time"),
-    Offer("bands", "zstore.geo.conventions.content.bands:Bands"),
-    Offer("stac", "zstore.geo.conventions.content.stac:StacConvention"),
+    Offer("time", "zstore.geo.conventions.content:Time"),
+    Offer("bands", "zstore.geo.conventions.content:Bands"),
+    Offer("stac", "zstore.geo.conventions.content:StacConvention"),
 )
 
 # By GeoZarr's names; the aliases are GDAL's names, and "median".

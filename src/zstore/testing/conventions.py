@@ -19,9 +19,9 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Convention, Documents, Facts, is_array
-from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, Band, GeoModel, Stac, Variable
+from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.conventions.write import render_geo
 
 __all__ = ["ConventionContract", "DocumentArray", "DocumentGroup", "build_tree", "sample_models"]

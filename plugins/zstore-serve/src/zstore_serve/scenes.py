@@ -14,9 +14,9 @@ import numpy as np
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
-from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, Variable
+from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import Dataset, open_levels
 from zstore.geo.pyramid.masks import find_mask
 from zstore.model.packing import decode

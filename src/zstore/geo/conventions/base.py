@@ -1,17 +1,30 @@
-"""The interface of a convention: documents are parsed into facts and findings, and rendered from a model."""
+"""Conventions: documents parsed into facts and findings, and rendered from a model; and which are asked.
+
+Of two conventions that state the same fact, the one that is asked first counts. By default zstore's own
+come first, then those of plugins by name. Another order is chosen for one call (`read_geo(...,
+conventions=...)`), for a stretch of a program (`use_conventions`), or for a process (the environment
+variable ZSTORE_CONVENTIONS, names separated by commas). "..." among the names stands for all that are not
+named: "acme,..." asks `acme` first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict, TypeGuard
 
 import numpy as np
 
-from zstore.errors import MetadataError
-from zstore.geo.conventions.content.timeaxis import TimeAxis
+from zstore.errors import ExtensionError, MetadataError
+from zstore.extensions.builtin import CONVENTIONS
+from zstore.extensions.registry import conventions as registry
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, GeoModel, Stac, Variable
+from zstore.geo.conventions.timeaxis import TimeAxis
 
 __all__ = [
     "ArrayNode",
@@ -187,3 +200,71 @@ class Convention(Protocol):
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
         """The findings of parsing the node."""
         return list(self.parse(node, parent).findings)
+
+
+VARIABLE = "ZSTORE_CONVENTIONS"
+REST = "..."
+# As they are offered: coordinates and the grid mapping, GDAL's attributes, then those of pyramids.
+OWN = tuple(offer.name for offer in CONVENTIONS)
+
+_chosen: ContextVar[tuple[str, ...] | None] = ContextVar("zstore_conventions", default=None)
+
+
+class ReadingWarning(UserWarning):
+    """Something wrong in documents that were read for another purpose than to be checked."""
+
+
+def order_conventions(names: Sequence[str] | None = None) -> list[str]:
+    """The names of the conventions to ask, in order; `names` are taken before what is chosen elsewhere."""
+    stated = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    chosen = names if names is not None else _chosen.get() or stated or [REST]
+    known = [*OWN, *(name for name in registry.names() if name not in OWN)] if REST in chosen else []
+    rest = [name for name in known if name not in chosen]
+    return [name for word in chosen for name in (rest if word == REST else [word])]
+
+
+def load_conventions(names: Sequence[str] | None = None) -> list[Convention]:
+    """The conventions of these names, built in or a plugin's; None: those chosen elsewhere, or all.
+
+    Raises
+        UnknownExtensionError: nobody offers one of the names.
+        ExtensionError: one that is named cannot be imported. Others are left out.
+    Warns
+        ReadingWarning: a plugin's convention that nobody named cannot be imported.
+    """
+    loaded: list[Convention] = []
+    for name in order_conventions(names):
+        try:
+            loaded.append(registry.resolve(name)())
+        except ExtensionError as error:
+            if name in OWN or name in (names or ()):
+                raise
+            warnings.warn(ReadingWarning(f"convention {name!r} is not asked: {error}"), stacklevel=3)
+    return loaded
+
+
+@contextmanager
+def use_conventions(*names: str) -> Iterator[None]:
+    """Ask these conventions in this order in everything that reads within the `with` block.
+
+    Raises
+        UnknownExtensionError: nobody offers one of the names.
+    """
+    load_conventions(names)
+    token = _chosen.set(names)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def warn_of(findings: Sequence[Finding], *, stacklevel: int = 2) -> None:
+    """Warn of findings that came up while something was read for another purpose.
+
+    Warns
+        ReadingWarning: once for each finding that is more than a note.
+    """
+    for finding in findings:
+        if finding.severity != "note":
+            text = f"{finding.severity} {finding.rule} at {finding.path or '/'}: {finding.message}"
+            warnings.warn(ReadingWarning(text), stacklevel=stacklevel + 1)

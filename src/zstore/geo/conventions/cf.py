@@ -25,14 +25,19 @@ from zstore.geo.conventions.base import (
     is_array,
     parse_crs,
 )
-from zstore.geo.conventions.bounds import check_bounds, read_bounds
 from zstore.geo.conventions.crs import Crs, cf_number
-from zstore.geo.conventions.decoding import read_values, rounding_of
+from zstore.geo.conventions.decoding import (
+    angle_of,
+    check_bounds,
+    length_of,
+    read_bounds,
+    read_values,
+    rounding_of,
+)
 from zstore.geo.conventions.gdal import CRS_VARIABLE, stated_geotransform
 from zstore.geo.conventions.levels import Grid
 from zstore.geo.conventions.model import Affine, GeoModel, Level
 from zstore.geo.conventions.nodes import arrays_along, arrays_of, group_outside, plain_name
-from zstore.geo.conventions.units import angle_of, length_of
 from zstore.geo.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.model.packing import quantum
 from zstore.storage.base import join_key

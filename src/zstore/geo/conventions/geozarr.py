@@ -1,20 +1,24 @@
-"""GeoZarr: a pyramid as OGC's tile grids say it, in one `multiscales` object with zarr-conventions' layout.
+"""GeoZarr and zarr-conventions: `proj`, `spatial`, `multiscales` with a layout or tile matrices.
 
-Spec: GeoZarr draft 8.2.3 to 8.2.6; GeoZarr mini spec, "Multiscale Dataset", TileMatrix, TileMatrixLimit;
-OGC 17-083r4 (TileMatrixSet 2.0) §6; zarr-conventions/multiscales v0.1.
-Example: {"multiscales": {"layout": [{"asset": "0"}], "resampling_method": "average"}}
+Spec: zarr-conventions/proj, /spatial and /multiscales v0.1; GeoZarr draft 8.2.3 to 8.2.6 and its clause 7
+of October 2025; GeoZarr mini spec, "Multiscale Dataset", TileMatrix, TileMatrixLimit; OGC 17-083r4
+(TileMatrixSet 2.0) §6; STAC's `proj:epsg` and `proj:transform`.
+Example: {"proj:code": "EPSG:32632", "spatial:transform": [10, 0, 300000, 0, -10, 5000040]}
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from sys import float_info
 from typing import Any
 
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.base import (
+    ArrayNode,
     Convention,
+    Document,
     Documents,
     Facts,
     Finding,
@@ -22,11 +26,13 @@ from zstore.geo.conventions.base import (
     LevelEntry,
     Node,
     Severity,
+    is_array,
     is_group,
     parse_crs,
+    unused_attribute,
 )
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Level
+from zstore.geo.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.geo.conventions.tilesets.registry import (
     Y_FIRST_AXES,
     TileMatrix,
@@ -34,14 +40,419 @@ from zstore.geo.conventions.tilesets.registry import (
     list_tile_matrix_sets,
     load_tile_matrix_set,
 )
-from zstore.geo.conventions.zarr_conventions import (
-    is_number,
-    member_of,
-    parse_numbers,
-    parse_resampling,
-    render_groups,
-    render_layout,
-)
+
+LARGEST = float_info.max
+CRS_MEMBERS = ("proj:code", "proj:wkt2", "proj:projjson")
+# What readers know a convention by.
+UUIDS = {
+    "multiscales": "d35379db-88df-4056-af3a-620245f8e347",
+    "proj": "f17cb550-5864-4468-aeb7-f3180cfb622f",
+    "spatial": "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4",
+    "stac": "b3703368-7e7e-4e8e-9e0e-6d0f0d5e8e8e",
+    "CF": "77c308c7-4db2-4774-8b2d-aa37e9997db6",
+}
+# What other tools call the methods; "near" and "cubicspline" are GDAL's.
+METHOD_NAMES = {
+    "mean": "average", "avg": "average", "near": "nearest", "nearest_neighbour": "nearest",
+    "nearest_neighbor": "nearest", "cubicspline": "cubic_spline", "median": "med", "maximum": "max",
+    "minimum": "min",
+}  # fmt: skip
+# What all versions take for a code; "OGC:CRS84" is one in v0.1 only.
+CODE = re.compile(r"[A-Z]+:[0-9]+")
+# The schemas pin every member of an entry.
+DESCRIPTIONS = {
+    "multiscales": "Multiscale layout of zarr datasets",
+    "proj": "Coordinate reference system information for geospatial data",
+    "spatial": "Spatial coordinate information",
+    "stac": "STAC convention for embedding or referencing STAC objects in Zarr group metadata",
+}
+
+
+def declare(names: Iterable[str]) -> list[dict[str, str]]:
+    """The `zarr_conventions` entries of these conventions."""
+    return [
+        {
+            "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{name}/refs/tags/v0.1/schema.json",
+            "spec_url": f"https://github.com/zarr-conventions/{name}/blob/v0.1/README.md",
+            "uuid": UUIDS[name],
+            "name": "stac:" if name == "stac" else name,
+            "description": DESCRIPTIONS[name],
+        }
+        for name in names
+    ]
+
+
+def declared(node: Node) -> set[str]:
+    """The conventions that a node declares: by their UUID, or by their name with or without a colon."""
+    entries = objects(node.attrs.get("zarr_conventions"))
+    named = {str(entry.get("name", "")).rstrip(":") for entry in entries} & set(UUIDS)
+    return named | {name for name in UUIDS if is_declared(node, name)}
+
+
+def is_declared(node: Node, name: str) -> bool:
+    """Whether `zarr_conventions` has an entry with the UUID of the convention of this name."""
+    return any(entry.get("uuid") == UUIDS[name] for entry in objects(node.attrs.get("zarr_conventions")))
+
+
+def uses(node: Node, name: str) -> bool:
+    """Whether a node has attributes of the convention of this name: `proj`, `spatial` or `multiscales`."""
+    if name == "multiscales":
+        return bool(layout_items(node.attrs.get("multiscales")))
+    if name == "proj":
+        # STAC has proj: attributes too; these three are the convention's only.
+        return any(member in node.attrs for member in CRS_MEMBERS)
+    return any(key.startswith(f"{name}:") for key in node.attrs)
+
+
+def member_of(value: Any, name: str) -> Any:
+    """A member of an object of a document; None where it is missing, or the value is no object."""
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    """The objects in a list of a document; none where the value is no list."""
+    items = value if isinstance(value, (list, tuple)) else ()
+    return [item for item in items if isinstance(item, Mapping)]
+
+
+def layout_items(stated: Any) -> list[Mapping[str, Any]]:
+    """The objects in the `layout` of a `multiscales` attribute."""
+    return objects(member_of(stated, "layout"))
+
+
+class ZarrConventions(Convention):
+    """The conventions `multiscales`, `proj` and `spatial`, and nothing else."""
+
+    name = "zarr_conventions"
+
+    def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
+        """`proj:` and `spatial:` of any node; the `layout` and the resampling of a multiscale group."""
+        facts = _parse_place(node, parent)
+        stated = node.attrs.get("multiscales") if is_group(node) else None
+        if not isinstance(stated, Mapping) or not ("layout" in stated or "multiscales" in declared(node)):
+            return facts
+        findings = list(facts.findings)
+        levels = parse_layout(stated.get("layout"), node.path, findings)
+        resampling = parse_resampling(stated, node.path, findings)
+        return replace(facts, levels=tuple(levels), resampling=resampling, findings=tuple(findings))
+
+    def render(self, geo: GeoModel, zarr_format: int) -> Documents:
+        """`zarr_conventions`, `proj:` and `spatial:` of every group, and the `layout` of a pyramid's."""
+        return render_groups(geo, render_layout(geo) if geo.levels else None)
+
+    def dialects(self, node: Node) -> Iterator[str]:
+        """The conventions in use; with a bare colon those words that are older, or STAC's."""
+        for name in ("proj", "spatial"):
+            if any(key.startswith(f"{name}:") for key in node.attrs):
+                yield f"zarr-conventions {name}" if is_declared(node, name) else f"{name}:"
+        stated = node.attrs.get("multiscales")
+        if is_group(node) and isinstance(stated, Mapping) and "layout" in stated:
+            yield "zarr-conventions multiscales" if is_declared(node, "multiscales") else "layout"
+
+
+def render_groups(geo: GeoModel, multiscales: Mapping[str, Any] | None) -> Documents:
+    """The documents of all groups with their `proj:` and `spatial:`, the outermost with `multiscales`."""
+    place = ["spatial"] if geo.crs is None else ["proj", "spatial"]
+    attributes: dict[str, Any] = {"zarr_conventions": declare(place), **_render_place(geo, geo.grids[0])}
+    if multiscales is not None:
+        attributes["zarr_conventions"] = declare(["multiscales", *place])
+        attributes["multiscales"] = dict(multiscales)
+    documents: Documents = {"": Document(kind="group", attributes=attributes)}
+    for level in geo.levels:
+        # `proj` and `spatial` reach direct children only, so that every level says them again.
+        attributes = {"zarr_conventions": declare(place), **_render_place(geo, level)}
+        documents[level.path] = Document(kind="group", attributes=attributes)
+    return documents
+
+
+def render_layout(geo: GeoModel) -> dict[str, Any]:
+    """The `multiscales` object of a pyramid, as zarr-conventions has it.
+
+    Raises
+        MetadataError: the resampling method has no name there.
+    """
+    if geo.resampling is not None and geo.resampling not in RESAMPLING_METHODS:
+        raise MetadataError(
+            f"resampling method is {geo.resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
+        )
+    multiscales: dict[str, Any] = {}
+    if geo.resampling is not None:
+        multiscales["resampling_method"] = geo.resampling
+    base = geo.levels[0]
+    multiscales["layout"] = [_render_level(level, base, geo.resampling) for level in geo.levels]
+    return multiscales
+
+
+def _render_level(level: Level, base: Level, resampling: str | None) -> dict[str, Any]:
+    item: dict[str, Any] = {"asset": level.path}
+    if level is not base:
+        # Every level refers to the finest: readers that take `scale` for absolute then read the same.
+        item["derived_from"] = base.path
+        if resampling is not None:
+            item["resampling_method"] = resampling
+    scale = [float(factor) for factor in level.factors]
+    item["transform"] = {"scale": scale, "translation": [0.0, 0.0]}
+    item["spatial:shape"] = list(level.shape)
+    if level.affine is not None:
+        item["spatial:transform"] = list(level.affine)
+    return item
+
+
+def parse_resampling(stated: Mapping[str, Any], path: str, findings: list[Finding]) -> str | None:
+    """The `resampling_method` of a `multiscales` object."""
+    resampling = stated.get("resampling_method")
+    if resampling is None:
+        return None
+    if isinstance(resampling, str) and resampling in RESAMPLING_METHODS:
+        return resampling
+    known = METHOD_NAMES.get(resampling) if isinstance(resampling, str) else None
+    message = f"resampling_method is {resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
+    # A layout may call its method anything; the draft's fifteen names come with the tile matrix set.
+    severity: Severity = "error" if "layout" not in stated or "tile_matrix_set" in stated else "note"
+    findings.append(Finding("GZ-47", severity, path, message, known or RESAMPLING_METHODS, resampling))
+    return known
+
+
+def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelEntry]:
+    """The levels of a `layout`, in its order; `path` is the group's, for the findings."""
+    if not isinstance(layout, list) or not layout:
+        message = f"multiscales.layout is {layout!r}; expected a list of levels"
+        findings.append(Finding("ZC-02", "error", path, message))
+        return []
+    entries: dict[str, LevelEntry] = {}
+    scales = _scales([item for item in layout if asset_path(item) is not None])
+    for item in layout:
+        asset = asset_path(item)
+        if asset is None:
+            message = f"layout item {item!r} has no relative path as its asset; it is left out"
+            findings.append(Finding("ZC-02", "error", path, message))
+            continue
+        if asset in entries:
+            message = f"level {asset!r} is there more than once"
+            findings.append(Finding("ZC-02", "warning", path, message, "one item for a level", asset))
+        if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
+            message = f"level {asset!r} is derived and has no transform"
+            findings.append(Finding("ZC-02", "error", path, message, "transform"))
+        entries[asset] = _parse_item(item, asset, scales.get(asset), path, findings)
+    return list(entries.values())
+
+
+def _parse_item(
+    item: Mapping[str, Any],
+    asset: str,
+    scale: tuple[float, float] | None,
+    path: str,
+    findings: list[Finding],
+) -> LevelEntry:
+    affine = None
+    if "spatial:transform" in item:
+        try:
+            affine = Affine.from_user(item["spatial:transform"])
+        except (MetadataError, TypeError) as error:
+            message = f"spatial:transform of level {asset!r}: {error}"
+            findings.append(Finding("ZC-05", "error", path, message))
+    shape = parse_numbers(item.get("spatial:shape"), 2)
+    cell = item.get("cell_size")
+    cells = parse_numbers(cell, 2) or parse_numbers([cell, cell], 2)
+    return LevelEntry(
+        asset,
+        affine=affine,
+        shape=None if shape is None else (int(shape[0]), int(shape[1])),
+        cell=None if cells is None else (float(cells[0]), float(cells[1])),
+        scale=scale,
+        resampling=item["resampling_method"] if isinstance(item.get("resampling_method"), str) else None,
+    )
+
+
+def asset_path(item: Any) -> str | None:
+    """The path of a level that an item of a layout or a list of datasets names; None outside of the group."""
+    if not isinstance(item, Mapping):
+        return None
+    path = item.get("asset", item.get("path", item.get("id")))
+    if not isinstance(path, str) or path.startswith("/") or ".." in path.split("/"):
+        return None
+    return path.strip("/") if path != "." else ""
+
+
+def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | None]:
+    """By asset, the (y, x) size of its cells in cells of the first level that is derived from none."""
+    by_asset = {asset: item for item in reversed(items) if (asset := asset_path(item)) is not None}
+    first = next((item for item in items if "derived_from" not in item), items[0] if items else None)
+    found: dict[str, tuple[float, float] | None] = {}
+    for asset in by_asset:
+        chain: dict[str, None] = {}
+        while asset in by_asset and asset not in found and asset not in chain:
+            chain[asset] = None
+            asset = str(by_asset[asset].get("derived_from", "")).strip("/")
+        source = found.get(asset)
+        for asset in reversed(chain):
+            item = by_asset[asset]
+            source = found[asset] = (1, 1) if item is first else _scale(item, source)
+    return found
+
+
+def _scale(item: Mapping[str, Any], source: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The (y, x) scale of a level, whose source has that one; None where nothing tells it."""
+    transform = item.get("transform")
+    stated = transform.get("scale") if isinstance(transform, Mapping) else item.get("factors")
+    # The last two dimensions are the spatial ones where an array has more.
+    own = parse_numbers(stated[-2:], 2) if isinstance(stated, list) and len(stated) >= 2 else None
+    if own is None or (transform is not None and source is None):
+        return None
+    return (own[0] * source[0], own[1] * source[1]) if source is not None else (own[0], own[1])
+
+
+def render_crs(crs: Crs) -> dict[str, str]:
+    """The one `proj:` attribute that says a CRS: its code where every version of the convention takes it."""
+    is_code = crs.code is not None and CODE.fullmatch(crs.code) is not None
+    return {"proj:code": str(crs.code)} if is_code else {"proj:wkt2": crs.wkt}
+
+
+def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
+    """The `proj:` and `spatial:` attributes of a group that holds `grid`.
+
+    `spatial:registration` is left out: "pixel" is its default, and readers that see it stated ask more of
+    every level's `transform` than a group of arrays of several ranks can give.
+    """
+    attributes: dict[str, Any] = {} if geo.crs is None else {**render_crs(geo.crs)}
+    attributes["spatial:dimensions"] = list(geo.dimensions)
+    attributes["spatial:shape"] = list(grid.shape)
+    if grid.affine is not None:
+        attributes["spatial:transform_type"] = "affine"
+        attributes["spatial:transform"] = list(grid.affine)
+        attributes["spatial:bbox"] = list(grid.affine.bounds(grid.shape))
+    return attributes
+
+
+def _parse_place(node: Node, parent: GroupNode | None) -> Facts:
+    """The facts of `proj:` and `spatial:`: those of the node itself, then those inherited from its parent.
+
+    A parent's transform is another grid's where the shapes differ, and is left alone then.
+    """
+    own = _parse_own(node)
+    if parent is None or not is_array(node):
+        return own
+    handed = _parse_own(parent)
+    dimensions = own.dimensions or handed.dimensions
+    affines, bbox = handed.affines, handed.bbox
+    if handed.shape is not None and _shape(node, dimensions) not in (handed.shape, None):
+        affines, bbox = (), None
+    return replace(
+        own,
+        crs=own.crs + handed.crs,
+        affines=own.affines + affines,
+        dimensions=dimensions,
+        bbox=own.bbox or bbox,
+    )
+
+
+def _shape(node: ArrayNode, dimensions: tuple[str, str] | None) -> tuple[int, int] | None:
+    """(y, x) of an array; the last two where nothing names them."""
+    names = node.dims or ()
+    if dimensions is not None and set(dimensions) <= set(names):
+        return node.shape[names.index(dimensions[0])], node.shape[names.index(dimensions[1])]
+    return None if len(node.shape) < 2 else (node.shape[-2], node.shape[-1])
+
+
+def _parse_own(node: Node) -> Facts:
+    attributes = node.attrs
+    findings: list[Finding] = []
+    dimensions = attributes.get("spatial:dimensions")
+    if dimensions is not None and not _is_names(dimensions):
+        findings.append(unused_attribute(node, "ZC-05", "spatial:dimensions", "two names"))
+        dimensions = None
+    elif dimensions is not None and is_array(node) and not set(dimensions) <= set(node.dims or ()):
+        findings.append(unused_attribute(node, "ZC-05", "spatial:dimensions", f"two of {node.dims!r}"))
+        dimensions = None
+    shape = parse_numbers(attributes.get("spatial:shape"), 2)
+    if "spatial:shape" in attributes and (shape is None or any(n < 1 or n != int(n) for n in shape)):
+        findings.append(unused_attribute(node, "ZC-05", "spatial:shape", "two positive integers"))
+        shape = None
+    bbox = parse_numbers(attributes.get("spatial:bbox"), 4)
+    if "spatial:bbox" in attributes and (bbox is None or bbox[0] >= bbox[2] or bbox[1] >= bbox[3]):
+        findings.append(unused_attribute(node, "ZC-05", "spatial:bbox", "[xmin, ymin, xmax, ymax]"))
+        bbox = None
+    bbox = bbox or parse_numbers(node.attrs.get("proj:bbox"), 4)
+    return Facts(
+        crs=_parse_crs(node, findings),
+        affines=_parse_transform(node, findings),
+        dimensions=None if dimensions is None else (dimensions[0], dimensions[1]),
+        shape=None if shape is None else (int(shape[0]), int(shape[1])),
+        bbox=None if bbox is None else (bbox[0], bbox[1], bbox[2], bbox[3]),
+        findings=tuple(findings),
+    )
+
+
+def _parse_crs(node: Node, findings: list[Finding]) -> tuple[tuple[str, Crs], ...]:
+    found: list[tuple[str, Crs]] = []
+    for name in ("proj:code", "proj:wkt2", "proj:projjson", "proj:epsg"):
+        stated = node.attrs.get(name)
+        if stated is None:
+            continue
+        kind = {"proj:projjson": Mapping, "proj:epsg": int}.get(name, str)
+        if isinstance(stated, kind):
+            found += parse_crs(name, stated, "ZC-07", node.path, findings)
+        else:
+            findings.append(Finding("ZC-07", "error", node.path, f"{name}: it is {stated!r}", None, stated))
+    return tuple(found)
+
+
+def _parse_transform(node: Node, findings: list[Finding]) -> tuple[tuple[str, Affine], ...]:
+    found: list[tuple[str, Affine]] = []
+    kind = node.attrs.get("spatial:transform_type", "affine")
+    if kind != "affine":
+        message = f"spatial:transform_type is {kind!r}, which zstore does not know; the transform is not used"
+        findings.append(Finding("ZC-05", "warning", node.path, message, "affine", kind))
+    for name in ("spatial:transform", "proj:transform"):
+        stated = node.attrs.get(name)
+        if stated is None or (name == "spatial:transform" and kind != "affine"):
+            continue
+        if name == "proj:transform" and not _is_of_this_shape(node, findings):
+            continue
+        try:
+            if not isinstance(stated, (list, tuple)):
+                raise MetadataError(f"it is {stated!r}; expected six numbers")
+            affine = Affine.from_user(stated)
+        except MetadataError as error:
+            findings.append(Finding("ZC-05", "error", node.path, f"{name}: {error.message}", None, stated))
+            continue
+        if name == "spatial:transform" and node.attrs.get("spatial:registration") == "node":
+            # The origin is the centre of the first cell then.
+            affine = affine.moved(-0.5, -0.5)
+        found.append((name, affine))
+    return tuple(found)
+
+
+def _is_of_this_shape(node: Node, findings: list[Finding]) -> bool:
+    """Whether STAC's `proj:shape`, where it is stated, is the array's: levels inherit the finest's."""
+    shape = parse_numbers(node.attrs.get("proj:shape"), 2)
+    if shape is None or not is_array(node) or set(shape) <= set(node.shape):
+        return True
+    message = f"proj:shape is {shape}, the array's shape {node.shape}; proj:transform is another grid's"
+    findings.append(Finding("ZC-06", "error", node.path, message, node.shape, shape))
+    return False
+
+
+def parse_numbers(value: Any, count: int) -> tuple[float, ...] | None:
+    """`count` finite numbers out of a JSON list; None for anything else."""
+    if not isinstance(value, (list, tuple)) or len(value) != count:
+        return None
+    return tuple(value) if all(is_number(number) for number in value) else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number that float64 can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _is_names(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(isinstance(name, str) for name in value)
+        and value[0] != value[1]
+    )
+
 
 # (first row, last row, first column, last column) of the tiles that hold data.
 Limits = tuple[int, int, int, int]

@@ -27,8 +27,8 @@ from zstore.geo.conventions.base import (
     parse_crs,
 )
 from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.geozarr import asset_path, member_of, objects, parse_numbers
 from zstore.geo.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level, Variable
-from zstore.geo.conventions.zarr_conventions import asset_path, member_of, objects, parse_numbers
 
 ARRAYS_VERSION = "0.1"
 OME_VERSION = "0.5"

@@ -12,16 +12,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.geo.conventions.affines import choose_affine
-from zstore.geo.conventions.base import Convention, Facts, Finding, LevelEntry, Severity, is_array
+from zstore.geo.conventions.base import (
+    OWN,
+    Convention,
+    Facts,
+    Finding,
+    LevelEntry,
+    Severity,
+    is_array,
+    load_conventions,
+)
 from zstore.geo.conventions.cf import AXIS_NAMES, is_longitude_latitude, mapping_names
-from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.geozarr import tile_matrices
+from zstore.geo.conventions.geozarr import member_of, tile_matrices
 from zstore.geo.conventions.levels import (
     Grid,
     LevelPlace,
     cell_count,
+    choose_affine,
     compare_levels,
     first_of,
     join_levels,
@@ -41,8 +49,7 @@ from zstore.geo.conventions.nodes import (
     plain_name,
     read_at_once,
 )
-from zstore.geo.conventions.order import OWN, load_conventions
-from zstore.geo.conventions.zarr_conventions import member_of
+from zstore.geo.conventions.timeaxis import TimeAxis
 
 LINKS = ("coordinates", "bounds", "climatology")
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.timeaxis import TimeAxis
 
 # fmt: off
 RESAMPLING_METHODS = (

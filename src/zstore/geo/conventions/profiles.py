@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Documents
 from zstore.geo.conventions.gdal import CRS_VARIABLE
+from zstore.geo.conventions.geozarr import UUIDS
 from zstore.geo.conventions.lists import Multiscales, to_06
 from zstore.geo.conventions.model import GeoModel
-from zstore.geo.conventions.zarr_conventions import UUIDS
 
 DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
 

@@ -17,7 +17,7 @@ def read_geo(
 
     Every fact comes from the first place that has it; one that is broken or contradicted gives a finding and
     falls through to the next. `docs/conventions.md` lists these places; where two conventions say the same
-    thing, `conventions` orders them (see `zstore.geo.conventions.order`).
+    thing, `conventions` orders them (see `zstore.geo.conventions.base`).
 
     `parent` is the group that holds `node`, for facts that an array inherits or has beside it.
 

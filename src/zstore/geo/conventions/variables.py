@@ -10,7 +10,7 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import ArrayNode, Finding, unused_attribute
-from zstore.geo.conventions.content.bands import listed_bands
+from zstore.geo.conventions.content import listed_bands
 from zstore.geo.conventions.model import Variable
 from zstore.geo.conventions.nodes import plain_name
 from zstore.model.packing import (

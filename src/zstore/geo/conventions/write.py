@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Document, Documents, Finding, Severity
-from zstore.geo.conventions.geozarr import why_no_tiles
+from zstore.geo.conventions.base import Document, Documents, Finding, Severity, load_conventions
+from zstore.geo.conventions.geozarr import UUIDS, why_no_tiles
 from zstore.geo.conventions.model import GeoModel
-from zstore.geo.conventions.order import load_conventions
 from zstore.geo.conventions.profiles import Profile, load_profile
-from zstore.geo.conventions.zarr_conventions import UUIDS
 
 # Attributes of groups that are rendered anew, and those of a single grid that they replace.
 RENDERED = frozenset(("Conventions", "grid_mapping", "multiscales", "_ARRAY_DIMENSIONS"))

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.geo.conventions.base import warn_of
 from zstore.geo.conventions.cf import mapping_names
 from zstore.geo.conventions.gdal import CRS_VARIABLE
 from zstore.geo.conventions.levels import LevelPlace
@@ -17,7 +18,6 @@ from zstore.geo.conventions.lists import is_image
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.model import GeoModel, Variable
 from zstore.geo.conventions.nodes import HeldArray, HeldGroup, plain_name
-from zstore.geo.conventions.order import warn_of
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
 from zstore.geo.pyramid.boxes import with_sides
 from zstore.model.packing import meant_fills, meant_type

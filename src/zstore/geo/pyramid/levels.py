@@ -11,9 +11,8 @@ import numpy as np
 
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.errors import MetadataError, NotFoundError
-from zstore.geo.conventions.base import Document, Documents
+from zstore.geo.conventions.base import Document, Documents, warn_of
 from zstore.geo.conventions.model import GeoModel, Level
-from zstore.geo.conventions.order import warn_of
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.budget import Budget, plan_passes

@@ -11,10 +11,15 @@ import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, SelectionError
 from zstore.geo.conventions.base import Finding
-from zstore.geo.conventions.geozarr import Limits, parse_limits, parse_tile_matrix_set
+from zstore.geo.conventions.geozarr import (
+    Limits,
+    parse_layout,
+    parse_limits,
+    parse_numbers,
+    parse_tile_matrix_set,
+)
 from zstore.geo.conventions.model import Affine
 from zstore.geo.conventions.nodes import HeldGroup, group_above
-from zstore.geo.conventions.zarr_conventions import parse_layout, parse_numbers
 from zstore.geo.pyramid.dataset import PlaceLike, place_of
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.content.timeaxis import TimeAxis
 from zstore.geo.conventions.model import Variable
 from zstore.geo.conventions.packing import Packing
+from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.masks import MASK_MEANINGS, MASK_VALUES
 from zstore.geo.rasters.moments import Times, read_moments

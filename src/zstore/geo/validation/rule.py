@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from zstore.geo.conventions.base import Severity
@@ -23,10 +22,6 @@ CANDIDATE_CLASSES: tuple[RequirementsClass, ...] = ("core", "proj", "spatial", "
 ALL_CLASSES = tuple(dict.fromkeys((*CLASSES, *CANDIDATE_CLASSES)))
 CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-THEMES = (
-    "documents", "variables", "georeference", "levels", "consistency", "tiles", "declared", "candidate",
-    "values",
-)  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -41,7 +36,8 @@ class Found(NamedTuple):
 
 Check = Callable[[Any], Iterator[Found]]
 CheckT = TypeVar("CheckT", bound=Check)
-_RULES: dict[str, Rule] = {}
+# Every rule of the themes that are imported, by its id; `zstore.geo.validation.rules` imports them all.
+RULES: dict[str, Rule] = {}
 
 
 @dataclass(eq=False)
@@ -78,9 +74,9 @@ class Rule:
     check: Check | None = None
 
     def __post_init__(self) -> None:
-        if self.id in _RULES:
+        if self.id in RULES:
             raise ValueError(f"rule {self.id!r} is there twice; expected one check per rule")
-        _RULES[self.id] = self
+        RULES[self.id] = self
 
     def __call__(self, check: CheckT) -> CheckT:
         self.check = check
@@ -103,19 +99,6 @@ class Rule:
         if profile.rules is not None:
             return self.id in profile.rules
         return not self.profiles or profile in self.profiles
-
-
-def all_rules() -> dict[str, Rule]:
-    """Every rule by its id, in the order of the documents."""
-    for theme in THEMES:
-        import_module(f"zstore.geo.validation.rules.{theme}")
-    return dict(sorted(_RULES.items(), key=lambda item: _rank(item[0])))
-
-
-def _rank(id: str) -> tuple[int, str]:
-    parts = ("GZ", "MS", "OC", "ZC", "GC", "OME", "ZS")
-    part = id.partition("-")[0]
-    return (parts.index(part) if part in parts else len(parts), id)
 
 
 def milder(one: Severity, other: Severity | None) -> Severity:

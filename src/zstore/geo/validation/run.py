@@ -10,6 +10,7 @@ from typing import Any
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.geo.conventions.base import Finding
+from zstore.geo.conventions.geozarr import CRS_MEMBERS, declared, uses
 from zstore.geo.conventions.lists import is_image
 from zstore.geo.conventions.model import GeoModel
 from zstore.geo.conventions.profiles import (
@@ -23,7 +24,6 @@ from zstore.geo.conventions.profiles import (
     Profile,
     load_profile,
 )
-from zstore.geo.conventions.zarr_conventions import CRS_MEMBERS, declared, uses
 from zstore.geo.validation.rule import (
     ALL_CLASSES,
     CANDIDATE_CLASSES,
@@ -31,9 +31,9 @@ from zstore.geo.validation.rule import (
     CLASSES,
     SEVERITIES,
     Rule,
-    all_rules,
     milder,
 )
+from zstore.geo.validation.rules import all_rules
 from zstore.geo.validation.rules.georeference import is_time
 from zstore.geo.validation.verdict import ClassVerdict, State, Verdict
 from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy

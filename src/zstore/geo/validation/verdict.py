@@ -11,7 +11,8 @@ from typing import Literal
 
 from zstore.errors import printable
 from zstore.geo.conventions.base import Finding, Severity
-from zstore.geo.validation.rule import CLASS_URI, SEVERITIES, all_rules
+from zstore.geo.validation.rule import CLASS_URI, SEVERITIES
+from zstore.geo.validation.rules import all_rules
 from zstore.model.document import plain
 
 State = Literal["pass", "fail", "not applicable", "not checked"]

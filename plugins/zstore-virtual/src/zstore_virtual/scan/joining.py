@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.conventions.content.timeaxis import GREGORIAN, TimeAxis, parse_units
+from zstore.geo.conventions.timeaxis import GREGORIAN, TimeAxis, parse_units
 from zstore.model.document import render_json
 from zstore.storage.base import join_key
 from zstore_virtual.manifest import Manifest

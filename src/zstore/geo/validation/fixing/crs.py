@@ -10,12 +10,12 @@ import numpy as np
 from zstore.errors import MetadataError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.gdal import CRS_VARIABLE
+from zstore.geo.conventions.geozarr import CRS_MEMBERS, declare, declared, render_crs
 from zstore.geo.conventions.levels import Grid
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.zarr_conventions import CRS_MEMBERS, declare, declared, render_crs
 from zstore.geo.validation.fixing.documents import implied_nodata
 from zstore.geo.validation.fixing.plan import Draft
-from zstore.geo.validation.rules.declared import IDENTIFIERS
+from zstore.geo.validation.rules.pyramids import IDENTIFIERS
 from zstore.geo.validation.view import ArrayView, GroupView, mapping_of
 from zstore.model.packing import render_nodata
 from zstore.nodes.open import create_array

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from zstore.geo.conventions.cf import axis_of
 from zstore.geo.validation.fixing.plan import Draft
-from zstore.geo.validation.rules.variables import DIMENSIONS, dimension_trouble
+from zstore.geo.validation.rules.documents import DIMENSIONS, dimension_trouble
 from zstore.geo.validation.view import ArrayView, GroupView
 
 # What xarray and netCDF call dimensions that have no names.

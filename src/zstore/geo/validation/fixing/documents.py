@@ -6,11 +6,16 @@ import json
 from typing import Any
 
 from zstore.errors import MetadataError
+from zstore.geo.conventions.geozarr import METHOD_NAMES, layout_items, member_of
 from zstore.geo.conventions.model import RESAMPLING_METHODS
-from zstore.geo.conventions.zarr_conventions import METHOD_NAMES, layout_items, member_of
 from zstore.geo.validation.fixing.plan import Draft
-from zstore.geo.validation.rules.documents import check_conventions, implicit_groups, misplaced_members
-from zstore.geo.validation.rules.variables import has_no_fill, is_unreadable_fill
+from zstore.geo.validation.rules.documents import (
+    check_conventions,
+    has_no_fill,
+    implicit_groups,
+    is_unreadable_fill,
+    misplaced_members,
+)
 from zstore.geo.validation.view import ArrayView
 from zstore.model import v2, v3
 from zstore.model.document import render_json

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.affines import TOLERANCE
 from zstore.geo.conventions.base import LevelEntry
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.decoding import rounding_of
-from zstore.geo.conventions.levels import Grid, LevelPlace, cell_count
+from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, cell_count
 from zstore.geo.conventions.meaning import Meaning, Pyramid
 from zstore.geo.conventions.model import Affine
 from zstore.geo.validation.rules.values import compare_pixels

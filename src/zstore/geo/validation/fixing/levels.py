@@ -11,8 +11,13 @@ from zstore.geo.conventions.base import Convention
 from zstore.geo.conventions.geozarr import (
     LIMITS,
     Geozarr,
+    asset_path,
+    is_number,
+    member_of,
     parse_limits,
+    parse_numbers,
     parse_tile_matrix_crs,
+    render_layout,
     render_limits,
     render_tiles,
     why_no_tiles,
@@ -21,19 +26,10 @@ from zstore.geo.conventions.levels import LevelPlace
 from zstore.geo.conventions.lists import Multiscales
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.model import GeoModel, Level
-from zstore.geo.conventions.zarr_conventions import (
-    asset_path,
-    is_number,
-    member_of,
-    parse_numbers,
-    render_layout,
-)
 from zstore.geo.validation.fixing.crs import crs_of
 from zstore.geo.validation.fixing.places import affine_of, is_near
 from zstore.geo.validation.fixing.plan import Draft
-from zstore.geo.validation.rules.declared import unlisted_levels
-from zstore.geo.validation.rules.levels import find_unnamed_levels
-from zstore.geo.validation.rules.tiles import tile_offset
+from zstore.geo.validation.rules.pyramids import find_unnamed_levels, tile_offset, unlisted_levels
 from zstore.geo.validation.view import GroupView
 
 # The rule and the message of a pyramid that is written in another convention.

@@ -10,18 +10,16 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.cf import coordinate_attributes
-from zstore.geo.conventions.decoding import rounding_of
+from zstore.geo.conventions.decoding import angle_of, rounding_of
 from zstore.geo.conventions.gdal import parse_geotransform, render_geotransform
+from zstore.geo.conventions.geozarr import member_of, parse_numbers
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.model import Affine
-from zstore.geo.conventions.units import angle_of
-from zstore.geo.conventions.zarr_conventions import member_of, parse_numbers
 from zstore.geo.validation.fixing.crs import crs_of
 from zstore.geo.validation.fixing.evidence import fit_line
 from zstore.geo.validation.fixing.plan import Draft
-from zstore.geo.validation.rules.consistency import coordinate_corner
-from zstore.geo.validation.rules.georeference import SYNONYMS, TIME_UNITS, is_length
+from zstore.geo.validation.rules.georeference import SYNONYMS, TIME_UNITS, coordinate_corner, is_length
 from zstore.geo.validation.units import dimension_of
 from zstore.geo.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
 from zstore.model.array import ZarrFormat

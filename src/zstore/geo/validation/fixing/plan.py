@@ -13,9 +13,8 @@ from zstore.base.byterange import ByteRange
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import METADATA_NAMES, ancestors
 from zstore.errors import MetadataError, ZstoreError
-from zstore.geo.conventions.base import Convention
+from zstore.geo.conventions.base import Convention, load_conventions
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.order import load_conventions
 from zstore.geo.conventions.profiles import Profile
 from zstore.geo.validation.fixing.evidence import Evidence
 from zstore.geo.validation.run import check_hierarchy

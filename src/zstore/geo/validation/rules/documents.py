@@ -1,4 +1,4 @@
-"""Rules about documents and attributes as such: their text, types and links; and about unfinished work."""
+"""Rules about documents, attributes and arrays: text, types, dimensions, links; and unfinished work."""
 
 from __future__ import annotations
 
@@ -8,13 +8,36 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from zstore.engine.layout import bind_layout
 from zstore.errors import ExtensionError, ZstoreError
+from zstore.geo.conventions.geozarr import (
+    declare,
+    declared,
+    is_declared,
+    layout_items,
+    objects,
+    parse_numbers,
+    uses,
+)
+from zstore.geo.conventions.lists import is_ome
 from zstore.geo.conventions.meaning import Roles
+from zstore.geo.conventions.profiles import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
+from zstore.geo.conventions.variables import parse_variable
 from zstore.geo.validation.rule import Found, Rule
-from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, consolidated_documents
+from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
+from zstore.geo.validation.view import (
+    ArrayView,
+    GroupView,
+    Hierarchy,
+    NodeView,
+    consolidated_documents,
+    mapping_of,
+)
 from zstore.model import v2, v3
 from zstore.storage.base import join_key
 
@@ -412,3 +435,296 @@ def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
         node = by_path.get(work.path, hierarchy.root)
         message = f"{work.what} is unfinished" + ("" if node.path == work.path else f" at {work.path!r}")
         yield Found(node, message, work.again, "unfinished")
+
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+
+
+def dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
+    """(what is wrong with the names of the dimensions, what is written there)."""
+    if array.zarr_format == 3:
+        found, place = array.document.get("dimension_names"), "dimension_names"
+    else:
+        found, place = array.stored.get(DIMENSIONS), DIMENSIONS
+    if found is None:
+        instead = f"; only {DIMENSIONS} is" if array.zarr_format == 3 and DIMENSIONS in array.stored else ""
+        return (f"{place} is not there{instead}", None) if array.shape else None
+    if not isinstance(found, list) or len(found) != len(array.shape):
+        return f"{place} is {found!r}; expected {len(array.shape)} names", found
+    if not all(isinstance(name, str) and name for name in found):
+        return f"{place} is {found!r}; expected a name for every dimension", found
+    return None
+
+
+def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator[Found]:
+    # The axes of an image of OME-Zarr have names, and Zarr v2 no place for them but those.
+    named_elsewhere = _images_of_v2(hierarchy)
+    for array in hierarchy.arrays:
+        trouble = dimension_trouble(array)
+        # A scalar as netCDF writes it in Zarr v2: of one cell, without dimensions.
+        is_scalar = array.shape == (1,) and array.stored.get(DIMENSIONS) == []
+        if trouble is not None and (array.path in named_elsewhere or is_scalar):
+            continue
+        if trouble is not None and zarr_format in (None, array.zarr_format):
+            # An array that nothing describes is plain Zarr, which needs no names.
+            is_plain = hierarchy.profile is None and trouble[1] is None and _is_plain(array)
+            yield Found(array, trouble[0], len(array.shape), trouble[1], "note" if is_plain else None)
+
+
+def _images_of_v2(hierarchy: Hierarchy) -> set[str]:
+    """The paths of the arrays of Zarr v2 that are levels of an image of OME-Zarr."""
+    images = [p for p in hierarchy.pyramids if is_ome(p.group.attrs.get("multiscales"))]
+    nodes = [level.node for image in images for level in image.levels]
+    return {node.path for node in nodes if isinstance(node, ArrayView) and node.zarr_format == 2}
+
+
+def _is_plain(array: ArrayView) -> bool:
+    neighbours = array.parent.arrays.values() if array.parent is not None else [array]
+    return not any(node.attrs or getattr(node, "dims", None) for node in [*neighbours, *array.ancestors()])
+
+
+Rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
+     "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
+     "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
+     profiles=(DRAFT, OME, OME_06))(partial(_check_dimensions, zarr_format=None))  # fmt: skip
+Rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
+     "Arrays of Zarr v2 have _ARRAY_DIMENSIONS, one string per dimension.", "name the dimensions",
+     profiles=(MINI,), same_as="GZ-10")(partial(_check_dimensions, zarr_format=2))  # fmt: skip
+Rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _ARRAY_DIMENSIONS.",
+     "name the dimensions", profiles=(ARRAYS, GDAL),
+     same_as="GZ-10")(partial(_check_dimensions, zarr_format=2))  # fmt: skip
+
+
+@Rule("MS-12", "error", "core", "mini spec, Dataset, CF compliance",
+      "Arrays of Zarr v2 have _ARRAY_DIMENSIONS; those of v3 need none.", "name the dimensions",
+      profiles=(MINI,), same_as="GZ-10", each="arrays")  # fmt: skip
+def check_mini_compatibility(array: ArrayView) -> Iterator[Found]:
+    stated = array.stored.get(DIMENSIONS)
+    if array.zarr_format == 2 and stated is None and array.shape:
+        yield Found(array, f"{DIMENSIONS} is not there", len(array.shape))
+    elif array.zarr_format == 3 and stated is not None and stated != list(array.dims or ()):
+        yield Found(array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated)
+
+
+@Rule("MS-03", "error", "core", "mini spec, DataArray, Zarr V3",
+      "dimension_names of Zarr v3 are set, strings, and unique.", "name every dimension differently",
+      profiles=(MINI,), same_as="GZ-10")  # fmt: skip
+def check_mini_v3_dimensions(hierarchy: Hierarchy) -> Iterator[Found]:
+    yield from _check_dimensions(hierarchy, 3)
+    for array in hierarchy.arrays:
+        names = array.dims or ()
+        if array.zarr_format == 3 and len(set(names)) != len(names) and None not in names:
+            yield Found(array, f"dimension_names are {list(names)}, one of them twice", None, list(names))
+
+
+@Rule("GZ-11", "error", "core", "draft 8.1.2",
+      "Within a group, a dimension's name means one length, and an array has it once.",
+      "give dimensions of other lengths other names")  # fmt: skip
+def check_lengths(hierarchy: Hierarchy) -> Iterator[Found]:
+    for array in hierarchy.arrays:
+        names = [name for name in array.dims or () if name is not None]
+        if len(set(names)) != len(names):
+            yield Found(array, f"dimensions are {names}, one of them twice", None, names)
+    # Levels that are arrays of one group differ in their lengths, and in nothing else.
+    coarser = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels[1:]}
+    for group in hierarchy.groups:
+        found = hierarchy.meaning.roles(group)
+        first: dict[str, tuple[int, str]] = {}
+        for name, array in {**found.data, **found.auxiliary}.items():
+            if id(array) in coarser:
+                continue
+            for dimension, length in zip(array.dims or (), array.shape, strict=False):
+                known = first.setdefault(str(dimension), (length, name))
+                if dimension is not None and known[0] != length:
+                    message = f"dimension {dimension!r} is {length} long, in {known[1]!r} {known[0]}"
+                    yield Found(array, message, known[0], length)
+
+
+@Rule("GZ-12", "error", "core", "draft 8.1.2",
+      "A dimension's name that begins with / is that of a 1-D array of its length in a group above.",
+      "use plain names: no tool follows the others", each="arrays")  # fmt: skip
+def check_outer_dimensions(array: ArrayView) -> Iterator[Found]:
+    for dimension, length in zip(array.dims or (), array.shape, strict=False):
+        if dimension is None or not dimension.startswith("/"):
+            continue
+        above = (group.arrays.get(dimension[1:]) for group in array.ancestors())
+        found = next((coordinate for coordinate in above if coordinate is not None), None)
+        if found is None or found.shape != (length,):
+            shape = "nowhere" if found is None else f"of the shape {found.shape}"
+            yield Found(array, f"dimension {dimension!r}: {dimension[1:]!r} is {shape}", (length,))
+        else:
+            message = f"dimension {dimension!r} is one that no tool follows"
+            yield Found(array, message, dimension[1:], dimension, "note")
+
+
+@Rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
+      "name the array that carries the CRS, or make it", each="arrays")  # fmt: skip
+def check_mapping(array: ArrayView) -> Iterator[Found]:
+    stated = array.attrs.get("grid_mapping")
+    name, mapping = mapping_of(array)
+    if stated is not None and mapping is None:
+        yield Found(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
+
+
+@Rule("GZ-16", "error", "core", "draft 8.1.4",
+      "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
+      "write numbers as numbers, and a fill value that the type holds", each="arrays")  # fmt: skip
+def check_values_meaning(array: ArrayView) -> Iterator[Found]:
+    _, findings = parse_variable(array, None)
+    for finding in findings:
+        if finding.rule == "GZ-16":
+            yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
+    if is_unreadable_fill(array):
+        message = (
+            f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"
+        )
+        yield Found(array, message, "base64 of the little-endian float64", None, "warning")
+
+
+def is_unreadable_fill(array: ArrayView) -> bool:
+    """Whether `_FillValue` is a plain number where xarray wants base64."""
+    found: Any = array.attrs.get("_FillValue")
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return is_number and array.zarr_format == 3 and array.dtype.kind == "f" and bool(np.isfinite(found))
+
+
+def has_no_fill(array: ArrayView) -> bool:
+    """Whether `fill_value` is null in Zarr v3."""
+    return array.zarr_format == 3 and array.document.get("fill_value", 0) is None
+
+
+@Rule("ZS-08", "error", "core", "Zarr v3, fill_value", "A Zarr v3 array has a fill value.",
+      "write one (zstore fix --fill-value does); GDAL takes it for nodata", general="warning",
+      each="arrays")  # fmt: skip
+def check_fill_is_there(array: ArrayView) -> Iterator[Found]:
+    if has_no_fill(array):
+        message = "fill_value is null, for which zarr-python refuses the array; GDAL writes it"
+        yield Found(array, message, "a value of the array's type", None)
+
+
+@Rule("MS-02", "error", "core", "mini spec, DataArray",
+      "Arrays have a dimension, but for those that grid_mapping or coordinates name.",
+      "give the value a dimension, or make it an attribute", general="note", profiles=(MINI,))  # fmt: skip
+def check_scalars(hierarchy: Hierarchy) -> Iterator[Found]:
+    for array in hierarchy.arrays:
+        if array.shape == () and _is_data(hierarchy, array):
+            yield Found(array, "the array has no dimension, and nothing refers to it", 1, 0)
+
+
+@Rule("MS-06", "error", "core", "mini spec, Dataset, CF compliance",
+      "Data variables have a standard_name that CF's table has.",
+      "take a name from cfconventions.org; leave it out where there is none", general="warning",
+      profiles=(MINI,))  # fmt: skip
+def check_standard_names(hierarchy: Hierarchy) -> Iterator[Found]:
+    for array in hierarchy.arrays:
+        found = array.attrs.get("standard_name")
+        if isinstance(found, str):
+            yield from _check_name(array, found)
+        elif found is None and hierarchy.profile is not None and array.shape and _is_data(hierarchy, array):
+            yield Found(array, "there is no standard_name", "a name of CF's table")
+
+
+def _is_data(hierarchy: Hierarchy, array: ArrayView) -> bool:
+    return array.parent is not None and array.name in hierarchy.meaning.roles(array.parent).data
+
+
+def _check_name(array: ArrayView, found: str) -> Iterator[Found]:
+    table = load_standard_names()
+    name, _, modifier = found.partition(" ")
+    if modifier and modifier not in MODIFIERS:
+        message = f"standard_name is {found!r}; {modifier!r} is no modifier"
+        yield Found(array, message, sorted(MODIFIERS), modifier)
+    if name in table.aliases:
+        now = " or ".join(table.aliases[name])
+        yield Found(array, f"standard_name {name!r} is an old name of {now!r}", now, name, "warning")
+    elif name not in table.units:
+        yield Found(array, f"standard_name {name!r} is not in the {table.version}", None, name)
+
+
+PINNED = ("proj", "spatial", "multiscales")
+CODE = re.compile(r"[^:]+:[^:]+")
+FEWEST = 2
+
+
+@Rule("GC-01", "error", "core", "GeoZarr 1.0 rc, core",
+      "The root declares at least one of the conventions proj, spatial and multiscales.",
+      "declare them in zarr_conventions (zstore fix does, where they are used)",
+      profiles=(CANDIDATE,), is_general=False)  # fmt: skip
+def check_root(hierarchy: Hierarchy) -> Iterator[Found]:
+    if not declared(hierarchy.root) & set(PINNED):
+        stated = hierarchy.root.attrs.get("zarr_conventions")
+        yield Found(hierarchy.root, "the root declares none of the conventions", list(PINNED), stated)
+
+
+def _is_pinned(node: NodeView, name: str) -> bool:
+    """Whether a node has the convention's entry exactly as version 0.1's schema pins it."""
+    wanted = declare([name])[0]
+    entries = [e for e in objects(node.attrs.get("zarr_conventions")) if e.get("uuid") == wanted["uuid"]]
+    return any(all(wanted.get(key) == value for key, value in entry.items()) for entry in entries)
+
+
+def _undeclared(hierarchy: Hierarchy, name: str) -> Iterator[Found]:
+    """Nodes that use a convention which neither they nor their group declare."""
+    for node in hierarchy.nodes:
+        if not uses(node, name):
+            continue
+        # A declaration of a group is one of its direct child arrays, too.
+        near = [node] if isinstance(node, GroupView) or node.parent is None else [node, node.parent]
+        if not any(is_declared(place, name) for place in near):
+            yield Found(node, f"{name} is used, and not declared by its UUID", declare([name])[0], None)
+        elif is_declared(node, name) and not _is_pinned(node, name):
+            message = f"the entry of {name} is not that of version 0.1"
+            yield Found(node, message, declare([name])[0], node.attrs.get("zarr_conventions"), "warning")
+
+
+@Rule("GC-02", "error", "crs", "GeoZarr 1.0 rc, proj; zarr-conventions/proj 0.1",
+      "What uses proj declares it, and a proj:code is an authority and a code.",
+      "declare proj (zstore fix does), and write EPSG:32632",
+      profiles=(CANDIDATE,), is_general=False)  # fmt: skip
+def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
+    yield from _undeclared(hierarchy, "proj")
+    for node in hierarchy.nodes:
+        code = node.attrs.get("proj:code")
+        if code is not None and not (isinstance(code, str) and CODE.fullmatch(code)):
+            yield Found(node, f"proj:code is {code!r}", "AUTHORITY:CODE", code)
+
+
+@Rule("GC-03", "error", "geotransform", "GeoZarr 1.0 rc, spatial; zarr-conventions/spatial 0.1",
+      "What uses spatial declares it, and says a transform of a known type.",
+      "declare spatial (zstore fix does), and write spatial:transform",
+      profiles=(CANDIDATE,), is_general=False)  # fmt: skip
+def check_spatial(hierarchy: Hierarchy) -> Iterator[Found]:
+    yield from _undeclared(hierarchy, "spatial")
+    for node in hierarchy.nodes:
+        kind = node.attrs.get("spatial:transform_type", "affine")
+        if not isinstance(kind, str):
+            yield Found(node, f"spatial:transform_type is {kind!r}", "affine", kind)
+        found = node.attrs.get("spatial:transform")
+        if kind == "affine" and found is not None and parse_numbers(found, 6) is None:
+            yield Found(node, f"spatial:transform is {found!r}", "six numbers", found)
+
+
+@Rule("GC-04", "error", "overviews", "GeoZarr 1.0 rc, multiscales; zarr-conventions/multiscales 0.1",
+      "What has a layout declares multiscales, and lists two levels at least, each one's shape with it.",
+      "declare multiscales (zstore fix does), and write spatial:shape of every level",
+      profiles=(CANDIDATE,), is_general=False)  # fmt: skip
+def check_layout(hierarchy: Hierarchy) -> Iterator[Found]:
+    yield from _undeclared(hierarchy, "multiscales")
+    for pyramid in hierarchy.pyramids:
+        items = layout_items(pyramid.stated)
+        if not pyramid.is_object or (not items and "layout" not in pyramid.stated):
+            yield Found(pyramid.group, "the levels are said in another dialect", "multiscales.layout", None)
+            continue
+        if len(items) < FEWEST:
+            yield Found(pyramid.group, f"layout lists {len(items)} levels", FEWEST, len(items))
+        for item in items:
+            for name in ("spatial:shape", "spatial:transform"):
+                if uses(pyramid.group, "spatial") and name not in item and _is_alone(pyramid, item, name):
+                    message = f"level {item.get('asset')!r} has no {name} in the layout"
+                    yield Found(pyramid.group, message, name, sorted(item), "warning")
+
+
+def _is_alone(pyramid: Any, item: Any, name: str) -> bool:
+    """Whether the level does not say it either."""
+    node = pyramid.group.below(str(item.get("asset", "")).strip("/"))
+    return isinstance(node, ArrayView | GroupView) and name not in node.attrs
