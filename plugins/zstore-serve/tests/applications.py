@@ -105,9 +105,9 @@ def get(application: Any, path: str) -> Answer:
 
 
 @contextmanager
-def listening(application: Any) -> Iterator[str]:
+def listening(application: Any, **options: Any) -> Iterator[str]:
     """The address of a server in this process."""
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -7,10 +7,14 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -30,6 +34,7 @@ pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo'
 
 from PIL import Image
 from zstore_serve import Settings, router
+from zstore_serve.connections import ImpatientProtocol
 from zstore_serve.expressions import parse_expression
 
 import zstore
@@ -1182,3 +1187,32 @@ def test_capabilities_are_xml_whatever_stores_say(tmp_path: Path) -> None:
         (layer,) = root.iter(f"{space}Layer")
         values = [one.text for one in layer.iter(f"{space}Value")]
         assert values == {"none": [], "odd": ["@0", "@1"], "plain": ["a<", "b"]}[name]
+
+
+def test_a_store_that_was_removed_is_not_found(tmp_path: Path, noise: np.ndarray) -> None:
+    write(tmp_path / "a.zarr", noise, "EPSG:32622", Affine(30, 0, 5e5, 0, -30, 7e6))
+    application = router(tmp_path / "a.zarr")
+    assert get(application, "/collections/a.zarr/preview.png").status == 200
+    shutil.rmtree(tmp_path / "a.zarr")
+    answer = ask(application, "/collections/a.zarr/preview.png?size=100")
+    assert answer.status == 404 and b"no longer there" in answer.content
+
+
+def test_half_sent_requests_hold_no_connection(utm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImpatientProtocol, "head_time", 0.3)
+    with listening(router(utm), http=ImpatientProtocol) as address:
+        host, port = address.removeprefix("http://").rstrip("/").split(":")
+        half = [socket.create_connection((host, int(port)), timeout=5) for _ in range(20)]
+        for number, client in enumerate(half):
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n"[:number])
+        whole = socket.create_connection((host, int(port)), timeout=5)
+        for _ in range(2):  # one connection, two requests, with a pause that is shorter than keep-alive
+            whole.sendall(b"GET /conformance HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert whole.recv(12) == b"HTTP/1.1 200"
+            time.sleep(0.5)
+            whole.recv(1 << 16)
+        for client in half:
+            with suppress(ConnectionError):
+                assert client.recv(1) == b""
+            client.close()
+        whole.close()

@@ -181,7 +181,14 @@ def run(
         timer = threading.Timer(0.5, webbrowser.open, [address])
         timer.daemon = True
         timer.start()
+    from zstore_serve.connections import ImpatientProtocol
+
     config = uvicorn.Config(
-        application, log_level="warning", limit_concurrency=512, timeout_keep_alive=30, server_header=False
+        application,
+        log_level="warning",
+        limit_concurrency=512,
+        timeout_keep_alive=30,
+        server_header=False,
+        http=ImpatientProtocol,
     )
     uvicorn.Server(config).run(sockets=[listening])

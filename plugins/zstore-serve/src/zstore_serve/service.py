@@ -24,6 +24,8 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+import zstore
+from zstore.errors import NotFoundError, ZstoreError
 from zstore.geo.pyramid.boxes import Items
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, Mask, one_cell, plan_frame
@@ -136,9 +138,12 @@ class Service:
         except Problem as problem:
             response = _problem(problem)
         except Exception:
-            # The error may name places and values: it is for the log, not for the client.
-            log.exception("%s failed", request.url.path)
-            response = _problem(Problem(500, "the answer could not be made; the server's log says why"))
+            if await self._is_gone(request):
+                response = _problem(Problem(404, "the store of this collection is no longer there"))
+            else:
+                # The error may name places and values: it is for the log, not for the client.
+                log.exception("%s failed", request.url.path)
+                response = _problem(Problem(500, "the answer could not be made; the server's log says why"))
         finally:
             work.cancel()
             gone.cancel()
@@ -146,6 +151,18 @@ class Service:
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
+
+    async def _is_gone(self, request: Request) -> bool:
+        """Whether an array of the request's scene has been removed since the server was started."""
+        scene = self.scenes.get(request.path_params.get("scene", ""))
+        for array in () if scene is None else scene.finest.arrays.values():
+            try:
+                await asyncio.to_thread(zstore.open_array, array.store, array.path, mode="r")
+            except NotFoundError:
+                return True
+            except ZstoreError:
+                return False
+        return False
 
     async def _in_turn(self, answer: Handler, request: Request) -> Response:
         try:
