@@ -148,6 +148,24 @@ def test_what_is_no_number_stays_so_or_is_refused() -> None:
     np.testing.assert_array_equal(codec.decode(memoryview(codec.encode(chunk))), chunk)
 
 
+@pytest.mark.parametrize("options", [{}, {"version": 2}, {"version": 3}, {"compression": "zstd"}], ids=str)
+def test_what_masks_of_lerc_leave_out(options: dict[str, Any]) -> None:
+    """NaN in floats; of integers an error, for no value of theirs would stand for it."""
+    imagecodecs = pytest.importorskip("imagecodecs")
+    valid = np.ones((20, 30), bool)
+    valid[3:9, 4:20] = False
+    for dtype in ("f4", "f8", "i2"):
+        chunk = noise(dtype, (20, 30))
+        encoded = imagecodecs.lerc_encode(chunk, masks=valid, **options)
+        codec = bound("lerc", dtype, chunk.shape, **options)
+        if dtype == "i2":
+            with pytest.raises(CodecError, match="masks leave out 96 integers"):
+                codec.decode(memoryview(encoded))
+        else:
+            expected = np.where(valid, chunk, np.nan)
+            np.testing.assert_array_equal(codec.decode(memoryview(encoded)), expected, strict=True)
+
+
 def test_the_largest_error_of_lerc_is_kept() -> None:
     chunk = noise("f4", (50, 60))
     codec = bound("lerc", "f4", chunk.shape, level=0.5)

@@ -8,10 +8,14 @@ Example  {"name": "numcodecs.imagecodecs_png", "configuration": {"level": 6}}
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
+import imagecodecs
 import numpy as np
 
+from zstore.codecs.base import ChunkSpec
+from zstore.errors import MetadataError
 from zstore_imagecodecs.image import ImageCodec
 
 __all__ = ["Avif", "Jpeg", "Jpeg2k", "Jpegls", "Jpegxl", "Lerc", "Png", "Webp"]
@@ -69,26 +73,74 @@ class Jpegls(ImageCodec):
         return "" if data.endswith(END_OF_IMAGE) else "the image ends too early"
 
 
+class _LercBlob(NamedTuple):
+    """What the header of a blob of LERC 2 says: rows, columns, samples, and the byte that it ends before."""
+
+    rows: int
+    columns: int
+    samples: int
+    end: int
+
+
+def _list_blobs(data: bytes) -> Iterator[_LercBlob]:
+    """The blobs of LERC 2, which follow each other, up to one whose version is not known.
+
+    Raises
+        ValueError: a blob that ends before its header does.
+    """
+    at = 0
+    while data.startswith(b"Lerc2 ", at):
+        version = int.from_bytes(data[at + 6 : at + 10], "little")
+        if not LERC_VERSIONS[0] <= version <= LERC_VERSIONS[1]:
+            return
+        # A checksum came with version 3, the number of samples with version 4.
+        first = at + (14 if version > 2 else 10)
+        names = 6 if version > 3 else 5
+        numbers = [int.from_bytes(data[n : n + 4], "little") for n in range(first, first + 4 * names, 4)]
+        size = numbers[-1]
+        if size < first + 4 * names - at:
+            raise ValueError(f"a blob of {size} bytes")
+        at += size
+        yield _LercBlob(numbers[0], numbers[1], numbers[2] if version > 3 else 1, at)
+
+
 class Lerc(ImageCodec):
-    """LERC, with an error of at most `level` in every item."""
+    """LERC, with an error of at most `level` in every item; floats that its masks leave out are NaN.
+
+    tiff  (an option that imagecodecs lacks) samples of chunks of rows, columns and samples are stored as
+          libtiff does it: "bands" together, or in a blob each; "alpha" likewise, or the last of bytes as a
+          mask
+    """
 
     name: ClassVar[str] = "numcodecs.imagecodecs_lerc"
     peer = "Lerc"
     items = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
+    own_options = ("tiff",)
+
+    def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
+        super().__init__(configuration, spec)
+        self._tiff = configuration.get("tiff")
+        if self._tiff not in (None, "bands", "alpha"):
+            raise MetadataError(
+                f"codec {self.name!r} has tiff {self._tiff!r}; expected 'bands' or 'alpha'", codec=self.name
+            )
+
+    def image_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the image: that of the chunk itself in a TIFF."""
+        return super().image_shape(shape) if self._tiff is None else shape
 
     def find_fault(self, data: bytes, shape: tuple[int, ...]) -> str:
         """A length that is not the sum of the blobs' lengths, where these are known."""
+        if self._configuration.get("compression") is not None:
+            return ""
         at = 0
-        while self._configuration.get("compression") is None and data.startswith(b"Lerc2 ", at):
-            version = int.from_bytes(data[at + 6 : at + 10], "little")
-            if not LERC_VERSIONS[0] <= version <= LERC_VERSIONS[1]:
-                return ""
-            place = at + (34 if version > 3 else 30 if version == 3 else 26)
-            size = int.from_bytes(data[place : place + 4], "little")
-            if size < place - at:
-                return f"a blob of {size} bytes"
-            at += size
-        return "" if at in (0, len(data)) else f"{len(data)} bytes, the blobs have {at}"
+        try:
+            for blob in _list_blobs(data):
+                at = blob.end
+        except ValueError as error:
+            return str(error)
+        is_known = at and not data.startswith(b"Lerc2 ", at)
+        return f"{len(data)} bytes, the blobs have {at}" if is_known and at != len(data) else ""
 
     def find_loss(self, image: np.ndarray[Any, Any]) -> str:
         """NaN, which needs LERC's masks: imagecodecs does not write them."""
@@ -97,6 +149,45 @@ class Lerc(ImageCodec):
             if image.dtype.kind == "f" and np.isnan(image).any()
             else ""
         )
+
+    def read_image(self, data: bytes, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The image, with NaN or an alpha for its masks.
+
+        Raises
+            ValueError: masked integers, for which no value stands.
+        """
+        blobs = [*_list_blobs(data)]
+        if self._tiff is not None and not blobs:
+            raise ValueError("expected LERC 2")
+        is_apart, has_alpha, out = len(blobs) > 1, False, image
+        if self._tiff is not None and image.ndim == 3:
+            (rows, columns, samples), stored = image.shape, len(blobs) * blobs[0].samples
+            has_alpha = self._tiff == "alpha" and image.dtype == np.uint8 and stored == samples - 1
+            if is_apart:
+                out = np.zeros((stored, rows, columns), image.dtype)
+            elif has_alpha:
+                out = np.zeros((rows, columns, stored)[: 2 + (stored > 1)], image.dtype)
+            elif samples == 1:
+                out = image[..., 0]
+        elif not blobs:
+            is_apart = bool(self._configuration.get("planar"))
+        found, valid = imagecodecs.lerc_decode(data, masks=True, out=out)
+        if valid is not None and valid.ndim < found.ndim and not is_apart:
+            valid = valid[..., np.newaxis]
+        if valid is not None and found.dtype.kind == "f":
+            np.copyto(found, np.nan, where=~valid)
+        elif valid is not None and not has_alpha and not valid.all():
+            raise ValueError(f"masks leave out {np.sum(~valid)} integers; expected none, or floats")
+        if self._tiff is None or image.ndim == 2:
+            return found
+        if is_apart:
+            found = np.moveaxis(found, 0, -1)
+        if has_alpha:
+            alpha = np.full((*image.shape[:2], 1), 255, np.uint8)
+            if valid is not None:
+                alpha[~valid.reshape(image.shape[:2])] = 0
+            found = np.concatenate((found.reshape(*image.shape[:2], -1), alpha), axis=-1)
+        return found.reshape(image.shape)
 
 
 class Png(ImageCodec):

@@ -26,23 +26,27 @@ FAILURES = (RuntimeError, ValueError, TypeError, IndexError, OverflowError, Memo
 class ImageCodec(Serializer, BytesCodec):
     """A codec of imagecodecs; a subclass for each format says which chunks it takes.
 
-    peer      the name of imagecodecs' own codec for numcodecs
-    items     the data types that the format holds
-    samples   how many samples the last of three dimensions may hold; None: any number
-    has_gray  whether chunks may have two dimensions
+    peer         the name of imagecodecs' own codec for numcodecs
+    items        the data types that the format holds
+    samples      how many samples the last of three dimensions may hold; None: any number
+    has_gray     whether chunks may have two dimensions
+    own_options  the options that imagecodecs' own codec lacks
     """
 
     peer: ClassVar[str]
     items: ClassVar[tuple[str, ...]]
     samples: ClassVar[tuple[int, ...] | None] = None
     has_gray: ClassVar[bool] = True
+    own_options: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec | None = None) -> None:
         self._configuration = dict(configuration)
         self._spec = spec
         try:
             kind = getattr(imagecodecs.numcodecs, self.peer)
-            self._codec = kind.from_config(dict(configuration))
+            self._codec = kind.from_config(
+                {name: value for name, value in configuration.items() if name not in self.own_options}
+            )
         except (TypeError, AttributeError) as error:
             raise MetadataError(
                 f"codec {self.name!r} does not take configuration {dict(configuration)!r}: {error}",
@@ -75,7 +79,7 @@ class ImageCodec(Serializer, BytesCodec):
         Raises
             MetadataError: the format holds no such items, or no chunks of such a shape.
         """
-        shape, dtype = _image_shape(spec.shape), spec.dtype
+        shape, dtype = self.image_shape(spec.shape), spec.dtype
         if dtype.name not in self.item_names() or not dtype.isnative:
             raise MetadataError(
                 f"codec {self.name!r} takes items of {', '.join(self.item_names())} in native byte order,"
@@ -103,7 +107,7 @@ class ImageCodec(Serializer, BytesCodec):
         """The image file of a chunk, or of its bytes."""
         spec = self._bound()
         items = data if isinstance(data, np.ndarray) else np.frombuffer(data, spec.dtype)
-        image = np.ascontiguousarray(items).reshape(_image_shape(spec.shape))
+        image = np.ascontiguousarray(items).reshape(self.image_shape(spec.shape))
         fault = self.find_loss(image)
         if fault:
             raise CodecError(f"codec {self.name!r} failed: {fault}", codec=self.name)
@@ -130,7 +134,7 @@ class ImageCodec(Serializer, BytesCodec):
                 f"codec {self.name!r} failed: decodes to {size} bytes, at most {size_limit} allowed",
                 codec=self.name,
             )
-        image = self._decode(bytes(data), _image_shape(spec.shape), spec.dtype)
+        image = self._decode(bytes(data), self.image_shape(spec.shape), spec.dtype)
         return image.reshape(spec.shape) if size_limit is None else image.reshape(-1).view(np.uint8).data
 
     def _decode(self, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -140,7 +144,7 @@ class ImageCodec(Serializer, BytesCodec):
         # imagecodecs compares shape and type of `out` with the file's before it decodes.
         image = np.zeros(shape, dtype)
         try:
-            found = self._codec.decode(data, out=image)
+            found = self.read_image(data, image)
         except FAILURES as error:
             raise CodecError(
                 f"codec {self.name!r} failed to decode {len(data)} bytes: {error}; expected {dtype} of shape"
@@ -154,6 +158,16 @@ class ImageCodec(Serializer, BytesCodec):
                 codec=self.name,
             )
         return np.ascontiguousarray(found)
+
+    def read_image(self, data: bytes, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The image of a file: `image`, into which it is decoded, or another one."""
+        decoded: np.ndarray[Any, Any] = self._codec.decode(data, out=image)
+        return decoded
+
+    def image_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a chunk's image: without dimensions of length 1, but of two dimensions at least."""
+        kept = tuple(length for length in shape if length != 1)
+        return (1,) * (2 - len(kept)) + kept
 
     def find_loss(self, image: np.ndarray[Any, Any]) -> str:
         """What the library would lose without an error, in words; "" where it loses nothing."""
@@ -176,12 +190,6 @@ class ImageCodec(Serializer, BytesCodec):
     def __repr__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self._configuration.items())
         return f"{type(self).__name__}({options})"
-
-
-def _image_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a chunk's image: without dimensions of length 1, but of two dimensions at least."""
-    kept = tuple(length for length in shape if length != 1)
-    return (1,) * (2 - len(kept)) + kept
 
 
 @lru_cache(maxsize=256)

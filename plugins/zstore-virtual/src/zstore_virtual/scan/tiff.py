@@ -50,7 +50,13 @@ STREAMS: dict[int, list[dict[str, Any]]] = {
     50000: [{"name": "numcodecs.zstd", "configuration": {"level": 9}}],
 }
 # By the same number: codecs in place of `bytes`.
-IMAGES = {7: "jpeg", 34887: "lerc", 50001: "webp"}
+LERC = 34887
+IMAGES = {7: "jpeg", LERC: "lerc", 50001: "webp"}
+# libtiff's tag of LERC's parameters; by the second of them: the compression of the blobs.
+LERC_PARAMETERS = 50674
+LERC_OUTER = {0: 1, 1: 8, 2: 50000}
+# Of ExtraSamples: an alpha that colours are not multiplied by.
+UNASSOCIATED = 2
 # In a mask's bits 1 means valid; GDAL, and arrays of masks in zstore, have 255 for it.
 MASK_CAST = {
     "name": "cast_value",
@@ -252,7 +258,15 @@ class _Image:
             raise self.fail(f"has {len(offsets)} offsets and {len(sizes)} sizes; expected {count} of each")
         dtype, codecs = self._codecs((*chunk, *last))
         options = {"shape": shape, "dtype": dtype, "chunks": (*chunk, *last), **codecs, **options}
-        is_missing = (offsets == 0) | (sizes == 0)
+        is_missing = (offsets == 0) & (sizes == 0)
+        if np.any(((offsets == 0) | (sizes == 0)) & ~is_missing):
+            number = int(np.flatnonzero(((offsets == 0) | (sizes == 0)) & ~is_missing)[0])
+            raise StoreError(
+                f"chunk {number} of {self.path!r} has {sizes[number]} bytes at {offsets[number]}; expected "
+                "both to be 0, as of chunks that were never written, or neither",
+                path=self.address,
+                key=self.path,
+            )
         # The last strip of an image has the rows that are left.
         rows = np.full(count, chunk[0])
         if not page.is_tiled:
@@ -295,7 +309,8 @@ class _Image:
             )
         dtype = np.dtype(dtype)
         if compression in IMAGES:
-            return dtype, {"filters": [], "compressors": [], "serializer": self._image(compression)}
+            outer = self._lerc_outer() if compression == LERC else []
+            return dtype, {"filters": [], "compressors": outer, "serializer": self._image(compression, chunk)}
         stored = dtype.newbyteorder(self.order) if dtype.itemsize > 1 else dtype
         filters: list[dict[str, Any]] = []
         compressors = list(STREAMS[compression])
@@ -326,7 +341,15 @@ class _Image:
         packed = {"name": "numcodecs.imagecodecs_packints", "configuration": configuration}
         return {"filters": [MASK_CAST] if self.is_mask else [], "compressors": [packed, *streams]}
 
-    def _image(self, compression: int) -> dict[str, Any]:
+    def _lerc_outer(self) -> list[dict[str, Any]]:
+        """The compressors of LERC blobs: the second of libtiff's parameters of LERC names one."""
+        parameters = self.page.tags.valueof(LERC_PARAMETERS, default=(0, 0))
+        number = parameters[1] if len(parameters) > 1 else 0
+        if number not in LERC_OUTER:
+            raise self.fail(f"has LERC within compression {number}; expected one of {[*LERC_OUTER]}")
+        return STREAMS[LERC_OUTER[number]]
+
+    def _image(self, compression: int, chunk: tuple[int, ...]) -> dict[str, Any]:
         """The serializer of chunks that are image files."""
         page, configuration = self.page, dict[str, Any]()
         if compression == 7:
@@ -345,8 +368,9 @@ class _Image:
                 warnings.warn(RasterWarning(text), stacklevel=2)
             if page.jpegtables is not None:
                 configuration["tables"] = base64.b64encode(page.jpegtables).decode()
-        elif compression == 34887 and page.tags.get(50674) and page.tags[50674].value[1] != 0:
-            raise self.fail("has LERC within another compression; expected LERC alone")
+        elif compression == LERC:
+            if len(chunk) > 2 or 1 in chunk:
+                configuration["tiff"] = "alpha" if UNASSOCIATED in page.extrasamples[-1:] else "bands"
         elif compression == 50001 and page.samplesperpixel == 4:
             configuration["hasalpha"] = True
         return {"name": f"numcodecs.imagecodecs_{IMAGES[compression]}", "configuration": configuration}
