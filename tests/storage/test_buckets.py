@@ -173,7 +173,7 @@ def test_one_client_for_all_who_say_the_same(server: BucketServer) -> None:
     first = open_store("s3://b/x", storage_options=options)
     second = open_store("s3://b/y/z", storage_options=dict(reversed(options.items())))
     other = open_store("s3://b/x", storage_options=server.options(region="eu-west-1"))
-    clients = [store._bucket.client for store in (first, pickle.loads(pickle.dumps(first)), second, other)]
+    clients = [store._backend.client for store in (first, pickle.loads(pickle.dumps(first)), second, other)]
     assert clients[0] is clients[1] is clients[2] is not clients[3]
 
 
@@ -270,7 +270,7 @@ def test_lists_are_asked_for_page_by_page(server: BucketServer, monkeypatch: pyt
         waits.append(seconds)
         server.faults = {}
 
-    monkeypatch.setattr("zstore.storage.objects.bucket.pause", pause)
+    monkeypatch.setattr("zstore.storage.objects.backend.pause", pause)
     found += entries
     assert sorted(entry.key for entry in found) == [*names, "b"]
     # The first page, the second one in vain, then the rest of them behind the first.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -33,12 +32,15 @@ from zstore.storage.base import (
 )
 from zstore.storage.claims import hold_claim
 from zstore.storage.fsspec import FsspecStore
-from zstore.storage.objects.bucket import Answer, Bucket, Listing, Version, has_aiohttp
+from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Version
+from zstore.storage.objects.bucket import Bucket
+from zstore.storage.objects.clients import SCHEME, address_of, find_address
+from zstore.storage.objects.directory import FileBackend
 from zstore.storage.objects.failures import Elsewhere, changed, telling
 from zstore.storage.objects.library import ask_all, is_installed, wait_for
+from zstore.storage.objects.memory import MemoryBackend
 from zstore.storage.objects.options import is_for_fsspec, kind_of
-from zstore.storage.objects.pages import Pages
-from zstore.storage.objects.places import SCHEME, find_place, place_of
+from zstore.storage.objects.server import Server, has_aiohttp
 from zstore.storage.objects.together import Together
 
 T = TypeVar("T")
@@ -46,6 +48,7 @@ T = TypeVar("T")
 # Stands for the version of a value that was not read yet under the lock.
 UNREAD: Any = object()
 _Locks = list[dict[str, Version | None]]
+BACKENDS: dict[str, type[Backend]] = {"http": Server, "file": FileBackend, "memory": MemoryBackend}
 # `delete` of S3 takes a thousand paths in one request.
 PAGE = 1000
 # Of so many keys at a time the names are held while they are deleted.
@@ -70,18 +73,18 @@ class ObjectStore(BatchStore):
         storage_options: Mapping[str, Any] | None = None,
         target: Any = None,
     ) -> None:
-        place = find_place(url) if target is None else place_of(target)[0]
+        address = find_address(url) if target is None else address_of(target)[0]
         self._url = url
-        self._bucket = Bucket(place, url, storage_options or {}, read_only=read_only, target=target)
-        self._is_http, self._is_file = place.kind == "http", place.kind == "file"
-        # What an object store has confirmed is kept.
-        self.durable = place.kind not in ("http", "file", "memory")
+        make: type[Backend] = BACKENDS.get(address.kind, Bucket)
+        self._backend = make(address, url, storage_options or {}, read_only=read_only, target=target)
+        self._is_http = self._backend.is_http
+        self.durable = self._backend.is_durable
         self.is_bounded = not self._is_http
-        self.request_count = self._bucket.request_count
-        self.lists_versions = self._bucket.has_versions and self.durable
+        self.request_count = self._backend.request_count
+        self.lists_versions = self._backend.has_versions and self.durable
         self.read_only = read_only or self._is_http
         self._versions = threading.local()
-        self._together = Together(self._bucket.fetch)
+        self._together = Together(self._backend.fetch)
         # What `Elsewhere` asks for: fsspec's store of the same address.
         self._spare: Store | None = None
 
@@ -100,7 +103,7 @@ class ObjectStore(BatchStore):
     @classmethod
     def from_object(cls, target: Any, *, read_only: bool = False) -> ObjectStore:
         """The store around one of obstore's own, whose settings are pickled with it; its `url` lacks them."""
-        return cls(place_of(target)[1], read_only=read_only, target=target)
+        return cls(address_of(target)[1], read_only=read_only, target=target)
 
     @property
     def url(self) -> str:
@@ -113,7 +116,7 @@ class ObjectStore(BatchStore):
             return self._spare.get_parts(requests)
         if not requests:
             return []
-        is_single = len(requests) == 1 and not self._is_http and not self._bucket.needs_loop
+        is_single = len(requests) == 1 and not self._is_http and not self._backend.needs_loop
         parts, versions = wait_for(self._get_parts(requests), is_single=is_single)
         for key, version in versions.items():
             self._note_read(key, version)
@@ -138,7 +141,7 @@ class ObjectStore(BatchStore):
         """`put`, in the caller's own loop and without a condition."""
         check_key(key)
         self.check_writable(key)
-        await self._bucket.put(key, value, "overwrite")
+        await self._backend.put(key, value, "overwrite")
 
     async def _get_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
         """(the parts, the version of each key)."""
@@ -153,24 +156,24 @@ class ObjectStore(BatchStore):
     async def _ask_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
         parts: Parts = [None] * len(requests)
         versions: dict[str, Version | None] = {}
-        for fetch, answer in await self._together.ask(requests, has_ranges=self._bucket.has_ranges):
-            versions.setdefault(fetch.key, None if answer is None else answer.version)
-            if answer is None:
+        for fetch, reply in await self._together.ask(requests, has_ranges=self._backend.has_ranges):
+            versions.setdefault(fetch.key, None if reply is None else reply.version)
+            if reply is None:
                 continue
             for index in fetch.members:
-                parts[index] = self._cut(fetch.key, answer, requests[index][1])
+                parts[index] = self._cut(fetch.key, reply, requests[index][1])
         return parts, versions
 
-    def _cut(self, key: str, answer: Answer, wish: ByteRange | None) -> Part:
-        begin, end = (wish or ByteRange(0)).resolve(answer.total_size)
-        data = answer.data[max(0, begin - answer.begin) : max(0, end - answer.begin)]
+    def _cut(self, key: str, reply: Reply, wish: ByteRange | None) -> Part:
+        begin, end = (wish or ByteRange(0)).resolve(reply.total_size)
+        data = reply.data[max(0, begin - reply.begin) : max(0, end - reply.begin)]
         if data.nbytes != end - begin:
             raise StoreError(
-                f"asked for bytes {begin} to {end} of {answer.total_size}, got {data.nbytes} bytes",
+                f"asked for bytes {begin} to {end} of {reply.total_size}, got {data.nbytes} bytes",
                 path=self._url,
                 key=key,
             )
-        return Part(data, answer.total_size, answer.version.strong)
+        return Part(data, reply.total_size, reply.version.strong)
 
     async def _get_first(
         self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]
@@ -199,21 +202,21 @@ class ObjectStore(BatchStore):
                 f"cannot read: {error}; expected aiohttp, which can: pip install 'zstore[http]'",
                 path=self._url,
             ) from error
-        options = {name: value for name, value in self._bucket.options.items() if name != "retry_config"}
+        options = {name: value for name, value in self._backend.options.items() if name != "retry_config"}
         self._spare = FsspecStore.from_url(self._url.removeprefix(SCHEME), storage_options=options)
 
     def _wait(self, request: Coroutine[Any, Any, T]) -> T:
         """The result of a single request."""
-        return wait_for(request, is_single=not self._bucket.needs_loop)
+        return wait_for(request, is_single=not self._backend.needs_loop)
 
     def size(self, key: str) -> int | None:
         """How many bytes the object has; None when there is no such key."""
         check_key(key)
         if self._is_http:
-            # Whether an answer is about a directory, only a GET tells.
+            # Whether an reply is about a directory, only a GET tells.
             [part] = self.get_parts([(key, AtMost(1))])
             return part and part.total_size
-        found, version = self._wait(self._bucket.head(key))
+        found, version = self._wait(self._backend.head(key))
         self._note_read(key, None if found is None else version)
         return found
 
@@ -227,8 +230,8 @@ class ObjectStore(BatchStore):
         self.check_writable(key)
         mode = self._condition(key)
         if mode != "overwrite":
-            self._bucket.check_conditions(key)
-        self._note(key, self._wait(self._bucket.put(key, value, mode)))
+            self._backend.check_conditions(key)
+        self._note(key, self._wait(self._backend.put(key, value, mode)))
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write an object that is not there yet, and give its version.
@@ -236,11 +239,11 @@ class ObjectStore(BatchStore):
         Raises
             ChangedError: it is there; a server that keeps no conditions overwrites it.
         """
-        if not self._bucket.has_versions:
+        if not self._backend.has_versions:
             return super().put_new(key, value)
         check_key(key)
         self.check_writable(key)
-        version = self._wait(self._bucket.put_new(key, value))
+        version = self._wait(self._backend.put_new(key, value))
         self._note(key, version)
         return version.strong
 
@@ -254,10 +257,10 @@ class ObjectStore(BatchStore):
         self.check_writable(key)
         mode = self._condition(key)
         if mode != "overwrite":
-            found, version = self._wait(self._bucket.head(key))
+            found, version = self._wait(self._backend.head(key))
             if (None if found is None else version.mode) != (None if mode == "create" else mode):
                 raise changed(self._url, key)
-        self._wait(self._bucket.delete(key))
+        self._wait(self._backend.delete(key))
         self._note(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -267,14 +270,14 @@ class ObjectStore(BatchStore):
         keys = self.list(prefix)
         while found := [*islice(keys, DELETED_COUNT if self.durable else None)]:
             if not self.delete_many(found):
-                wait_for(ask_all(self._bucket.delete, found))
+                wait_for(ask_all(self._backend.delete, found))
 
     def delete_many(self, keys: Sequence[str]) -> bool:
         """Remove these objects of a bucket, a thousand by each request."""
         pages = [[*map(check_key, keys[at : at + PAGE])] for at in range(0, len(keys), PAGE)]
         if self.durable and pages:
             self.check_writable(keys[0])
-            wait_for(ask_all(self._bucket.delete, pages))
+            wait_for(ask_all(self._backend.delete, pages))
         return self.durable
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -286,7 +289,7 @@ class ObjectStore(BatchStore):
         check_key(key)
         if self._is_http:
             return super().entry(key)
-        size, version = self._wait(self._bucket.head(key))
+        size, version = self._wait(self._backend.head(key))
         return None if size is None else Entry(key, size, version.strong)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
@@ -294,7 +297,7 @@ class ObjectStore(BatchStore):
         self._check_listing(prefix)
         if self._is_no_directory(prefix):
             return iter(())
-        pages = Pages(self._bucket, prefix, PAGE)
+        pages = Pages(self._backend, prefix, PAGE)
         first = wait_for(pages.next())
 
         def each() -> Iterator[Listing]:
@@ -308,23 +311,23 @@ class ObjectStore(BatchStore):
         """The entries, by one page of a list; None where there are more than `most`."""
         self._check_listing(prefix)
         # A page that is full ends what is asked for.
-        found = wait_for(Pages(self._bucket, prefix, most + 1).next()) if self.durable else None
+        found = wait_for(Pages(self._backend, prefix, most + 1).next()) if self.durable else None
         return None if found is None or len(found) > most else [*self._as_entries(prefix, [found])]
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
         """Have the server copy an object of the same bucket."""
         source, source_key = source.holder(source_key)
-        if not isinstance(source, ObjectStore) or not self._bucket.is_beside(source._bucket):
+        if not isinstance(source, ObjectStore) or not self._backend.is_beside(source._backend):
             return False
         self.check_writable(check_key(key))
-        path = source._bucket.path(check_key(source_key))
-        return self._wait(self._bucket.copy(key, path))
+        path = source._backend.path(check_key(source_key))
+        return self._wait(self._backend.copy(key, path))
 
     def _as_entries(self, prefix: str, pages: Iterable[Listing]) -> Iterator[Entry]:
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
         above: set[str] = set()
         empty: Listing = []
-        top, root = self._bucket.path(prefix), self._bucket.path("")
+        top, root = self._backend.path(prefix), self._backend.path("")
         skip = len(root) + 1 if root else 0
 
         def entry(meta: Mapping[str, Any]) -> Entry:
@@ -342,14 +345,15 @@ class ObjectStore(BatchStore):
         self._check_listing(prefix)
         if self._is_no_directory(prefix):
             return []
-        names, top = wait_for(self._bucket.list_children(prefix)), self._bucket.path(prefix)
+        names, top = wait_for(self._backend.list_children(prefix)), self._backend.path(prefix)
         skip = len(top) + 1 if top else 0
         return sorted(
             {name[skip:].strip("/") for name in names if not top or name.startswith(f"{top}/")} - {""}
         )
 
     def _is_no_directory(self, prefix: str) -> bool:
-        return self._is_file and not stat.S_ISDIR(self._bucket.mode(prefix) or 0)
+        backend = self._backend
+        return isinstance(backend, FileBackend) and not stat.S_ISDIR(backend.mode(prefix) or 0)
 
     def _check_listing(self, prefix: str) -> None:
         check_prefix(prefix)
@@ -365,10 +369,10 @@ class ObjectStore(BatchStore):
         """Exclude other threads; other processes, too, in a directory, else `put` notices their changes."""
         check_key(key)
         self.check_writable(key)
-        if self._is_file:
+        if isinstance(self._backend, FileBackend):
             with ExitStack() as stack:
                 with telling("lock", self._url, key):
-                    stack.enter_context(hold_file(key, self._open_file))
+                    stack.enter_context(hold_file(key, self._backend.open_file))
                 yield
             return
         with hold_name((self._url, key)):
@@ -382,7 +386,7 @@ class ObjectStore(BatchStore):
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
         """As `lock`; outside of directories, others are kept out by a value at `key`."""
-        if not self._bucket.has_versions:
+        if not self._backend.has_versions:
             with self.lock(key):
                 yield
             return
@@ -410,7 +414,7 @@ class ObjectStore(BatchStore):
     def _condition(self, key: str) -> Any:
         """The condition of a write, as a mode of obstore."""
         version = next((read[key] for read in reversed(self._locks) if key in read), UNREAD)
-        if not self._bucket.has_versions or version is UNREAD:
+        if not self._backend.has_versions or version is UNREAD:
             return "overwrite"
         if version is None:
             return "create"
@@ -428,7 +432,4 @@ class ObjectStore(BatchStore):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _versions=threading.local(), _spare=None)
-        self._together = Together(self._bucket.fetch)
-
-    def _open_file(self, path: str, flags: int) -> int:
-        return os.open(self._bucket.file(path), flags | os.O_CLOEXEC)
+        self._together = Together(self._backend.fetch)

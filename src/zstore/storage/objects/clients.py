@@ -30,7 +30,7 @@ _parents: list[object] = []
 _memories: dict[str, Any] = {}
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """`kind` is s3, gs, az, http, file or memory; `bucket` the URL, path or name above the prefix."""
 
     kind: str
@@ -38,8 +38,8 @@ class Place(NamedTuple):
     prefix: str
 
 
-def find_place(url: str) -> Place:
-    """The place of a URL, with or without "obstore+" before it.
+def find_address(url: str) -> Address:
+    """The address of a URL, with or without "obstore+" before it.
 
     Raises
         StoreError: it names no bucket, server or directory.
@@ -53,25 +53,25 @@ def find_place(url: str) -> Place:
     if kind == "file":
         if not rest.startswith("/"):
             raise StoreError(f"expected {start}:///PATH, with an absolute path", path=url)
-        return Place(kind, unquote(rest), "")
+        return Address(kind, unquote(rest), "")
     if kind == "memory":
-        return Place(kind, unquote(rest.strip("/")), "")
+        return Address(kind, unquote(rest.strip("/")), "")
     if kind == "http":
-        address = urlsplit(f"{scheme}://{rest}")
-        if address.query:
+        parts = urlsplit(f"{scheme}://{rest}")
+        if parts.query:
             raise StoreError("obstore cannot ask for URLs that end in a query", path=url)
-        if address.netloc and PLAIN.fullmatch(address.path):
-            return Place(kind, f"{scheme}://{address.netloc}", address.path.strip("/"))
+        if parts.netloc and PLAIN.fullmatch(parts.path):
+            return Address(kind, f"{scheme}://{parts.netloc}", parts.path.strip("/"))
         # The path may mean anything to a server, so it stays as it is written.
-        return Place(kind, f"{scheme}://{rest.rstrip('/')}", "")
+        return Address(kind, f"{scheme}://{rest.rstrip('/')}", "")
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise StoreError(f"expected {start}://BUCKET/PREFIX", path=url)
-    return Place(kind, f"{scheme}://{bucket}", prefix.strip("/"))
+    return Address(kind, f"{scheme}://{bucket}", prefix.strip("/"))
 
 
-def place_of(target: Any) -> tuple[Place, str]:
-    """(place, URL) of one of obstore's own stores.
+def address_of(target: Any) -> tuple[Address, str]:
+    """(address, URL) of one of obstore's own stores.
 
     Raises
         StoreError: it is none that zstore knows.
@@ -80,13 +80,13 @@ def place_of(target: Any) -> tuple[Place, str]:
     if name == "MemoryStore":
         with _lock:
             _memories[str(id(target))] = target
-        return Place("memory", str(id(target)), ""), f"{SCHEME}memory://{id(target)}"
+        return Address("memory", str(id(target)), ""), f"{SCHEME}memory://{id(target)}"
     if name == "LocalStore":
         path = str(target.prefix or "/")
-        return Place("file", path, ""), f"{SCHEME}file://{quote(path)}"
+        return Address("file", path, ""), f"{SCHEME}file://{quote(path)}"
     if name == "HTTPStore":
         address = target.url.rstrip("/")
-        return Place("http", address, ""), f"{SCHEME}{address}"
+        return Address("http", address, ""), f"{SCHEME}{address}"
     kinds = {
         "S3Store": ("s3", "bucket"),
         "GCSStore": ("gs", "bucket"),
@@ -98,11 +98,11 @@ def place_of(target: Any) -> tuple[Place, str]:
     prefix = str(target.prefix or "").strip("/")
     bucket = f"{kind}://{target.config[setting]}"
     # Its paths begin where its own prefix ends.
-    return Place(kind, bucket, ""), f"{SCHEME}{bucket}{prefix and '/'}{prefix}"
+    return Address(kind, bucket, ""), f"{SCHEME}{bucket}{prefix and '/'}{prefix}"
 
 
-def make_client(place: Place, settings: Settings, region: str | None = None) -> Any:
-    """obstore's store for the bucket or server of `place`; equal arguments give the same one.
+def make_client(address: Address, settings: Settings, region: str | None = None) -> Any:
+    """obstore's store for the bucket or server of `address`; equal arguments give the same one.
 
     Raises
         StoreError: obstore is not installed.
@@ -112,7 +112,7 @@ def make_client(place: Place, settings: Settings, region: str | None = None) -> 
     surroundings = sorted(
         item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_"))
     )
-    key = _frozen((place.kind, place.bucket, settings, region, surroundings))
+    key = _frozen((address.kind, address.bucket, settings, region, surroundings))
     with _lock:
         if _clients_of != forks():
             # Those of the parent are let go of by nobody: their threads are not here.
@@ -122,37 +122,37 @@ def make_client(place: Place, settings: Settings, region: str | None = None) -> 
         if found is None:
             while len(_clients) >= KEPT:
                 del _clients[next(iter(_clients))]
-            found = _make(place, settings, region)
+            found = _make(address, settings, region)
         _clients[key] = found
         return found
 
 
-def _make(place: Place, settings: Settings, region: str | None) -> Any:
+def _make(address: Address, settings: Settings, region: str | None) -> Any:
     store = library().store
     config, client, retry, provider, _, _ = settings
     options: dict[str, Any] = {"client_options": client, "retry_config": retry or ONCE}
-    if place.kind == "http":
-        return store.HTTPStore.from_url(place.bucket, **options)
+    if address.kind == "http":
+        return store.HTTPStore.from_url(address.bucket, **options)
     if region:
         config = {**config, "region": region}
     # A token of the environment belongs to the keys there, not to others.
     has_token = "session_token" in config or not (os.environ.keys() & {"AWS_SESSION_TOKEN", "AWS_TOKEN"})
     if provider is None and config.keys() >= {"access_key_id", "secret_access_key"} and not has_token:
-        provider = Given(
+        provider = Credentials(
             {"token": None, **{name: config[name] for name in ("access_key_id", "secret_access_key")}}
         )
-    if provider is None and place.kind == "az" and "account_key" not in config:
+    if provider is None and address.kind == "az" and "account_key" not in config:
         # A key of the environment would go before what the caller gives.
         token = next((name for name in ("sas_key", "token") if name in config), None)
         if token is not None and not settings.is_anonymous:
-            provider = Given({"sas_token" if token == "sas_key" else token: config[token]})
+            provider = Credentials({"sas_token" if token == "sas_key" else token: config[token]})
     if provider is not None:
         options["credential_provider"] = provider
-    return store.from_url(place.bucket, config=config, **options)
+    return store.from_url(address.bucket, config=config, **options)
 
 
-class Given(NamedTuple):
-    """A provider of given credentials."""
+class Credentials(NamedTuple):
+    """A provider of credentials that do not change."""
 
     said: Mapping[str, Any]
 
@@ -171,13 +171,6 @@ def _frozen(value: Any) -> Any:
     except TypeError:
         return id(value)
     return type(value).__name__, value
-
-
-def open_directory(path: str, *, read_only: bool) -> Any:
-    """obstore's store of a directory, which is made where it is not there, unless it is for reading."""
-    if read_only and not os.path.isdir(path):  # noqa: PTH112
-        raise StoreError("cannot open: there is no such directory", path=path)
-    return library().store.LocalStore(path, automatic_cleanup=True, mkdir=not read_only)
 
 
 def open_memory(name: str, *, must_exist: bool) -> Any:

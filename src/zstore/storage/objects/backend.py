@@ -1,0 +1,443 @@
+"""Requests through obstore, as coroutines, repeated where that may help: what all kinds of stores share."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from inspect import iscoroutinefunction
+from itertools import count
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
+
+from zstore.base.limits import current_limits
+from zstore.errors import StoreError
+from zstore.storage.base import ByteRange, Fetch, Names
+from zstore.storage.objects.clients import Address, make_client
+from zstore.storage.objects.failures import (
+    Elsewhere,
+    changed,
+    failed,
+    first_line,
+    is_changed,
+    is_unsupported,
+    missing_bucket,
+    no_bucket,
+    pause_after,
+    status_of,
+    telling,
+)
+from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn
+from zstore.storage.objects.options import Settings, read_options
+
+T = TypeVar("T")
+
+# Within a backend, `list` is the method.
+Listing = list[dict[str, Any]]
+
+# The bytes that are sent in one piece: S3 takes 5 GiB so, and a condition holds for one piece only.
+PIECE = 4 << 30
+
+
+class Version(NamedTuple):
+    """The version of a value as obstore gives it; both fields are None where there are no versions."""
+
+    e_tag: str | None = None
+    version: str | None = None
+
+    @property
+    def mode(self) -> dict[str, str] | None:
+        """The condition that this is still the version."""
+        return {name: value for name, value in self._asdict().items() if value is not None} or None
+
+    @property
+    def strong(self) -> str | None:
+        """The tag, unless it is a weak one, which two values may share."""
+        return None if self.e_tag is None or self.e_tag.startswith("W/") else self.e_tag
+
+
+class Reply(NamedTuple):
+    """The response to a request: bytes from `begin` on, the value's size and its version."""
+
+    data: memoryview
+    begin: int
+    total_size: int
+    version: Version
+
+
+class Backend:
+    """Requests for values below an address; errors name keys below `url`.
+
+    With `target`, one of obstore's own stores is asked; else one is made of the options. The subclasses have
+    what is particular to a bucket, a web server, a directory and memory.
+    """
+
+    is_http = False
+    is_served = False
+    """Whether a server answers, which refuses a range only where it holds nothing."""
+    is_durable = False
+    """Whether a value that was written is kept whatever happens."""
+    has_versions = True
+    """Whether a write may depend on the version that a value has."""
+
+    def __init__(
+        self, address: Address, url: str, options: Mapping[str, Any], *, read_only: bool, target: Any = None
+    ) -> None:
+        self.address = address
+        self.url = url
+        self.options = dict(options)
+        self.target = target
+        self.has_ranges = True
+        self.request_count = current_limits().bucket_request_count
+        self._is_anonymous = False
+        self.needs_loop = _is_awaited(getattr(target, "credential_provider", None))
+        self._client = target
+        self._forks = forks()
+        if target is None:
+            self._open(read_only=read_only, must_exist=False)
+
+    def _open(self, *, read_only: bool, must_exist: bool) -> None:
+        """Take obstore's store for the address: the first time, after a fork, and when unpickled."""
+        settings = read_options(self.address.kind, dict(self.options), self.address.bucket)
+        self.has_versions = settings.check_versions
+        self._is_anonymous = settings.is_anonymous
+        self.needs_loop = _is_awaited(settings.provider)
+        with telling("open", self.url, None, self.address.kind):
+            self._client = self._make_client(settings)
+
+    def take_no_options(self, what: str) -> bool:
+        """Raise StoreError for any storage option but `check_versions`, which is given."""
+        options = dict(self.options)
+        check_versions = bool(options.pop("check_versions", True))
+        if options:
+            raise StoreError(f"{what} takes no storage options, got {sorted(options)}", path=self.url)
+        return check_versions
+
+    def _make_client(self, settings: Settings) -> Any:
+        return make_client(self.address, settings)
+
+    @property
+    def client(self) -> Any:
+        """obstore's store; in a forked process another one like it."""
+        if self._forks != forks():
+            self._open_after_fork()
+            self._forks = forks()
+        return self._client
+
+    def _open_after_fork(self) -> None:
+        if self.target is None:
+            self._open(read_only=True, must_exist=True)
+            return
+        with telling("open again after a fork", self.url, None):
+            arguments, options = self.target.__getnewargs_ex__()
+            kind = getattr(library().store, type(self.target).__name__)
+            self._client = self.target = kind(*arguments, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._client = self.client  # of this process, as is the target
+        return {name: value for name, value in self.__dict__.items() if name != "_client"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _forks=forks(), _client=state["target"])
+        if self.target is None:
+            with telling("open again", self.url, None):
+                self._open(read_only=True, must_exist=True)
+
+    async def fetch(self, fetch: Fetch) -> Reply | None:
+        """The response to one request; None where there is no such value.
+
+        Raises
+            Elsewhere: a web server that obstore cannot read.
+        """
+        key, start, end, _ = fetch
+        wanted: Any = None
+        if start is not None:
+            wanted = {"suffix": -start} if start < 0 else {"offset": start} if end is None else (start, end)
+        try:
+            return await self._again(partial(self._ask, key, wanted, end if start is None else None))
+        except FileNotFoundError as error:
+            self._check_bucket(error)
+            return None
+        except (StoreError, Elsewhere):
+            raise
+        except Exception as error:  # sorted out here: a range that holds nothing is refused by every server
+            is_outside = status_of(error) == 416 or "Wanted range" in str(error)
+            is_refused = is_outside or is_unsupported(error) or not self.is_served
+            size, version = await self.head(key) if start is not None and is_refused else (None, Version())
+            if start is not None and is_refused and size is None:
+                return None
+            if start is None or size is None:
+                if self.is_nothing(key) or await self._is_page(key, error):
+                    return None
+                raise self.failed("read", key, error) from error
+            first, last = ByteRange(start, None if end is None else end - start).resolve(size)
+            if first >= last:
+                return Reply(memoryview(b""), first, size, version)
+            if is_unsupported(error):
+                # Azure has no ranges that count from the end, some web servers have none at all.
+                if start < 0:
+                    return await self.fetch(fetch._replace(start=first, end=last))
+                self.has_ranges = False
+                return await self.fetch(fetch._replace(start=None, end=None))
+            raise self.failed("read", key, error) from error
+
+    def _check_bucket(self, error: FileNotFoundError) -> None:
+        """Raise NotFoundError where it is the bucket itself that is not there."""
+        if missing_bucket(error):
+            raise no_bucket(self.url) from error
+
+    async def head(self, key: str) -> tuple[int | None, Version]:
+        """The size and the version of a value; None where there is none."""
+        try:
+            meta = await self._again(partial(self._do, "head", self.path(key)))
+        except Exception as error:  # obstore's have no base but this; all but a missing value are trouble
+            # The response to HEAD has no body that could name a missing bucket.
+            if isinstance(error, FileNotFoundError) or self.is_nothing(key):
+                return None, Version()
+            return await self._head_again(key, error)
+        return int(meta["size"]), Version(meta.get("e_tag"), meta.get("version"))
+
+    async def _head_again(self, key: str, error: Exception) -> tuple[int | None, Version]:
+        """The size and the version of a value, asked for in another way after HEAD has failed."""
+        raise self.failed("read", key, error) from error
+
+    @property
+    def attempt_count(self) -> int:
+        """The most attempts at a request."""
+        return current_limits().bucket_attempt_count
+
+    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The result of `ask`, which is repeated after failures that may be temporary."""
+        limits, begin = current_limits(), monotonic()
+        for attempt in count(1):
+            client = self.client
+            try:
+                async with turn(self.request_count):
+                    return await ask()
+            except (StoreError, Elsewhere, FileNotFoundError):
+                raise
+            except Exception as error:
+                if await self._moved(error, client):
+                    continue
+                wait = pause_after(error, attempt, self.is_http)
+                if (
+                    wait is None
+                    or attempt >= self.attempt_count
+                    or monotonic() - begin + wait > limits.total_time
+                ):
+                    raise
+            await pause(wait)
+        raise AssertionError
+
+    async def _moved(self, error: Exception, client: Any) -> bool:
+        """Whether another client than `client` is used now, as the error says where the bucket is."""
+        return False
+
+    async def _do(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """The result of a method of obstore's store."""
+        if self.is_direct:
+            return getattr(self.client, name)(*arguments, **options)
+        return await awaited(getattr(self.client, f"{name}_async")(*arguments, **options))
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether obstore's store is asked without a loop."""
+        return is_direct()
+
+    async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
+        reply = await self._do("get", self.path(key), options=None if wanted is None else {"range": wanted})
+        meta, (begin, end) = reply.meta, reply.range
+        self._check_reply(key, reply.attributes)
+        version = Version(meta.get("e_tag"), meta.get("version"))
+        if limit is not None and end - begin > limit:
+            return Reply(await _first_of(reply, limit, directly=self.is_direct), begin, meta["size"], version)
+        data = memoryview(reply.bytes() if self.is_direct else await self._body(reply, end - begin))
+        if data.nbytes != end - begin:
+            raise OSError(f"the server promised bytes {begin} to {end}, {data.nbytes} bytes came")
+        return Reply(data, begin, meta["size"], version)
+
+    async def _body(self, reply: Any, size: int) -> Any:
+        """The body of a response that has announced so many bytes."""
+        return await awaited(reply.bytes_async())
+
+    def _check_reply(self, key: str, attributes: Mapping[str, Any]) -> None:
+        """Raise Elsewhere where obstore cannot read the response."""
+
+    async def put(self, key: str, value: bytes | bytearray | memoryview, mode: Any) -> Version:
+        """Write a value, whole or not at all: "overwrite", "create", or on condition of a version.
+
+        Raises
+            ChangedError: the condition does not hold.
+        """
+        data = bytes(value)
+        attempts = 0
+
+        async def put() -> Any:
+            nonlocal attempts
+            attempts += 1
+            pieces = None if len(data) > PIECE else False
+            return await self._do("put", self.path(key), data, mode=mode, use_multipart=pieces)
+
+        try:
+            result = await self._again(put)
+        except Exception as error:  # obstore's have no base but this
+            is_gone = isinstance(error, FileNotFoundError) and not missing_bucket(error)
+            if mode != "overwrite" and (is_changed(error) or is_gone):
+                # An earlier attempt may have come through, and its answer not.
+                found = await self.fetch(Fetch(key, None, None, ())) if attempts > 1 else None
+                if found is not None and found.data == data:
+                    return found.version
+                is_weak = mode != "create" and str(mode.get("e_tag")).startswith("W/")
+                # By a weak tag, no server that keeps to HTTP finds the value unchanged.
+                if is_weak and (await self.head(key))[1].mode == mode:
+                    raise self.unconditional(key, f"its tags are weak: {mode['e_tag']}") from error
+                raise changed(self.url, key) from error
+            if mode != "overwrite" and is_unsupported(error):
+                raise self.unconditional(key, first_line(error)) from error
+            raise self.failed("write", key, error) from error
+        return Version(result.get("e_tag"), result.get("version"))
+
+    async def put_new(self, key: str, value: bytes | bytearray | memoryview) -> Version:
+        """Write a value that is not there; where the server keeps no conditions, over one that is.
+
+        Raises
+            ChangedError: it is there.
+        """
+        try:
+            return await self.put(key, value, "create")
+        except StoreError as error:
+            if error.__cause__ is None or not is_unsupported(error.__cause__):
+                raise
+        return await self.put(key, value, "overwrite")
+
+    def check_conditions(self, key: str) -> None:
+        """Raise StoreError where conditions of writes are not kept; called outside of any loop."""
+
+    def is_beside(self, other: Backend) -> bool:
+        """Whether `copy` takes objects of the other one."""
+        return False
+
+    async def copy(self, key: str, path: str) -> bool:
+        """Copy the object of a whole path to a key; False where that is not done."""
+        return False
+
+    def unconditional(self, key: str, reason: str) -> StoreError:
+        error = StoreError(
+            "cannot write on condition that nobody else did: this server does not keep such conditions"
+            f" ({reason}), and writers of parts of one value would lose each other's; expected a server that"
+            " does, or the storage option check_versions=False where nobody else writes",
+            path=self.url,
+            key=key,
+        )
+        error.errno = errno.ENOTSUP
+        return error
+
+    async def delete(self, keys: str | Names) -> None:
+        """Remove a value, or many at a time; nothing happens where there is none."""
+        key = keys if isinstance(keys, str) else None
+        try:
+            paths = self.path(key) if key is not None else [self.path(each) for each in keys]
+            await self._again(partial(self._do, "delete", paths))
+        except FileNotFoundError:
+            if key is None:
+                # Where servers say so of what is gone, that ended the request, and others are still there.
+                await ask_all(self.delete, keys)
+        except Exception as error:  # obstore's have no base but this
+            if key is None or not self.is_nothing(key):
+                raise self.failed("delete", key, error) from error
+
+    async def list_children(self, prefix: str) -> Names:
+        """The whole paths right below `prefix`, of values and of prefixes."""
+        ask = partial(self._do, "list_with_delimiter", self.path(prefix) or None)
+        found = await self.listed(prefix, ask)
+        return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+
+    async def listed(self, prefix: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` gives, asked again where that may help."""
+        try:
+            return await self._again(ask)
+        except FileNotFoundError as error:
+            raise no_bucket(self.url) from error
+        except Exception as error:  # obstore's have no base but this
+            raise self.failed("list", prefix or None, error) from error
+
+    def path(self, key: str) -> str:
+        """The whole path of a key; of "", the prefix."""
+        prefix = self.address.prefix
+        return f"{prefix}/{key}" if prefix and key else prefix or key
+
+    def is_nothing(self, key: str) -> bool:
+        """Whether there is no value of that name, where a failed request does not tell."""
+        return False
+
+    async def _is_page(self, key: str, error: Exception) -> bool:
+        """Whether the error is about a directory of that name."""
+        return False
+
+    def failed(self, action: str, key: str | None, error: BaseException) -> StoreError:
+        """The error to raise for an exception of obstore."""
+        kind = self.address.kind
+        return failed(action, self.url, key, error, kind, anonymous=self._is_anonymous)
+
+
+class Pages:
+    """A listing, asked for page by page: where one fails, those before it are not asked for again."""
+
+    def __init__(self, backend: Backend, prefix: str, size: int) -> None:
+        self._backend = backend
+        self._prefix = prefix
+        self._size = size
+        self._stream: Any = None
+        self._made_at = -1
+        self._last: Listing = []
+        self.has_more = True
+
+    async def next(self) -> Listing:
+        """The next page; an empty one at the end."""
+        page: Listing = await self._backend.listed(self._prefix, self._ask)
+        self.has_more = len(page) == self._size
+        self._last = page
+        return page
+
+    async def _ask(self) -> Listing:
+        if self._stream is None or self._made_at != forks():
+            self._stream, self._made_at = self._begin(), forks()
+        stream = self._stream
+        try:
+            return [*(next(stream, ()) if self._backend.is_direct else await next_of(stream))]
+        except BaseException:
+            self._stream = None
+            raise
+
+    def _begin(self) -> Any:
+        backend, paths = self._backend, [meta["path"] for meta in self._last]
+        if paths != sorted(paths):
+            raise OSError("the list broke off, and is in no order by which to go on")
+        last = paths[-1] if paths else None
+        return backend.client.list(backend.path(self._prefix) or None, offset=last, chunk_size=self._size)
+
+
+async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
+    """The first bytes of a body, of which no more is taken than that."""
+    data, parts = bytearray(), reply.stream(min_chunk_size=1)
+    while len(data) < size:
+        part = next(parts, b"") if directly else await next_of(parts)
+        if not part:
+            break
+        data += memoryview(part)
+    return memoryview(bytes(data[:size]))
+
+
+async def next_of(parts: Any) -> Any:
+    """The next part of what obstore gives piece by piece; b"" at the end."""
+    try:
+        return await awaited(parts.__anext__())
+    except StopAsyncIteration:
+        return b""
+
+
+def _is_awaited(provider: Any) -> bool:
+    """Whether what gives credentials is a coroutine function, or an object that is called as one."""
+    return callable(provider) and (
+        iscoroutinefunction(provider) or iscoroutinefunction(type(provider).__call__)
+    )

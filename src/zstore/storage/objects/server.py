@@ -1,0 +1,96 @@
+"""Requests to a web server, with what obstore cannot read left to fsspec."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from zstore.base.limits import current_limits
+from zstore.storage.base import in_thread
+from zstore.storage.objects.backend import Backend, Reply, Version
+from zstore.storage.objects.failures import Elsewhere, status_of
+from zstore.storage.objects.library import awaited
+from zstore.storage.range_requests import is_directory
+
+# Of the body of a response, the bytes that must come in `read_time` of the limits.
+PROGRESS_SIZE = 64 << 10
+
+
+class Server(Backend):
+    """A web server, which has no listing and takes no writes."""
+
+    is_http = True
+    is_served = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.request_count = current_limits().request_count
+
+    @property
+    def attempt_count(self) -> int:
+        return current_limits().attempt_count
+
+    async def _head_again(self, key: str, error: Exception) -> tuple[int | None, Version]:
+        if status_of(error) not in (405, 501):
+            raise self.failed("read", key, error) from error
+        reply = await self._again(partial(self._ask, key, None, 1))
+        return reply.total_size, reply.version
+
+    async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
+        try:
+            return await super()._ask(key, wanted, limit)
+        except Exception as error:
+            if "Content-Length Header missing" in str(error):
+                raise Elsewhere("a server that does not say how long its answers are") from error
+            if (status_of(error) or 0) // 100 == 3 and has_aiohttp():
+                raise Elsewhere("a server that sends on to where obstore does not go") from error
+            raise
+
+    async def _body(self, reply: Any, size: int) -> Any:
+        limits = current_limits()
+        longest = limits.read_time * (1 + size // PROGRESS_SIZE)
+        try:
+            async with asyncio.timeout(longest):
+                return await awaited(reply.bytes_async())
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"less than {PROGRESS_SIZE} bytes came in {limits.read_time:g} s, the limit read_time "
+                "(zstore.set_limits)"
+            ) from error
+
+    def _check_reply(self, key: str, attributes: Mapping[str, Any]) -> None:
+        """Leave to fsspec what obstore does not tell: what is packed, and which address a page is from."""
+        if "Content-Encoding" in attributes:
+            raise Elsewhere("a server that packs its answers")
+        is_page = str(attributes.get("Content-Type", "")).startswith("text/html")
+        if is_page and not key.endswith((".html", ".htm")) and has_aiohttp():
+            raise Elsewhere("a server that may show a directory as a page")
+
+    async def _is_page(self, key: str, error: Exception) -> bool:
+        """Whether the server refuses no value but a directory: asked for "a", it sends on to "a/"."""
+        if status_of(error) != 403:
+            return False
+        return is_directory(await in_thread(_lead, f"{self.address.bucket}/{quote(self.path(key))}"))
+
+
+def has_aiohttp() -> bool:
+    """Whether fsspec can ask web servers."""
+    return find_spec("aiohttp") is not None
+
+
+def _lead(url: str) -> str:
+    """The address that a web server redirects to; "" where it does not respond."""
+    try:
+        with urlopen(Request(url, method="HEAD"), timeout=current_limits().connect_time) as answer:
+            return str(answer.url)
+    except HTTPError as error:
+        with error:
+            return str(error.url)
+    except (OSError, ValueError):
+        return ""
