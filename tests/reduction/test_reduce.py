@@ -279,7 +279,7 @@ def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
     values = np.random.default_rng(0).integers(0, 100, (24, 16, 16)).astype("u2")
     array = make(values, (1, 16, 16))
     months = np.arange(24) % 12
-    course = reduce.plan_reduction(array, reduce.Request("mean", 0, groups=months)).course
+    course = reduce.plan_reduction(array, "mean", 0, groups=months).course
     assert len(course.group_spans) > 1
     boxes = [box for unit in course.units() for box in boxes_of(course, unit)]
     assert len(boxes) == len({str(box) for box in boxes}) == 24, "a map is read once"
@@ -648,7 +648,7 @@ def test_what_was_interrupted_goes_on_where_it_was(axis, method, left):
     assert {key: target.get(key) for key in target.list("")} == {
         key: expected.get(key) for key in expected.list("")
     }
-    planned = reduce.plan_reduction(source, reduce.Request(method, axis, **options))
+    planned = reduce.plan_reduction(source, method, axis, **options)
     # Only units are made again that were under way, or waited to be joined; their boxes have two chunks.
     most = max(sum(1 for _ in boxes_of(planned.course, unit)) for unit in planned.course.units())
     assert source.store.reads <= whole - left + 2 * most * (planned.worker_count + 1)
@@ -727,7 +727,7 @@ def test_ten_million_chunks_are_planned_in_little_memory():
     array = zstore.create_array(MemoryStore(), shape=(10**7, 1024, 1024), chunks=(1, 1024, 1024), dtype="u2")
     tracemalloc.start()
     try:
-        planned = reduce.plan_reduction(array, reduce.Request("mean", 0))
+        planned = reduce.plan_reduction(array, "mean", 0)
         units = list(itertools.islice(planned.course.units(), 1000))
         planned.describe()
     finally:

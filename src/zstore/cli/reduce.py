@@ -88,7 +88,7 @@ def reduce(
     """
     import numpy as np
 
-    from zstore.jobs.reduction.reduce import Request, plan_reduction
+    from zstore.jobs.reduction.reduce import plan_reduction
     from zstore.jobs.reduction.reduce import reduce as reduce_array
     from zstore.nodes.open import open_array
 
@@ -102,7 +102,7 @@ def reduce(
         options["groups"] = open_array(groups, mode="r")[...]
     try:
         if dry_run:
-            _show(plan_reduction(open_array(source, mode="r"), Request(method, **options)), as_json)
+            _show(plan_reduction(open_array(source, mode="r"), method, **options), as_json)
             return
         with show_progress("reducing") as progress:
             options |= {"overwrite": overwrite, "resume": resume, "plan": plan, "as_json": as_json}

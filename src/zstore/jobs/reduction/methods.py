@@ -482,12 +482,12 @@ def _nodata(nodata: Any, dtype: np.dtype[Any], folded: np.dtype[Any]) -> tuple[s
         return NONE, hole
     if nodata is None or (dtype.kind in "fc" and np.asarray(nodata).dtype.kind == "f" and np.isnan(nodata)):
         return ("nan", np.full((), np.nan, folded)) if dtype.kind in "fc" else (NONE, hole)
-    given = np.asarray(nodata)
-    if given.ndim == 0 and dtype.kind != "c" and given.dtype.kind in "biuf":
+    value = np.asarray(nodata)
+    if value.ndim == 0 and dtype.kind != "c" and value.dtype.kind in "biuf":
         with np.errstate(all="ignore"):
-            held = given.astype(dtype)
-        if dtype.kind == "f" and np.isfinite(held) == np.isfinite(given):
+            held = value.astype(dtype)
+        if dtype.kind == "f" and np.isfinite(held) == np.isfinite(value):
             return "value", held.astype(folded)
-        if dtype.kind != "f" and held.item() == given.item():
+        if dtype.kind != "f" and held.item() == value.item():
             return "value", held.astype(folded)
     raise ValueError(f"nodata {nodata!r} is not a value of data type {dtype}")

@@ -65,24 +65,24 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
         ValueError: the labels do not fit the axes, or cannot be sorted.
     """
     mask = np.ma.getmaskarray(labels) if isinstance(labels, np.ma.MaskedArray) else None
-    given = np.asarray(labels)
+    items = np.asarray(labels)
     lengths = tuple(shape[axis] for axis in order)
-    fits = given.ndim <= len(order) and all(
-        n in (1, length) for n, length in zip(given.shape[::-1], lengths[::-1], strict=False)
+    fits = items.ndim <= len(order) and all(
+        n in (1, length) for n, length in zip(items.shape[::-1], lengths[::-1], strict=False)
     )
     if not fits:
         raise ValueError(
-            f"groups have the shape {given.shape}, expected labels for axes {tuple(order)} of shape {lengths}"
+            f"groups have the shape {items.shape}, expected labels for axes {tuple(order)} of shape {lengths}"
         )
-    codes: np.ndarray[Any, np.dtype[np.int32]] = np.full(given.shape, -1, np.int32)
+    codes: np.ndarray[Any, np.dtype[np.int32]] = np.full(items.shape, -1, np.int32)
     try:
-        is_known = np.asarray(given == given, bool)  # NaN and NaT equal nothing
+        is_known = np.asarray(items == items, bool)  # NaN and NaT equal nothing
         if mask is not None:
             is_known &= ~mask
-        names, found = np.unique(given[is_known], return_inverse=True)
+        names, numbers = np.unique(items[is_known], return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"groups of data type {given.dtype} cannot be put in order: {error}") from error
-    codes[is_known] = found.reshape(-1)
+        raise ValueError(f"groups of data type {items.dtype} cannot be put in order: {error}") from error
+    codes[is_known] = numbers.reshape(-1)
     codes = codes.reshape((1,) * (len(order) - codes.ndim) + codes.shape)
     sizes = np.bincount(codes[codes >= 0].reshape(-1), minlength=len(names)).astype(np.int64)
     sizes *= prod(length for n, length in zip(codes.shape, lengths, strict=True) if n == 1)
@@ -103,10 +103,10 @@ class Even(Sequence[slice]):
     def __len__(self) -> int:
         return -(-self.size // self.step)
 
-    def __getitem__(self, place: Any) -> Any:
-        if not 0 <= place < len(self):
-            raise IndexError(place)
-        return slice(place * self.step, min((place + 1) * self.step, self.size))
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return slice(number * self.step, min((number + 1) * self.step, self.size))
 
 
 class Patch(NamedTuple):
@@ -183,11 +183,11 @@ class Course:
 
     def patch(self, number: int) -> Patch:
         """The patch of a number."""
-        of_groups, place = divmod(number, prod(len(self.spans[d]) for d in self.kept))
-        return Patch(self._spans(self.kept, place), self.group_spans[of_groups])
+        of_groups, rest = divmod(number, prod(len(self.spans[d]) for d in self.kept))
+        return Patch(self._spans(self.kept, rest), self.group_spans[of_groups])
 
     def units(self) -> Iterator[Unit]:
-        """What one thread reads at a time: (number of the patch, first of its boxes, the one after the last).
+        """The boxes that a thread reads at a time: (number of the patch, first box, the one after the last).
 
         Together, the units of a patch have all of its boxes in order, including those without items of its
         groups.
@@ -232,11 +232,11 @@ class Course:
 
     def _spans(self, axes: tuple[int, ...], number: int) -> Box:
         """The spans of some axes at a number, which counts their combinations with the last axis fastest."""
-        found = []
+        spans = []
         for axis in reversed(axes):
-            number, place = divmod(number, len(self.spans[axis]))
-            found.append(self.spans[axis][place])
-        return tuple(reversed(found))
+            number, at = divmod(number, len(self.spans[axis]))
+            spans.append(self.spans[axis][at])
+        return tuple(reversed(spans))
 
     def _box(self, patch: Patch, number: int) -> Box:
         box = [slice(0, 0)] * len(self.shape)

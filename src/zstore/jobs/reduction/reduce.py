@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isfinite, prod
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from zstore.engine.pool import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, Sources, StoredArray
-from zstore.jobs.plan import Estimate, Progress
-from zstore.jobs.plan import Plan as JobPlan
+from zstore.jobs.plan import Estimate, Plan, Progress
 from zstore.jobs.record import begin_new, name_job, resumable
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import Cells, Items, Method, make_method
@@ -45,21 +44,8 @@ _memory = threading.local()
 
 
 @dataclass(frozen=True)
-class Request:
-    """The arguments of `reduce` that say what is computed."""
-
-    method: str
-    axis: Any = None
-    groups: Any = None
-    nodata: Any = None
-    unpack: bool = False
-    keepdims: bool = False
-    dtype: Any = None
-    ddof: int = 0
-
-
-class Reduction(NamedTuple):
-    """A planned reduction.
+class Reduction(Plan[Cells]):
+    """The plan of a reduction: a unit makes the cells of some boxes of the source.
 
     array     the source
     method    how items are reduced
@@ -67,6 +53,7 @@ class Reduction(NamedTuple):
     shape     of the result
     dims      names of the result's dimensions; None where the array has no names
     labels    of the groups, in the order of the result; None where there are no groups
+    missing   whether a chunk that is not stored is an error; None: as the array was opened
     """
 
     array: Array
@@ -75,6 +62,7 @@ class Reduction(NamedTuple):
     shape: tuple[int, ...]
     dims: tuple[str | None, ...] | None
     labels: Items | None
+    missing: Missing | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -92,22 +80,20 @@ class Reduction(NamedTuple):
 
     def estimate(self) -> Estimate:
         """The estimated cost."""
-        units, read = 0, 0
-        for number, first, last in self.course.units():
-            units += 1
-            boxes = self.course.boxes(self.course.patch(number), first, last)
-            read += sum(prod(span.stop - span.start for span in box) for box in boxes)
+        count = read = 0
+        for unit in self.units():
+            count, read = count + 1, read + self.item_count(unit)
         size = self.course.patch_size
         return Estimate(
-            unit_count=units,
+            unit_count=count,
             read_size=read * self.array.dtype.itemsize,
             write_size=prod(self.shape) * self.dtype.itemsize,
             memory_size=self.worker_count * (self.course.box_size + size) + size,
             scratch_size=size,
         )
 
-    def place(self, patch: Patch) -> Box:
-        """The slices of the result that a patch makes."""
+    def box(self, patch: Patch) -> Box:
+        """The box of the result that a patch makes."""
         whole, course = slice(0, 1), self.course
         kept = dict(zip(course.kept, patch.kept, strict=True))
         first = course.axes[0] if course.axes else None
@@ -140,6 +126,68 @@ class Reduction(NamedTuple):
             "units": name_job([repr(course.spans), repr(course.group_spans), plans.UNIT_SIZE]),
         }
 
+    def units(self) -> Iterator[Unit]:
+        return self.course.units()
+
+    def boxes(self, unit: Unit) -> Iterator[Box]:
+        """The boxes that are read for a unit."""
+        number, first, last = unit
+        return self.course.boxes(self.course.patch(number), first, last)
+
+    def item_count(self, unit: Unit) -> int:
+        """How many items are read for a unit."""
+        return sum(prod(span.stop - span.start for span in box) for box in self.boxes(unit))
+
+    def make(self, unit: Unit) -> Cells:
+        """The cells of a unit's boxes."""
+        course, boxes = self.course, list(self.boxes(unit))
+        patch = course.patch(unit[0])
+        kept = patch.kept_shape
+        group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
+        most = sum(prod(box[axis].stop - box[axis].start for axis in course.axes) for box in boxes)
+        method = self.method.narrow(most)
+        cells = method.make(groups * group_step)
+        for box in boxes:
+            items = self._read(box)
+            labels, label_steps = None, (0,) * items.ndim
+            if course.groups is not None:
+                labels, label_steps = course.groups.of(box)
+                if patch.groups.start:
+                    labels = labels - np.int32(patch.groups.start)
+            numbers, first = self._numbers(box)
+            steps = dict(zip(course.kept, _steps(kept), strict=True))
+            method.put(
+                cells,
+                items,
+                tuple(steps.get(d, 0) for d in range(items.ndim)),
+                labels,
+                label_steps,
+                numbers,
+                groups=groups,
+                group_step=group_step,
+                first_number=first,
+            )
+        return cells
+
+    def _read(self, box: Box) -> Items:
+        """The items of a box, in memory that each thread reuses."""
+        dtype, shape = self.method.dtype, tuple(span.stop - span.start for span in box)
+        size = prod(shape) * dtype.itemsize
+        if len(getattr(_memory, "held", b"")) < size:
+            _memory.held = np.empty(max(size, self.course.box_size), np.uint8)
+        items: Items = _memory.held[:size].view(dtype).reshape(shape)
+        self.array.read(box, out=items, missing=self.missing)
+        return items
+
+    def _numbers(self, box: Box) -> tuple[tuple[int, ...], int]:
+        """(stride of each dimension among the items of a cell, number of the first item), for argmin."""
+        course = self.course
+        if not self.method.has_numbers:
+            return (0,) * len(box), 0
+        steps = dict(zip(course.axes, _steps(tuple(course.shape[axis] for axis in course.axes)), strict=True))
+        first = sum(step * box[axis].start for axis, step in steps.items())
+        return tuple(steps.get(d, 0) for d in range(len(box))), first
+
 
 @resumable
 @with_storage_options
@@ -167,8 +215,8 @@ def reduce(
     method    sum, mean, min, max, count (of valid items), std, var, any, all, argmin or argmax
     axis      a dimension by its number or name, or several; None: all
     groups    labels of the items along `axis`: an array that broadcasts to those dimensions. The result has
-              a dimension of the distinct labels, sorted as by `numpy.unique`, in the place of the first of
-              these; items whose label is NaN, NaT or masked are left out
+              a dimension of the distinct labels, sorted as by `numpy.unique`, where the first of these
+              was; items whose label is NaN, NaT or masked are left out
     nodata    the value that is left out. None: NaN of floats, NaT of times, else none. "none": every item
               counts, and the result is NaN where an item is; so it is where another value than NaN is nodata.
               Cells of the result without a valid item are NaN; nodata for `min` and `max`, -1 for `argmin`
@@ -176,9 +224,10 @@ def reduce(
     unpack    apply `scale_factor` and `add_offset` to stored values, and leave out nodata of the attributes
     dtype     of the result; None: numpy's for the method, and float64 (complex128) for scaled values
     ddof      `var` and `std` divide by the number of items less this
-    out       an array to write to, of numpy or in a store, or the place of a new one; None: it is returned
+    out       an array of numpy or in a store to write to, or the path or URL of a new one; None: it is
+              returned
     overwrite replace the node at `out`, or what an interrupted reduction left there
-    resume    go on with an interrupted reduction of the same arguments, or begin it; `out` must be a place
+    resume    go on with an interrupted reduction of the same arguments, or begin it; `out` is a path or URL
     missing   whether a chunk that is not stored is an error; None: as the array was opened
     executor  what units run on, e.g. a process pool or a `dask.distributed.Client`; None: threads here
     storage_options   how to reach buckets and web servers that `source` and `out` name by URL
@@ -195,12 +244,14 @@ def reduce(
         ChangedError: the source was written to since the reduction into a new array began.
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     """
-    request = Request(method, axis, groups, nodata, unpack, keepdims, dtype, ddof)
     if not isinstance(source, Array):
         source = open_array(source, mode="r", storage_options=storage_options)
-    planned = plan_reduction(source, request)
+    planned = plan_reduction(
+        source, method, axis, groups=groups, nodata=nodata, unpack=unpack, keepdims=keepdims, dtype=dtype,
+        ddof=ddof, missing=missing,
+    )  # fmt: skip
     if out is not None and not isinstance(out, np.ndarray | Array):
-        return _store(_Folding(planned, missing), out, overwrite, resume, executor, progress)
+        return _store(planned, out, overwrite, resume, executor, progress)
     if resume:
         raise ValueError("resume without a place of a new array; expected out to be one")
     made: Any = np.empty(planned.shape, planned.dtype) if out is None else out
@@ -210,63 +261,69 @@ def reduce(
             f"{planned.dtype}"
         )
     # Sums are checked against the data type of `out`.
-    fitting = planned._replace(method=replace(planned.method, result=made.dtype))
+    fitting = replace(planned, method=replace(planned.method, result=made.dtype))
     with Runner(executor, None, _most(planned, executor)) as runner:
-        _run(runner, _Folding(fitting, missing), made, progress)
+        _run(runner, fitting, made, progress)
     return made if out is not None or planned.shape else made[()]
 
 
-def plan_reduction(array: Array, request: Request) -> Reduction:
-    """The plan of a reduction; raises what `reduce` raises before it reads anything."""
-    order = _axes(array, request.axis)
-    axes, groups = tuple(sorted(order)), request.groups
+def plan_reduction(
+    array: Array,
+    method: str,
+    axis: Any = None,
+    *,
+    groups: Any = None,
+    nodata: Any = None,
+    unpack: bool = False,
+    keepdims: bool = False,
+    dtype: Any = None,
+    ddof: int = 0,
+    missing: Missing | None = None,
+) -> Reduction:
+    """The plan of a reduction, by the arguments of `reduce`; raises what `reduce` raises before it reads."""
+    order = _axes(array, axis)
+    axes = tuple(sorted(order))
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
     if labelled is not None and not axes:
         raise ValueError("groups of an array without dimensions to reduce; expected an axis")
-    packing = _packing(array, request.nodata) if request.unpack else {"nodata": request.nodata}
-    method = make_method(
-        request.method,
-        array.dtype,
-        prod(array.shape[axis] for axis in axes),
-        result=request.dtype,
-        ddof=request.ddof,
-        **packing,
-    )
+    packing = _packing(array, nodata) if unpack else {"nodata": nodata}
+    most = prod(array.shape[axis] for axis in axes)
+    made = make_method(method, array.dtype, most, result=dtype, ddof=ddof, **packing)
     is_regular = array.shards is not None or isinstance(array.model.grid, RegularGrid)
     chunks = array.chunks if is_regular else array.read_chunk_sizes
     item_size = max(1, array.dtype.itemsize)
-    course = make_course(array.shape, axes, chunks, item_size, method.cell_size, labelled)
+    course = make_course(array.shape, axes, chunks, item_size, made.cell_size, labelled)
     shape, dims = [], []
     for d, length in enumerate(array.shape):
         is_first = bool(axes) and d == axes[0] and labelled is not None
-        if d not in axes or is_first or request.keepdims:
+        if d not in axes or is_first or keepdims:
             of_groups = labelled.count if is_first and labelled is not None else 1
             shape.append(length if d not in axes else of_groups)
             dims.append(None if array.dims is None else array.dims[d])
-    names = None if labelled is None else labelled.names
-    return Reduction(array, method, course, tuple(shape), None if array.dims is None else tuple(dims), names)
+    names = None if array.dims is None else tuple(dims)
+    labels = None if labelled is None else labelled.names
+    return Reduction(array, made, course, tuple(shape), names, labels, missing)
 
 
 def _axes(array: Array, axis: Any) -> tuple[int, ...]:
-    """The dimensions that are reduced, in the order in which they are given."""
+    """The numbers of the dimensions that are reduced, in the order of the argument."""
     if axis is None:
         return tuple(range(array.ndim))
-    given = (axis,) if isinstance(axis, int | np.integer | str) else tuple(axis)
-    found = []
-    for one in given:
+    numbers = list[int]()
+    for one in (axis,) if isinstance(axis, int | np.integer | str) else tuple(axis):
         if isinstance(one, str):
             if array.dims is None:
                 raise ValueError(f"axis {one!r}, expected a number: the array's dimensions have no names")
             if one not in array.dims:
                 raise ValueError(f"axis {one!r}, expected one of the dimensions {array.dims}")
-            found.append(array.dims.index(one))
+            numbers.append(array.dims.index(one))
         else:
             if not -array.ndim <= one < array.ndim:
                 raise ValueError(f"axis {one}, expected one of the {array.ndim} dimensions of the array")
-            found.append(index(one) % array.ndim)
-    if len(set(found)) < len(found):
+            numbers.append(index(one) % array.ndim)
+    if len(set(numbers)) < len(numbers):
         raise ValueError(f"axis {axis!r} names a dimension twice")
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _packing(array: Array, nodata: Any) -> dict[str, Any]:
@@ -281,19 +338,24 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
 
 
 def _store(
-    work: _Folding, target: StoreLike, overwrite: bool, resume: bool, executor: Executor | None, progress: Any
+    planned: Reduction,
+    target: StoreLike,
+    overwrite: bool,
+    resume: bool,
+    executor: Executor | None,
+    progress: Progress | None,
 ) -> Array:
     """Reduce into a new array, whose document is written last."""
-    planned = work.planned
-    store, array, attributes = open_store(target), planned.array, dict[str, Any]()
-    check_apart(array.store, array.path, store, "", "reduce")
+    store, attributes = open_store(target), dict[str, Any]()
+    here = Location(planned.array.store, planned.array.path)
+    check_apart(*here, store, "", "reduce")
     if planned.labels is not None:
         # Times as strings, as `tolist` makes those of nanoseconds plain numbers.
         is_time = planned.labels.dtype.kind in "mM"
         labels = planned.labels.astype(str) if is_time else planned.labels
         attributes["groups"] = [_word(label) for label in labels.tolist()]
-    zarr_format = 3 if array.zarr_format == 3 else 2
-    description = {**planned.describe(), "missing": str(work.missing)}
+    zarr_format = 3 if planned.array.zarr_format == 3 else 2
+    description = {**planned.describe(), "missing": str(planned.missing)}
     cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
     options = {
         "shape": planned.shape,
@@ -306,17 +368,16 @@ def _store(
     def expect() -> float:
         held = MemoryStore()
         copy = NewNodes(held, "", zarr_format).add_array("", **options)  # type: ignore[arg-type]
-        return expect_size(_Patches(work, copy), held) if _Patches.is_small(planned.course) else 0
+        return expect_size(_Patches(planned, copy), held) if _Patches.is_small(planned.course) else 0
 
     check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
-    here = Location(array.store, array.path)
-    sources = Sources.of(here, {"": StoredArray(*here, array.model)})
+    sources = Sources.of(here, {"": StoredArray(*here, planned.array.model)})
     job = begin_new(store, "", zarr_format, "reduce", description, overwrite=overwrite, resume=resume)
     job.check_versions(sources.versions, here.url)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
     made = new.add_array("", **options)
     with job.runner(executor, _most(planned, executor)) as runner:
-        _run(runner, work, made, progress)
+        _run(runner, planned, made, progress)
     sources.check_unchanged()
     new.publish()
     job.end()
@@ -333,7 +394,7 @@ def _chunks(planned: Reduction) -> tuple[int, ...]:
     course = planned.course
     groups = max((s.stop - s.start for s in course.group_spans), default=1)
     longest = Patch(tuple(slice(0, course.lengths[d]) for d in course.kept), slice(0, groups))
-    return tuple(max(1, span.stop) for span in planned.place(longest))
+    return tuple(max(1, span.stop) for span in planned.box(longest))
 
 
 def _most(planned: Reduction, executor: Executor | None) -> int:
@@ -343,78 +404,12 @@ def _most(planned: Reduction, executor: Executor | None) -> int:
     return max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, planned.course.patch_size)))
 
 
-def _run(runner: Runner, work: _Folding, out: Any, progress: Progress | None) -> None:
+def _run(runner: Runner, planned: Reduction, out: Any, progress: Progress | None) -> None:
     """Make every patch of the result and write it to `out`, an array of numpy or in a store."""
-    total = prod(work.planned.course.shape)
+    total = prod(planned.course.shape)
     # Boxes that are read for several patches count each time.
     tick = counter(total, None if progress is None else lambda done, _: progress(done, max(done, total)))
-    runner.fold(work, "units", _Result(work, out, tick))
-
-
-@dataclass(frozen=True)
-class _Folding(JobPlan[Cells]):
-    """The plan whose units reduce some boxes to cells."""
-
-    planned: Reduction
-    missing: Missing | None
-
-    def units(self) -> Iterator[Unit]:
-        return self.planned.course.units()
-
-    def boxes(self, unit: Unit) -> Iterator[Box]:
-        """The boxes that are read for a unit."""
-        number, first, last = unit
-        return self.planned.course.boxes(self.planned.course.patch(number), first, last)
-
-    def make(self, unit: Unit) -> Cells:
-        """The cells of a unit's boxes."""
-        course, boxes = self.planned.course, list(self.boxes(unit))
-        patch = course.patch(unit[0])
-        kept = patch.kept_shape
-        group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
-        most = sum(prod(box[axis].stop - box[axis].start for axis in course.axes) for box in boxes)
-        method = self.planned.method.narrow(most)
-        cells = method.make(groups * group_step)
-        for box in boxes:
-            items = self._read(box)
-            labels, label_steps = None, (0,) * items.ndim
-            if course.groups is not None:
-                labels, label_steps = course.groups.of(box)
-                if patch.groups.start:
-                    labels = labels - np.int32(patch.groups.start)
-            numbers, first = self._numbers(box)
-            steps = dict(zip(course.kept, _steps(kept), strict=True))
-            method.put(
-                cells,
-                items,
-                tuple(steps.get(d, 0) for d in range(items.ndim)),
-                labels,
-                label_steps,
-                numbers,
-                groups=groups,
-                group_step=group_step,
-                first_number=first,
-            )
-        return cells
-
-    def _read(self, box: Box) -> Items:
-        """The items of a box, in memory that each thread reuses."""
-        dtype, shape = self.planned.method.dtype, tuple(span.stop - span.start for span in box)
-        size = prod(shape) * dtype.itemsize
-        if len(getattr(_memory, "held", b"")) < size:
-            _memory.held = np.empty(max(size, self.planned.course.box_size), np.uint8)
-        items: Items = _memory.held[:size].view(dtype).reshape(shape)
-        self.planned.array.read(box, out=items, missing=self.missing)
-        return items
-
-    def _numbers(self, box: Box) -> tuple[tuple[int, ...], int]:
-        """(stride of each dimension among the items of a cell, number of the first item), for argmin."""
-        course = self.planned.course
-        if not self.planned.method.has_numbers:
-            return (0,) * len(box), 0
-        steps = dict(zip(course.axes, _steps(tuple(course.shape[axis] for axis in course.axes)), strict=True))
-        first = sum(step * box[axis].start for axis, step in steps.items())
-        return tuple(steps.get(d, 0) for d in range(len(box))), first
+    runner.fold(planned, "units", _Result(planned, out, tick))
 
 
 def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
@@ -422,10 +417,10 @@ def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Patches(JobPlan[None]):
-    """The patches of a result, each of them a unit: what is made to learn what all take."""
+class _Patches(Plan[None]):
+    """The plan with a unit for each patch of the result, made to learn how many bytes all will take."""
 
-    work: _Folding
+    planned: Reduction
     out: Array
 
     @staticmethod
@@ -437,12 +432,12 @@ class _Patches(JobPlan[None]):
         )
 
     def units(self) -> Iterator[tuple[int]]:
-        return ((number,) for number in range(self.work.planned.course.patch_count))
+        return ((number,) for number in range(self.planned.course.patch_count))
 
     def make(self, unit: tuple[int, ...]) -> None:
-        result = _Result(self.work, self.out, lambda _: None)
-        for part in self.work.planned.course.units_of(*unit):
-            result.take(part, self.work.make(part))
+        result = _Result(self.planned, self.out, lambda _: None)
+        for part in self.planned.course.units_of(*unit):
+            result.take(part, self.planned.make(part))
 
 
 @dataclass
@@ -453,7 +448,7 @@ class _Result:
     begun    patches that were incomplete when the job was interrupted; of others, all units are made or none
     """
 
-    work: _Folding
+    planned: Reduction
     out: Any
     tick: Callable[[int], None]
     patches: dict[int, Cells] = field(default_factory=dict)
@@ -461,46 +456,42 @@ class _Result:
 
     def take(self, unit: Unit, cells: Cells) -> None:
         number, first, last = unit
-        planned, method = self.work.planned, self.work.planned.method
+        method = self.planned.method
         if first == 0:
             self.patches[number] = method.begin(cells)
         elif number not in self.patches:
             raise StoreError(f"the journal lacks what was made of patch {number}; expected overwrite")
         else:
             method.join(self.patches[number], cells)
-        if last == planned.course.box_count:
-            self._finish(planned.course.patch(number), self.patches.pop(number))
-        self._count(unit)
+        if last == self.planned.course.box_count:
+            self._finish(self.planned.course.patch(number), self.patches.pop(number))
+        self.tick(self.planned.item_count(unit))
 
     def holds(self, unit: Unit) -> bool:
         """Whether the unit's patch is stored in whole chunks, or is not complete yet."""
-        planned = self.work.planned
-        place = planned.place(planned.course.patch(unit[0]))
-        sides = zip(place, self.out.chunks, self.out.shape, strict=True)
+        planned = self.planned
+        box = planned.box(planned.course.patch(unit[0]))
+        sides = zip(box, self.out.chunks, self.out.shape, strict=True)
         is_whole = all(s.start % n == 0 and s.stop == min(s.start + n, size) for s, n, size in sides)
         is_held = unit[0] in self.begun or (
-            is_whole and is_stored(self.out.store, self.out.path, self.out.model, place)
+            is_whole and is_stored(self.out.store, self.out.path, self.out.model, box)
         )
         if is_held:
-            self._count(unit)
+            self.tick(self.planned.item_count(unit))
         return is_held
 
     def group(self, unit: Unit) -> tuple[int, bool]:
-        return unit[0], unit[2] == self.work.planned.course.box_count
-
-    def _count(self, unit: Unit) -> None:
-        boxes = self.work.boxes(unit)
-        self.tick(sum(prod(span.stop - span.start for span in box) for box in boxes))
+        return unit[0], unit[2] == self.planned.course.box_count
 
     def _finish(self, patch: Patch, cells: Cells) -> None:
-        planned, out = self.work.planned, self.out
+        planned, out = self.planned, self.out
         course, method, kept = planned.course, planned.method, patch.kept_shape
         sizes = course.groups.sizes if course.groups is not None else None
         reduced = prod(course.shape[axis] for axis in course.axes)
         counts = np.array([reduced], np.int64) if sizes is None else sizes[patch.groups]
         where = repr(planned.array.path or planned.array.store.url)
-        place: tuple[Any, ...] = planned.place(patch)
-        there: Any = out[(*place, ...)] if isinstance(out, np.ndarray) and sizes is None else None
+        box: tuple[Any, ...] = planned.box(patch)
+        there: Any = out[(*box, ...)] if isinstance(out, np.ndarray) and sizes is None else None
         if there is not None and there.flags.c_contiguous and there.dtype == method.result:
             method.finish(cells, counts, where, there.reshape(-1))
             return
@@ -508,7 +499,7 @@ class _Result:
         method.finish(cells, counts, where, made)
         if sizes is not None:
             made = np.moveaxis(made.reshape(-1, *kept), 0, sum(d < course.axes[0] for d in course.kept))
-        out[place] = made.reshape(tuple(span.stop - span.start for span in place))
+        out[box] = made.reshape(tuple(span.stop - span.start for span in box))
 
     def pack(self) -> bytes:
         """The incomplete patches: the number and the planes of each."""
@@ -519,7 +510,7 @@ class _Result:
         return b"".join(parts)
 
     def unpack(self, data: bytes) -> None:
-        course, method, found = self.work.planned.course, self.work.planned.method, dict[int, Cells]()
+        course, method, patches = self.planned.course, self.planned.method, dict[int, Cells]()
         while data:
             number, data = int.from_bytes(data[:8], "little"), data[8:]
             if number >= course.patch_count:
@@ -532,5 +523,5 @@ class _Result:
                     raise ValueError(f"cells of {len(data)} bytes; expected {plane.nbytes}")
                 plane[...] = np.frombuffer(data[: plane.nbytes], plane.dtype)
                 data = data[plane.nbytes :]
-            found[number] = cells
-        self.patches, self.begun = found, frozenset(found)
+            patches[number] = cells
+        self.patches, self.begun = patches, frozenset(patches)
