@@ -1,22 +1,33 @@
-"""Fixes that need no georeference: the form of documents, attributes, fill values, names of methods."""
+"""Fixes that need no georeference: documents, attributes, fill values, and the names of dimensions."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from zstore.errors import MetadataError
+from zstore.geo.conventions.cf import axis_of
 from zstore.geo.conventions.geozarr import METHOD_NAMES, layout_items, member_of
+from zstore.geo.conventions.levels import SHARED, Grid, LevelPlace
+from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.model import RESAMPLING_METHODS
 from zstore.geo.validation.fixing.plan import Draft
 from zstore.geo.validation.rules.documents import (
+    DIMENSIONS,
+    STANDARD_SPELLINGS,
     check_conventions,
+    dimension_trouble,
     has_no_fill,
     implicit_groups,
     is_unreadable_fill,
     misplaced_members,
+    parse_text,
 )
-from zstore.geo.validation.view import ArrayView
+from zstore.geo.validation.rules.values import is_made_of_finer
+from zstore.geo.validation.view import ArrayView, GroupView
 from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.model.packing import decode_fill, fit_nodata, render_nodata
@@ -155,3 +166,204 @@ def _fix_no_fill(draft: Draft, array: ArrayView) -> None:
     rendered = array.node.model.data_type.render_fill(array.dtype.type(fitted), 3)
     draft.edit(array, {"fill_value": rendered})
     draft.note("ZS-08", array, f"fill_value is {rendered}")
+
+
+# What is an object in every dialect; other text may be meant as text.
+STRUCTURED = ("multiscales", "zarr_conventions", "ome", "_CRS", "proj:projjson")
+NUMBERS = ("scale_factor", "add_offset")
+
+
+def fix_words(draft: Draft) -> None:
+    """Correct attributes that are misspelt, and text, numbers and lists of the wrong type."""
+    for node in draft.hierarchy.nodes:
+        stored = node.stored
+        spelt = {name: STANDARD_SPELLINGS.get(name.lower().replace("_", ""), name) for name in stored}
+        renamed = {name: right for name, right in spelt.items() if name != right and right not in stored}
+        if renamed and len(set(renamed.values())) == len(renamed):
+            draft.rename("GZ-23", node, renamed)
+        for name in STRUCTURED:
+            found = parse_text(stored.get(name))
+            if found is not None:
+                draft.update("GZ-24", node, f"{name} written as what its text is", {name: found})
+        area = stored.get("AREA_OR_POINT")
+        if isinstance(area, str) and area.capitalize() in ("Area", "Point"):
+            draft.update(
+                "GZ-28", node, "AREA_OR_POINT spelt as GDAL does", {"AREA_OR_POINT": area.capitalize()}
+            )
+        if isinstance(node, ArrayView):
+            _fix_types(draft, node)
+
+
+def _fix_types(draft: Draft, array: ArrayView) -> None:
+    for name in NUMBERS:
+        found = array.attrs.get(name)
+        if isinstance(found, str):
+            try:
+                draft.update("GZ-16", array, f"{name} written as a number", {name: float(found)})
+            except ValueError:
+                draft.refuse("GZ-16", array, f"{name} is {found!r}; expected a number")
+    meanings = array.attrs.get("flag_meanings")
+    if isinstance(meanings, list) and all(isinstance(m, str) and m.split() == [m] for m in meanings):
+        message = "flag_meanings written as words"
+        draft.update("GZ-16", array, message, {"flag_meanings": " ".join(meanings)})
+
+
+def fix_shared(draft: Draft) -> None:
+    """Give a variable the same attributes at all levels, where one of them has others.
+
+    The cells must confirm it: as they are stored, those of the level have to be what its method makes of the
+    finer ones.
+    """
+    for pyramid in draft.hierarchy.pyramids:
+        for name in pyramid.levels[0].grids if pyramid.levels else ():
+            held = [(level, level.grids[name]) for level in pyramid.levels if name in level.grids]
+            if len({grid.node.dtype for _, grid in held}) > 1:
+                # Levels of another type hold other numbers: GZ-33 says so.
+                continue
+            for member in SHARED:
+                _fix_member(draft, pyramid, name, held, member)
+
+
+def _fix_member(
+    draft: Draft, pyramid: Pyramid, name: str, held: list[tuple[LevelPlace, Grid]], member: str
+) -> None:
+    values = [getattr(grid.variable, member) for _, grid in held]
+    counted = Counter(repr(value) for value in values if value is not None)
+    if not counted or (len(counted) == 1 and None not in values):
+        return
+    (winner, count), *others = counted.most_common()
+    against = sum(number for _, number in others)
+    donor = next(grid for (_, grid), value in zip(held, values, strict=True) if repr(value) == winner)
+    odd = [(level, grid) for (level, grid), value in zip(held, values, strict=True) if repr(value) != winner]
+    missing = values.count(None)
+    if (against and count <= against) or missing > count:
+        for _, grid in odd:
+            draft.refuse("GZ-22", grid.node, f"{member} is {', '.join(counted)} at different levels")
+        return
+    nodata = donor.variable.nodata
+    # Where the finest level is the odd one, the next coarser is what tells.
+    checked = {id(level): level for level, _ in odd if level is not pyramid.levels[0]}
+    checked = checked or {id(level): level for level in pyramid.levels[1:2]}
+    if not all(is_made_of_finer(pyramid, level, name, nodata) for level in checked.values()):
+        for _, grid in odd:
+            message = f"{member} differs, and the cells are not those that the finer level comes to"
+            draft.refuse("GZ-22", grid.node, message)
+        return
+    for _, grid in odd:
+        if member == "nodata":
+            changes = (
+                render_nodata(nodata, grid.node.dtype, grid.node.zarr_format) if nodata is not None else {}
+            )
+        else:
+            changes = {member: donor.node.attrs[member]} if member in donor.node.attrs else {}
+        draft.update("GZ-22", grid.node, f"{', '.join(changes)} as the other levels have it", changes)
+
+
+# What xarray and netCDF call dimensions that have no names.
+MADE_UP = re.compile(r"(dim|phony_dim)_\d+")
+
+
+def fix_dimensions(draft: Draft) -> None:
+    """Name dimensions whose names are missing or made up, and put `spatial:dimensions` in order."""
+    for array in draft.hierarchy.arrays:
+        known = tuple(array.dims or ()) or (None,) * len(array.shape)
+        made_up = [name is not None and bool(MADE_UP.fullmatch(name)) for name in known]
+        if not array.shape or not (dimension_trouble(array) or any(made_up)):
+            continue
+        kept = [None if is_made_up else name for name, is_made_up in zip(known, made_up, strict=True)]
+        names = next((found for found in _candidates(draft, array) if _fits(array, found, kept)), None)
+        if names is None or names == array.dims:
+            continue
+        if array.zarr_format == 3:
+            draft.edit(array, {"dimension_names": list(names)})
+            draft.note("GZ-10", array, f"dimensions are named {', '.join(names)}")
+        else:
+            message = f"dimensions are named {', '.join(names)}"
+            draft.update("GZ-10", array, message, {DIMENSIONS: list(names)})
+    for group in draft.hierarchy.groups:
+        _fix_order(draft, group)
+
+
+def _candidates(draft: Draft, array: ArrayView) -> Iterator[tuple[str, ...]]:
+    """The names that the dimensions of an array may have, the likeliest first."""
+    group = array.parent
+    written = array.stored.get(DIMENSIONS)
+    if isinstance(written, list) and all(isinstance(name, str) for name in written):
+        yield tuple(written)
+    if not isinstance(group, GroupView):
+        return
+    if len(array.shape) == 1:
+        # The arrays whose coordinate this one would be.
+        relatives = (*group.arrays.values(), *_twins(draft, array, group))
+        if any(array.name in (other.dims or ()) for other in relatives):
+            yield (array.name,)
+        return
+    for twin in _twins(draft, array, group):
+        yield from _whole(twin)
+    for other in group.arrays.values():
+        if other.shape == array.shape:
+            yield from _whole(other)
+    stated = next((s for g in (group, *group.ancestors()) if (s := g.attrs.get("spatial:dimensions"))), None)
+    lengths: dict[int, list[str]] = {}
+    for name, other in group.arrays.items():
+        if len(other.shape) == 1 and other.dims in (None, (None,), (name,)):
+            lengths.setdefault(other.shape[0], []).append(name)
+    by_length = [lengths.get(length, []) for length in array.shape]
+    if isinstance(stated, list) and len(stated) == 2 and all(isinstance(name, str) for name in stated):
+        others = [names[0] if len(names) == 1 else "" for names in by_length[:-2]]
+        yield (*others, *stated)
+    if all(len(names) == 1 for names in by_length):
+        yield tuple(names[0] for names in by_length)
+
+
+def _twins(draft: Draft, array: ArrayView, group: GroupView) -> Iterator[ArrayView]:
+    """The arrays of the same name at the other levels of a pyramid."""
+    for pyramid in draft.hierarchy.pyramids:
+        nodes = [level.node for level in pyramid.levels]
+        if not any(node is group for node in nodes):
+            continue
+        for node in nodes:
+            twin = node.arrays.get(array.name) if isinstance(node, GroupView) else None
+            if twin is not None and twin is not array:
+                yield twin
+
+
+def _whole(array: ArrayView) -> Iterator[tuple[str, ...]]:
+    """The names of an array's dimensions, if all of them have one that was not made up."""
+    names = array.dims
+    if names is not None and all(name and not MADE_UP.fullmatch(name) for name in names):
+        yield tuple(str(name) for name in names)
+
+
+def _fits(array: ArrayView, names: tuple[str, ...], kept: Sequence[str | None]) -> bool:
+    """Whether these may be an array's dimensions: by the names it has, and their lengths in other arrays."""
+    if len(names) != len(array.shape) or len(set(names)) != len(names) or not all(names):
+        return False
+    if any(known is not None and known != name for known, name in zip(kept, names, strict=False)):
+        return False
+    arrays = array.parent.arrays if isinstance(array.parent, GroupView) else {}
+    for name, length in zip(names, array.shape, strict=True):
+        lengths = {
+            size
+            for other in arrays.values()
+            if other is not array
+            for dimension, size in zip(other.dims or (), other.shape, strict=False)
+            if dimension == name
+        }
+        coordinate = arrays.get(name)
+        if coordinate is not None and coordinate is not array and len(coordinate.shape) == 1:
+            lengths.add(coordinate.shape[0])
+        if lengths and length not in lengths:
+            return False
+    return True
+
+
+def _fix_order(draft: Draft, group: GroupView) -> None:
+    """Put y before x in `spatial:dimensions`, where the arrays and their coordinates have them so."""
+    stated = group.attrs.get("spatial:dimensions")
+    if not isinstance(stated, list) or len(stated) != 2 or not all(isinstance(n, str) for n in stated):
+        return
+    kinds = [axis_of(name, group.arrays.get(name)) for name in stated]
+    if kinds == ["X", "Y"]:
+        turned = stated[::-1]
+        draft.update("ZC-05", group, f"spatial:dimensions are {turned}", {"spatial:dimensions": turned})

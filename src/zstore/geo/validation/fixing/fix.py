@@ -9,13 +9,16 @@ from typing import Any
 from zstore.errors import MetadataError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import RESAMPLING_METHODS
-from zstore.geo.validation.fixing.crs import fix_crs
-from zstore.geo.validation.fixing.dimensions import fix_dimensions
-from zstore.geo.validation.fixing.documents import fix_documents, fix_fill_values, fix_methods
-from zstore.geo.validation.fixing.levels import fix_levels
-from zstore.geo.validation.fixing.places import fix_places, fix_time
+from zstore.geo.validation.fixing.documents import (
+    fix_dimensions,
+    fix_documents,
+    fix_fill_values,
+    fix_methods,
+    fix_shared,
+    fix_words,
+)
+from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_places, fix_time
 from zstore.geo.validation.fixing.plan import Plan, make_plan
-from zstore.geo.validation.fixing.variables import fix_shared, fix_words
 from zstore.geo.validation.fixing.write import backup_place, write_plan
 from zstore.geo.validation.run import Target, open_hierarchy
 from zstore.jobs.record import resumable
