@@ -48,7 +48,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a document says wrongly, doubtfully, or not at all; `path` is the node's."""
+    """An error, a doubt or a gap in the document of a node at `path`."""
 
     rule: str
     severity: Severity
@@ -101,7 +101,7 @@ def is_array(node: Any) -> TypeGuard[ArrayNode]:
 
 @dataclass(frozen=True)
 class LevelEntry:
-    """One level as a dialect lists it: its path, and what geometry is given.
+    """One level as a dialect lists it: its path and the geometry listed with it.
 
     path             relative to the multiscale group
     affine           the level's own, as stated
@@ -165,7 +165,7 @@ Documents = dict[str, Document]
 
 
 def unused_attribute(node: Node, rule: str, name: str, expected: str) -> Finding:
-    """The finding that an attribute of a node is not what it should be, and is not used."""
+    """The finding that an attribute has an invalid value and is not used."""
     found = node.attrs[name]
     message = f"{name} is {found!r}; expected {expected}; it is not used"
     return Finding(rule, "error", node.path, message, expected, found)
@@ -174,7 +174,7 @@ def unused_attribute(node: Node, rule: str, name: str, expected: str) -> Finding
 def parse_crs(
     source: str, stated: Any, rule: str, path: str, findings: list[Finding]
 ) -> Iterator[tuple[str, Crs]]:
-    """(source, CRS) of what a document states; nothing, with a finding, where that is no CRS."""
+    """(source, CRS) of a value in a document; nothing, with a finding, where the value is no CRS."""
     try:
         yield source, Crs.from_user(stated)
     except MetadataError as error:
@@ -182,7 +182,7 @@ def parse_crs(
 
 
 class Convention(Protocol):
-    """One dialect in which hierarchies state what they mean.
+    """One dialect of georeference and meaning: how to parse, render and check it.
 
     parse     the facts that one node states in this dialect; `parent` is the group that holds it, for what
               an array inherits or has beside it
@@ -215,7 +215,7 @@ class ReadingWarning(UserWarning):
 
 
 def order_conventions(names: Sequence[str] | None = None) -> list[str]:
-    """The names of the conventions to ask, in order; `names` are taken before what is chosen elsewhere."""
+    """The names of the conventions to ask, in order; `names` replace a choice made elsewhere."""
     stated = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
     chosen = names if names is not None else _chosen.get() or stated or [REST]
     known = [*OWN, *(name for name in registry.names() if name not in OWN)] if REST in chosen else []

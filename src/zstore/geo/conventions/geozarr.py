@@ -292,7 +292,7 @@ def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | N
 
 
 def _scale(item: Mapping[str, Any], source: tuple[float, float] | None) -> tuple[float, float] | None:
-    """The (y, x) scale of a level, whose source has that one; None where nothing tells it."""
+    """The (y, x) scale of a level, from that of its source; None where it is unknown."""
     transform = item.get("transform")
     stated = transform.get("scale") if isinstance(transform, Mapping) else item.get("factors")
     # The last two dimensions are the spatial ones where an array has more.
@@ -303,7 +303,7 @@ def _scale(item: Mapping[str, Any], source: tuple[float, float] | None) -> tuple
 
 
 def render_crs(crs: Crs) -> dict[str, str]:
-    """The one `proj:` attribute that says a CRS: its code where every version of the convention takes it."""
+    """The one `proj:` attribute of a CRS: a code that every version takes, else the WKT."""
     is_code = crs.code is not None and CODE.fullmatch(crs.code) is not None
     return {"proj:code": str(crs.code)} if is_code else {"proj:wkt2": crs.wkt}
 
@@ -705,7 +705,7 @@ def known_set(name: Any) -> TileMatrixSet | None:
 def parse_tile_matrices(
     tile_matrix_set: Mapping[str, Any], crs: Crs | None, node: Node, findings: list[Finding]
 ) -> list[LevelEntry]:
-    """One entry per tile matrix, with the affine that its origin and cell size come to."""
+    """One entry per tile matrix, with the affine of its origin and cell size."""
     matrices = _listed(tile_matrix_set)
     if matrices is None or "tileMatrices" not in tile_matrix_set:
         message = f"tile_matrix_set has no list tileMatrices; it has {sorted(map(str, tile_matrix_set))}"

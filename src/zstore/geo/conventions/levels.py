@@ -177,7 +177,7 @@ class Grid:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """(y, x) lengths of what is read at once: a chunk, or an inner chunk of a shard."""
+        """(y, x) lengths of the smallest readable block: a chunk, or an inner chunk of a shard."""
         return self.node.chunks[self.y], self.node.chunks[self.x]
 
     @property
@@ -236,7 +236,7 @@ def first_of(kind: type[T], stated: Sequence[T]) -> T:
 
 
 def join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]:
-    """The levels that the first dialect lists; what it leaves out of one is taken from the later dialects."""
+    """The levels that the first dialect lists, their missing members filled in from later dialects."""
     found = [entries for entries in tried if entries]
     named: dict[str, list[LevelEntry]] = {entry.path: [] for entry in (found[0] if found else ())}
     for entry in (entry for entries in found for entry in entries if entry.path in named):
@@ -266,7 +266,7 @@ def make_level(
     path: str,
     findings: list[Finding],
 ) -> Level:
-    """The model of one level of a pyramid, whose factors to the finest level are found out here."""
+    """The model of one level of a pyramid, with its factors to the finest level."""
     scale = entry.scale
     if scale is not None and base_entry.scale is not None:
         scale = (scale[0] / base_entry.scale[0], scale[1] / base_entry.scale[1])
@@ -313,7 +313,7 @@ def _snapped(factor: float) -> float:
 
 
 def compare_levels(base: LevelPlace, level: LevelPlace, group: str, findings: list[Finding]) -> None:
-    """Find where a level differs from the finest one: in its CRS, its arrays, and what these mean."""
+    """Find where a level differs from the finest one: in its CRS, its arrays, or their meaning."""
     finest, own = base.geo, level.geo
     if finest and own and finest.crs and own.crs and not own.crs.is_same(finest.crs):
         message = f"level {level.path!r} has another CRS than the finest"

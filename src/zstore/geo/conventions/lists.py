@@ -123,7 +123,7 @@ class Ome(Convention):
     name = "ome"
 
     def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
-        """The levels of `ome`, else of OME-Zarr's former list, with what their transformations come to."""
+        """The levels of `ome`, else of OME-Zarr's former list, with the affines of their transformations."""
         if not is_group(node):
             return Facts()
         findings: list[Finding] = []
@@ -324,7 +324,7 @@ def _paths(geo: GeoModel, name: str) -> list[str]:
 
 
 def _parse_datasets(items: Sequence[Any], node: GroupNode, findings: list[Finding]) -> list[LevelEntry]:
-    """The levels: groups where every item lists one array in each of them, else what the first one lists."""
+    """The levels: groups where every item lists one array in each of them, else those of the first item."""
     images: list[list[LevelEntry]] = []
     if not items:
         message = "multiscales is an empty list; its levels are not known"

@@ -217,7 +217,7 @@ class Meaning:
         return self._finished(geo, root, findings)
 
     def _read_ahead(self, nodes: Sequence[Any]) -> None:
-        """Read at once what conventions will ask for of these nodes, where that lies beyond a network.
+        """Read the values that conventions need of these nodes in one batch, where the store is remote.
 
         They are asked twice: at first to hear which values they would read.
         """
@@ -263,7 +263,7 @@ class Meaning:
     def _place(
         self, array: HeldArray, entry: LevelEntry | None, root: Facts | None
     ) -> tuple[GeoModel, list[Finding]]:
-        """The model of one array, and what is wrong with it; `entry` and `root` are its pyramid's, if any."""
+        """(model, findings) of one array; `entry` and `root` are its pyramid's, if any."""
         if len(array.shape) < 2:
             raise MetadataError(
                 f"array has {len(array.shape)} dimensions; expected a grid of two or more", path=array.path
@@ -368,7 +368,7 @@ def words(value: Any) -> list[str]:
 
 
 def _ask(convention: Convention, node: Any) -> Facts:
-    """The facts that a convention states of a node; where a plugin's fails, a finding that says so."""
+    """The facts that a convention states of a node; a finding where a plugin's convention fails."""
     try:
         return convention.parse(node, node.parent)
     except MetadataError as error:
@@ -436,7 +436,7 @@ def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
 
 
 def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tuple[GeoModel, list[Finding]]:
-    """The model of one grid; `entry` and `root` are what its pyramid says of the level and of itself."""
+    """The model of one grid; `entry` is its level in the pyramid's list, `root` the pyramid's own facts."""
     node, shape, parsed = grid.node, grid.shape, list(grid.facts)
     findings = [finding for facts in parsed for finding in facts.findings]
     if not grid.is_known:
@@ -475,7 +475,7 @@ def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Fin
 
 
 def _assume_crs(grid: Grid, affine: Affine | None, findings: list[Finding]) -> Crs | None:
-    """OGC:CRS84 where longitudes and latitudes are all that is said; None elsewhere."""
+    """OGC:CRS84 for a grid with longitudes and latitudes and no other CRS; None for others."""
     if not is_longitude_latitude(grid):
         return None
     if affine is not None:
@@ -505,7 +505,7 @@ def _is_placed(grid: Grid, group: HeldGroup, stated: tuple[str, str] | None) -> 
 
 
 def _read_bare(group: HeldGroup, root: Facts) -> tuple[GeoModel, list[Finding]]:
-    """The model of a group without a grid of its own, by what its attributes say."""
+    """The model of a group without a grid of its own, from its attributes."""
     if root.shape is None:
         raise MetadataError(
             "group holds no grid: no array of two or more dimensions, no spatial:shape", path=group.path

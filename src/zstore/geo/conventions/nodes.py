@@ -38,7 +38,7 @@ class HeldNode:
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The attributes, without what names dimensions in Zarr v2."""
+        """The attributes, without Zarr v2's names of dimensions."""
         return self._attributes
 
     @property
@@ -163,7 +163,7 @@ def hold_members(groups: Iterable[HeldGroup]) -> None:
 
 @contextmanager
 def note_values() -> Iterator[Mapping[HeldArray, None]]:
-    """The arrays all of whose values are asked for meanwhile, which are refused instead of read."""
+    """Collect the arrays whose values are asked for within the block, without reading them."""
     wanted: dict[HeldArray, None] = {}
     token = _wanted.set(wanted)
     try:

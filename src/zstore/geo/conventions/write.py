@@ -19,7 +19,7 @@ RENDERED_UUIDS = frozenset(UUIDS[name] for name in ("multiscales", "proj", "spat
 def render_geo(
     geo: GeoModel, zarr_format: int, conventions: Sequence[str] | None = None, *, profile: str | None = None
 ) -> tuple[Documents, list[Finding]]:
-    """The documents of a raster or a pyramid by path relative to its group, and what they cannot say.
+    """The documents of a raster or a pyramid by path relative to its group, and findings about gaps in them.
 
     "" is the group itself. A pyramid has one group per level; each holds the arrays of data, the coordinate
     variables and `spatial_ref`, whose values come along as `data`. Arrays of data are for the caller to cut,

@@ -25,7 +25,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 class Found(NamedTuple):
-    """One thing that a check found at a node; `severity` where it is milder than the rule's."""
+    """One breach of a rule at a node; `severity` where it is milder than the rule's."""
 
     node: Any
     message: str

@@ -57,7 +57,7 @@ def validate(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """The verdict on a hierarchy: whether its documents are right, and what readers will make of them.
+    """The verdict on a hierarchy: errors, warnings and notes about its documents.
 
     profile  "geozarr-draft", "geozarr-mini", "geozarr-1.0", "multiscale-arrays", "ome", "ome-0.6" or
              "gdal": the rules of that document, as severe as it has them. "auto": of the document that the

@@ -67,7 +67,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_text(verdict: Verdict, *, most: int | None = 10) -> str:
-    """The verdict as text: what is wrong, where, what was expected, how to fix it; the worst rule first.
+    """The verdict as text: each finding with its node, the expected value and the fix; the worst rule first.
 
     `most` findings of a rule are shown; None shows all.
     """

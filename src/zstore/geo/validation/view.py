@@ -270,7 +270,7 @@ def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
 
 
 def _view(store: Store, path: str, documents: Documents, parent: GroupView | None) -> NodeView:
-    """The node of these documents, with what is wrong where they cannot be read."""
+    """The node of these documents, with the reasons where they cannot be read."""
     raw = {name: bytes(data) for name, data in documents.items()}
     parsed: dict[str, Any] = {}
     troubles: list[tuple[str, str]] = []

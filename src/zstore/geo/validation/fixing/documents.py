@@ -90,7 +90,7 @@ def fix_methods(draft: Draft) -> None:
 
 
 def _layout_methods(stated: dict[str, Any]) -> set[str]:
-    """The methods that the levels of a layout are said to be made by."""
+    """The resampling methods of the derived levels of a layout."""
     found = {item.get("resampling_method") for item in layout_items(stated) if "derived_from" in item}
     return {method for method in found if method in RESAMPLING_METHODS} if None not in found else set()
 

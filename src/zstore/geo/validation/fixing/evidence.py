@@ -261,7 +261,7 @@ class Axis(NamedTuple):
     factors: Sequence[Sequence[float]]
 
     def settle(self, read: Line | None) -> tuple[Line | None, str | None]:
-        """(the finest level's line, None), or (None, why there is none); `read` is what reading gives it."""
+        """(the finest level's line, None), or (None, the reason); `read` is the line that reading chose."""
         known: list[Line] = []
         for statement in sorted(self.statements, key=lambda s: s.level):
             for line in () if statement.is_box else statement.lines:

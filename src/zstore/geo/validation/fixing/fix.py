@@ -42,7 +42,7 @@ def plan_fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """The plan of what fixes a hierarchy without touching the chunks of its data. Nothing is written.
+    """The plan of a hierarchy's fixes, which touch no chunk of data; nothing is written.
 
     profile  convert `multiscales` to what this document wants, too
     crs      the CRS to write everywhere, where several are stated
@@ -72,7 +72,7 @@ def fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Plan, Path | None]:
-    """Fix a hierarchy; gives (the plan that was carried out, the backup of what it replaced).
+    """Fix a hierarchy; gives (the plan that was carried out, the backup of the replaced documents).
 
     The backup is None where there is nothing to fix.
 

@@ -320,7 +320,7 @@ def affine_of(draft: Draft, grid: Grid) -> Affine | None:
 def _level_affine(
     draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid, found: Affine | None
 ) -> Affine | None:
-    """The affine of a coarser level, whose coordinates may be edges, or a selection of the finest level's."""
+    """The affine of a coarser level, also where its coordinates are edges or a selection of the finest's."""
     base = pyramid.levels[0]
     base_grid = next((held for held in base.grids.values() if held.shape == base.shape), None)
     settled = None if base_grid is None else draft.evidence.settle_finest(base_grid)
@@ -515,14 +515,14 @@ def _fix_description(
 
 
 def _is_right(name: str, found: Any, wanted: str) -> bool:
-    """Whether an attribute of a coordinate says what is wanted, in any of the forms in use."""
+    """Whether an attribute of a coordinate equals `wanted`, in any of the forms in use."""
     if name == "units":
         return found in SYNONYMS.get(wanted, (wanted,))
     return found in (wanted, wanted.replace("_coordinate", "_angular_coordinate"))
 
 
 def _is_impossible(found: Mapping[str, Any], values: np.ndarray[Any, Any]) -> bool:
-    """Whether the numbers cannot be what the attributes say they are: degrees."""
+    """Whether the attributes claim degrees for numbers that are too large to be degrees."""
     is_angle = isinstance(found["units"], str) and DEGREES.fullmatch(found["units"])
     is_named = found["standard_name"] in ("longitude", "latitude")
     return bool(is_angle or is_named) and bool(np.nanmax(np.abs(values), initial=0.0) > FULL_CIRCLE)
@@ -597,7 +597,7 @@ def _fix_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
 
 
 def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
-    """Whether what `node` says of a grid is said of this one only."""
+    """Whether the attributes of `node` describe this grid only."""
     others = [g for g in draft.hierarchy.grids.values() if g.node.parent is grid.node.parent]
     if {other.shape for other in others} == {grid.shape} or node is grid.node:
         return True
@@ -642,7 +642,7 @@ CONVERSIONS = {
 
 
 def fix_levels(draft: Draft) -> None:
-    """Fix every `multiscales` object, or write what the profile has in its place."""
+    """Fix every `multiscales` object, or replace it by the one that the profile has."""
     for group, names in find_unnamed_levels(draft.hierarchy):
         draft.refuse(
             "MS-15", group, f"nothing says how the levels {names} were made; expected `zstore pyramid`"
@@ -816,7 +816,7 @@ def _fix_scale(item: dict[str, Any], level: Level, source: Level, is_derived: bo
 
 
 def _fix_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[str, Any]:
-    """The members of `multiscales` about tiles, with what is wrong in them replaced."""
+    """The members of `multiscales` about tiles, with wrong values replaced."""
     rendered = render_tiles(geo)
     wanted_set = rendered["tile_matrix_set"]
     found_set = dict(stated["tile_matrix_set"])

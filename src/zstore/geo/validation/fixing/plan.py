@@ -34,7 +34,7 @@ from zstore.storage.memory import MemoryStore
 
 
 class OverlayStore(Store):
-    """A store over `base` that keeps all changes to itself; what was not changed is read from `base`.
+    """A store over `base` that keeps all changes in memory and reads everything else from `base`.
 
     `version` counts the changes.
     """
@@ -144,11 +144,11 @@ class Draft:
         return None if name is None else load_conventions([name])[0]
 
     def note(self, rule: str, node: NodeView | str, message: str) -> None:
-        """Record what was fixed."""
+        """Record a fix."""
         self.fixed.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def refuse(self, rule: str, node: NodeView | str, message: str) -> None:
-        """Record what is left, and why."""
+        """Record a refusal with its reason."""
         self.refused.append(Fix(rule, node if isinstance(node, str) else node.path, message))
 
     def is_occupied(self, rule: str, path: str) -> bool:
@@ -204,7 +204,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Plan:
-    """The changes of a fix, and what it would leave.
+    """The changes of a fix, its refusals, and the verdicts before and after.
 
     changes    by key, what would be stored there; None where the key would be deleted
     fixed      what that fixes; `refused` what is left because it is not mechanical
@@ -314,7 +314,7 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing
 
 
 def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
-    """All that is left, with the reason: what was refused, then every other error that remains."""
+    """Everything left unfixed, with the reason: refusals first, then other remaining errors."""
     named = dict.fromkeys((*plan.refused, *broken))
     yield from named
     places = {(fix.rule, fix.path) for fix in named}
@@ -344,7 +344,7 @@ def _unfinished(hierarchy: Hierarchy) -> list[Fix]:
 
 
 def _only_consolidated(hierarchy: Hierarchy) -> list[Fix]:
-    """Nodes that consolidated metadata alone has: consolidating again would lose what is known of them."""
+    """Refusals for nodes that consolidated metadata alone has, which consolidating again would lose."""
     by_path = {node.path for node in hierarchy.nodes}
     found = []
     for group in hierarchy.groups:
@@ -357,7 +357,7 @@ def _only_consolidated(hierarchy: Hierarchy) -> list[Fix]:
 
 
 def _first_format(hierarchy: Hierarchy) -> list[Fix]:
-    """Zarr v1 has no place for what fixing writes: groups, and variables without dimensions."""
+    """A refusal for Zarr v1, which has neither groups nor variables without dimensions."""
     if hierarchy.root.zarr_format != 1:
         return []
     return [Fix("GZ-04", hierarchy.root.path, "Zarr v1 is left as it is; expected `zstore convert` first")]

@@ -40,7 +40,7 @@ def backup_place(store: Store) -> Path:
 
 
 def write_plan(plan: Plan, store: Store, backup: Path) -> None:
-    """Copy what the plan replaces to the directory `backup`, then write the changes.
+    """Copy the documents that the plan replaces to the directory `backup`, then write the changes.
 
     Values of coordinates are written before documents, inner documents before outer ones: an interruption
     leaves nothing that a second run does not fix, and is named until then. Each document is replaced whole.
@@ -151,7 +151,7 @@ def _parse_manifest(data: bytes, where: Path) -> dict[str, Any]:
 
 
 def restore_backup(store: Store, backup: Path) -> int:
-    """Put back what a backup holds and delete what was added; gives the number of keys.
+    """Restore the values of a backup and delete added keys; gives the number of keys.
 
     Raises
         NotFoundError: there is no backup.

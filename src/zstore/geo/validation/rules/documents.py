@@ -121,7 +121,7 @@ def check_v3_members(node: NodeView) -> Iterator[Found]:
 
 
 def _is_explained(node: NodeView) -> bool:
-    """Whether another rule says why the node cannot be read."""
+    """Whether another rule already reports why the node cannot be read."""
     if any(not _is_text(data) for data in node.raw.values()):
         return True
     if node.zarr_format == 2:
@@ -429,7 +429,7 @@ def check_resizeable(node: NodeView) -> Iterator[Found]:
 @Rule("ZS-09", "error", "core", "zstore, interrupted work", "No work is unfinished.",
       "go on with it as the finding says, or wait where it is under way")  # fmt: skip
 def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
-    """Work that is unfinished at or below the root; what is expected says how it goes on."""
+    """Unfinished work at or below the root, with the call that continues it."""
     by_path = {node.path: node for node in hierarchy.nodes}
     for work in hierarchy.unfinished:
         node = by_path.get(work.path, hierarchy.root)
@@ -441,7 +441,7 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 
 
 def dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
-    """(what is wrong with the names of the dimensions, what is written there)."""
+    """(trouble with the names of the dimensions, the stored names)."""
     if array.zarr_format == 3:
         found, place = array.document.get("dimension_names"), "dimension_names"
     else:

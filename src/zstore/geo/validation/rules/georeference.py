@@ -35,7 +35,7 @@ def check_gdal_keys(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(node, error.message, "six numbers", found)
                 continue
             if affine.a == 0 and affine.e != 0:
-                # No rotation comes to that; a b c d e f does.
+                # No rotation has a = 0 with e other than 0: the six numbers are in rasterio's order.
                 message = f"GeoTransform is {found!r}, which is in rasterio's order"
                 yield Found(node, message, "c a b f d e", found)
         found = node.attrs.get("AREA_OR_POINT")

@@ -124,7 +124,7 @@ def _compare_level(
 
 
 def is_made_of_finer(pyramid: Pyramid, level: LevelPlace, name: str, nodata: Any) -> bool:
-    """Whether the stored cells of a level are what a method makes of those of a finer one."""
+    """Whether the stored cells of a level equal a finer level's, resampled by the stated method."""
     place, grid = pyramid.levels.index(level), level.grids[name]
     sources = {id(p): p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids}
     methods = _methods(pyramid, level, grid) or list(LIKELY)
@@ -140,7 +140,7 @@ def is_made_of_finer(pyramid: Pyramid, level: LevelPlace, name: str, nodata: Any
 
 
 class _Turned:
-    """An array whose y, or x, or both run the other way."""
+    """An array with its y, its x, or both reversed."""
 
     def __init__(self, node: Any, axes: Sequence[int]) -> None:
         self.node, self.axes = node, axes
