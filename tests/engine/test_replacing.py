@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.marks import UNFINISHED
+from zstore.engine.intent import INTENT
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
 from zstore.storage.fsspec import FsspecStore
@@ -128,8 +128,8 @@ def test_what_fails_can_be_done_again(make, call: str, zarr_format: int) -> None
                     act(store, zarr_format)
             assert seen(store) == new
             # The mark's own removal may fail, which the next change of that node makes good.
-            left = [key for key in sorted(store.list()) if not key.endswith(UNFINISHED)]
-            assert left == [key for key in keys if not key.endswith(UNFINISHED)]
+            left = [key for key in sorted(store.list()) if not key.endswith(INTENT)]
+            assert left == [key for key in keys if not key.endswith(INTENT)]
             is_done = store.left > 0 and store.left < (1 << 29)
             store.close()
         if is_done:
@@ -190,7 +190,7 @@ def test_chunks_without_a_node_are_nobodys_to_remove(make) -> None:
 
 def test_what_somebody_else_makes_is_left_alone(make) -> None:
     store = make(0)
-    store.put(f"a/{UNFINISHED}", b'{"writer": {"machine": "another", "process": 1, "begun": "1"}}')
+    store.put(f"a/{INTENT}", b'{"writer": {"machine": "another", "process": 1, "begun": "1"}}')
     store.put("a/c/0", b"somebody's")
     for path in ("a", "a/b"):
         with pytest.raises(StoreError, match="being made or removed"):
@@ -199,7 +199,7 @@ def test_what_somebody_else_makes_is_left_alone(make) -> None:
     zstore.create_array(store, "a", overwrite=True, **NEW)
     assert sorted(store.list("a")) == ["a/zarr.json"]
     for keys in (b'["default", "/", 1e999]', b'["v2", "", 1]', b"{}"):
-        store.put(f"b/{UNFINISHED}", b'{"made": {"keys": %s}}' % keys)
+        store.put(f"b/{INTENT}", b'{"made": {"keys": %s}}' % keys)
         with pytest.raises(StoreError, match="cannot tell what was being made"):
             zstore.create_array(store, "b", overwrite=True, **NEW)
 
@@ -216,7 +216,7 @@ def test_data_that_cannot_be_stored_leaves_nothing(make) -> None:
 def test_what_was_left_unfinished_can_be_converted_over(make) -> None:
     store = make(0)
     zstore.create_group(store)
-    store.put(f"a/{UNFINISHED}", b'{"writer": null, "made": null}')
+    store.put(f"a/{INTENT}", b'{"writer": null, "made": null}')
     store.put("a/c/0", b"left over")
     with pytest.raises(StoreError, match="overwrite=True"):
         zstore.convert(source(), store, target_path="a")

@@ -18,7 +18,7 @@ import numpy as np
 from calls import ALL, LOCK, MAKE, MKDIR, NAME, NEVER, OPEN, SHORT, SYNC, WRITE, Calls
 
 import zstore
-from zstore.engine.marks import UNFINISHED
+from zstore.engine.intent import INTENT
 from zstore.errors import NotFoundError, ZstoreError
 from zstore.storage.local import LocalStore
 
@@ -164,7 +164,7 @@ def is_fine(
 def files(place: Path) -> list[str]:
     LocalStore(place)  # removes what the dead left
     found = (str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
-    return sorted(name for name in found if not name.endswith(UNFINISHED))
+    return sorted(name for name in found if not name.endswith(INTENT))
 
 
 def drill(calls: Calls, place: Path, operation: str, layout: str, step: int) -> dict[str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.marks import UNFINISHED
+from zstore.engine.intent import FORMER, INTENT
 from zstore.errors import MetadataError, ReadOnlyError, StoreError, UnsupportedError
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
@@ -107,7 +107,8 @@ def test_what_cannot_be_made_makes_nothing(make: Any) -> None:
         (MetadataError, "a group has no 'chunks'", {"a": {"chunks": 3}}),
         (MetadataError, "named '__a'", {"__a": GRID}),
         (MetadataError, "named '.zarray'", {"a/.zarray": GRID}),
-        (MetadataError, "named '.zstore-unfinished'", {UNFINISHED: {}}),
+        (MetadataError, "named '.zstore-job'", {INTENT: {}}),
+        (MetadataError, "named '.zstore-unfinished'", {FORMER: {}}),
         (TypeError, "shap", {"a": {"shape": 3, "dtype": "i2", "shap": 3}}),
         (UnsupportedError, "nothing", {"a": {"shape": 3, "dtype": "nothing"}}),
     ]
@@ -124,8 +125,8 @@ def test_a_hundred_arrays_are_a_hundred_puts_and_hardly_more() -> None:
     nodes: dict[str, Any] = {"": {}, **{f"a{i}": GRID for i in range(100)}}
     zstore.create_hierarchy(store, nodes)
     asked = store.take()
-    assert asked[0] == f"put {UNFINISHED}"
-    assert asked[-2:] == ["put zarr.json", f"delete {UNFINISHED}"]
+    assert asked[0] == f"put {INTENT}"
+    assert asked[-2:] == ["put zarr.json", f"delete {INTENT}"]
     assert len(asked) == 103  # and one listing
     group = zstore.open_group(store)
     store.take()
@@ -143,12 +144,12 @@ def test_one_array_is_a_document_above_a_listing_and_a_put() -> None:
     group.create_array("b", data=np.ones((4, 6), "i2"), chunks=(4, 6))
     assert store.take() == [
         "get zarr.json",
-        f"put b/{UNFINISHED}",
+        f"put b/{INTENT}",
         "size b/zarr.json",
         "put b/c/0/0",
-        f"get b/{UNFINISHED}",
+        f"get b/{INTENT}",
         "put b/zarr.json",
-        f"delete b/{UNFINISHED}",
+        f"delete b/{INTENT}",
     ]
 
 

@@ -296,7 +296,7 @@ def test_what_is_deleted_is_whole_or_marked_at_any_time(server: BucketServer, za
     def check(*request: Any) -> Any:
         found = answer(*request)
         left = {path for path in before if path in server.values}
-        is_right = "/bucket/g/.zstore-unfinished" in server.values or left in (set(), before)
+        is_right = "/bucket/g/.zstore-job/record" in server.values or left in (set(), before)
         for name in arrays:
             here = {path for path in before if path.startswith(f"/bucket/{name}/")}
             documents = {path for path in here if path.rpartition("/")[2][0] in ".z"}

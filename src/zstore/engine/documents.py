@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from zstore.engine.pool import map_threads
-from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
@@ -271,13 +271,15 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
                 store.delete(join_key(path, name))
 
 
-def publish_nodes(store: Store, base: str, models: Mapping[str, Model]) -> None:
-    """Write the documents of complete nodes, given by their paths below `base`, over those that exist.
+def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, replaces: bool = False) -> None:
+    """Write the documents of complete nodes, given by their paths below `base`.
 
-    Arrays come first, then groups from the deepest up: the topmost one makes all of them visible.
+    Arrays come first, then groups from the deepest up: the topmost one makes all of them visible. `replaces`
+    writes over whatever is there; otherwise only over what an interrupted call of the same models wrote.
 
     Raises
         UnsupportedError: the format of a model cannot express it.
+        StoreError: somebody else has made another node there.
         ReadOnlyError, StoreError: the store refused.
     """
 
@@ -285,7 +287,52 @@ def publish_nodes(store: Store, base: str, models: Mapping[str, Model]) -> None:
         return not below, isinstance(models[below], GroupModel), -below.count("/"), below
 
     for below in sorted(models, key=order):
-        write_node(store, join_key(base, below), models[below])
+        path, model = join_key(base, below), models[below]
+        if not replaces:
+            # The last document makes the node: where there is none, nobody else has made one.
+            *_, name = documents = render_node(model)
+            try:
+                forget_consolidated(store, path, model.zarr_format)
+                for other in [*documents][:-1]:
+                    store.put(join_key(path, other), render_json(documents[other]))
+                store.put_new(join_key(path, name), render_json(documents[name]))
+            except ChangedError:
+                check_own(store, base, {below: model})
+            else:
+                continue
+        write_node(store, path, model)
+
+
+def check_own(store: Store, base: str, models: Mapping[str, Model]) -> None:
+    """Check that nodes at the paths of unfinished work are those that it makes, by their paths below `base`.
+
+    Those are arrays that differ in nothing but further attributes, and groups with all attributes or none.
+
+    Raises
+        StoreError: somebody else has made another node there.
+    """
+    paths = [join_key(base, below) for below in models]
+    for path, model, documents in zip(paths, models.values(), find_documents(store, paths), strict=True):
+        if node_kind(documents) is not None and not _is_own(documents, model, place(store, path)):
+            raise StoreError(
+                "somebody else has made a node where unfinished work is to make one; expected it to be moved "
+                "or deleted, or the work to be begun anew with overwrite",
+                path=place(store, path),
+            )
+
+
+def _is_own(documents: Documents, model: Model, where: str) -> bool:
+    try:
+        found = parse_node(documents, where)
+    except (MetadataError, UnsupportedError):
+        return False
+    if isinstance(found, GroupModel) and isinstance(model, GroupModel):
+        is_same = not found.attributes or model.attributes.keys() <= found.attributes.keys()
+        return is_same and found.zarr_format == model.zarr_format
+    if not isinstance(found, ArrayModel) or not isinstance(model, ArrayModel):
+        return False
+    bare, own = (render_node(one.with_attributes({})) for one in (found, model))
+    return bare == own and model.attributes.keys() <= found.attributes.keys()
 
 
 def check_above(store: Store, path: str, zarr_format: int) -> None:

@@ -1,8 +1,8 @@
 """Making and removing nodes, so that an interruption leaves the old state, the new one, or a marked rest.
 
-A mark (`zstore.engine.marks`) says that the nodes at and below a path are being made or removed, and keeps
-others out. Node documents are written last and deleted first; called again, the same operation clears away
-what an interrupted one left.
+An intent (`zstore.engine.intent`) says that the nodes at and below a path are being made or removed, and
+keeps others out. Node documents are written last and deleted first; called again, the same operation clears
+away what an interrupted one left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from zstore.base.writer import has_ended
 from zstore.engine.documents import (
     ARRAY_KEYS,
     CHOICES,
@@ -33,7 +32,17 @@ from zstore.engine.documents import (
     read_documents,
     render_node,
 )
-from zstore.engine.marks import REPLACE, UNFINISHED, Mark, marked, read_mark, unfinished
+from zstore.engine.intent import (
+    FORMER,
+    INTENT,
+    JOB,
+    REPLACE,
+    Mark,
+    in_the_way,
+    is_claimed,
+    marked,
+    parse_intent,
+)
 from zstore.engine.pool import map_threads
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.model import v2, v3
@@ -54,8 +63,8 @@ Model = ArrayModel | GroupModel
 Choices = Sequence[Sequence[str]]
 
 # What may exist where a new node goes: a node, the rest of one, or attributes without a node.
-ANY = (*CHOICES[None], (UNFINISHED,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
-NODE_NAMES = frozenset(name for choice in ANY for name in choice)
+ANY = (*CHOICES[None], (INTENT,), (FORMER,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
+NODE_NAMES = frozenset(name.partition("/")[0] for choice in ANY for name in choice)
 # The documents that make a node, or tell of one: without them, attributes and chunks are nothing.
 NODE_MAKERS = frozenset((*ARRAY_KEYS.values(), *GROUP_KEYS.values(), v2.CONSOLIDATED_KEY))
 # How keys begin that say what is under way, or keep others out.
@@ -130,7 +139,7 @@ def create_node(
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
     encoded = places.encoded[path]
     # What was there is gone: whoever comes first with a mark is alone, whether it replaces something or not.
-    with marked(store, path, made, is_new=True) as mark:
+    with marked(store, path, "create", made, is_new=True) as mark:
         is_ours = False
         try:
             if _is_made(store, path, encoded):
@@ -192,7 +201,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     tops = complete.keys() - inner
     held = {above for path in inner for above in ancestors(path)} & tops & places.empty
     with ExitStack() as marks:
-        made = {path: marks.enter_context(marked(store, path, is_new=True)) for path in held}
+        made = {path: marks.enter_context(marked(store, path, "create", is_new=True)) for path in held}
         try:
             put_all(inner)
             put_all(tops)
@@ -253,8 +262,9 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
     found_above, found, empty = _survey(store, above, list(models), zarr_format)
     check_groups(store, above, found_above, zarr_format)
     for parent, documents in zip(above, found_above, strict=True):
-        if UNFINISHED in documents:
-            raise unfinished(place(store, parent), "a node above", "expected that one to be made or deleted")
+        if (intent := _intent_in(documents)) is not None:
+            expected = "expected the node above to be made or deleted"
+            raise in_the_way(store, parent, intent, expected)
     gone: set[str] = set()
     replaced = []
     for path in sorted(found):
@@ -262,10 +272,10 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
             gone.add(path)
             continue
         _check_free(store, path, found[path], overwrite=overwrite)
-        mark = found[path].get(UNFINISHED)
-        if mark is not None or node_kind(found[path]) is not None:
+        intent = _intent_in(found[path])
+        if intent is not None or node_kind(found[path]) is not None:
             replaced.append(path)
-            if mark is None or read_mark(mark).get("made") is None:
+            if intent is None or parse_intent(intent).made is None:
                 gone.add(path)
     for path in replaced:
         delete_node(store, path)
@@ -292,14 +302,20 @@ def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -
     """Check that no node is at `path`, and none being made there, unless it is to be replaced."""
     if overwrite:
         return
-    if UNFINISHED in found and not has_ended(read_mark(found[UNFINISHED]).get("writer")):
-        raise unfinished(place(store, path), "a node", REPLACE)
+    intent = _intent_in(found)
+    if intent is not None and is_claimed(intent):
+        raise in_the_way(store, path, intent, REPLACE)
     if (kind := node_kind(found)) is not None:
         kind = {"v3": "node", "v1": "Zarr v1 array"}.get(kind, kind)
         raise StoreError(
             f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
             path=place(store, path),
         )
+
+
+def _intent_in(found: Documents) -> bytes | memoryview | None:
+    """The intent among the documents at a path."""
+    return found.get(INTENT, found.get(FORMER))
 
 
 def _survey(
@@ -447,27 +463,42 @@ def _take_back(store: Store, path: str, put: Mapping[str, bytes]) -> None:
 def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool:
     """Remove the node at `path`, of that format if one is given, and all below it; False: none is there.
 
-    Some stores remove all of it at once. In others a mark says that it is being removed, and is deleted last:
-    called again, this finishes an interrupted removal. Of an array that was never completed, only the chunks
-    are removed.
+    Some stores remove all of it at once. In others an intent says that it is being removed, and is deleted
+    last: called again, this finishes an interrupted removal. Of an array that was never completed, only the
+    chunks are removed; of unfinished jobs everything.
 
     Raises
         ReadOnlyError, StoreError: the store refused, or somebody else is making or removing a node there.
     """
     store.check_writable(join_key(path, v3.KEY))
     found = read_documents(store, [path], zarr_format, consolidated=True)[0]
-    rest = None
-    if node_kind(found) is None and (rest := store.get(join_key(path, UNFINISHED))) is None:
-        return False
-    made = None if rest is None else read_mark(rest).get("made")
-    with marked(store, path, made, seen=rest) as mark:
+    rest = made = None
+    if node_kind(found) is None:
+        rest = store.get(join_key(path, INTENT))
+        found_intent = rest if rest is not None else store.get(join_key(path, FORMER))
+        if found_intent is None:
+            return False
+        made = parse_intent(found_intent).made
+    work = "delete" if made is None else "create"
+    with marked(store, path, work, made, seen=rest) as mark:
         if made is not None:
             _delete_chunks(store, path, made)
+            store.delete(join_key(path, FORMER))
             mark.remove()
             return True
         forget_consolidated(store, path, None)
         _remove_marked(store, path, mark, found)
     return True
+
+
+def clear(store: Store, path: str) -> None:
+    """Remove everything at and below `path` but the intent of the work that replaces it; documents first.
+
+    Raises
+        StoreError: the store refused.
+    """
+    forget_consolidated(store, path, None)
+    _delete_below(store, path, read_documents(store, [path], consolidated=True)[0])
 
 
 def _remove_marked(store: Store, path: str, mark: Mark, found: Documents | None = None) -> None:
@@ -490,41 +521,60 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
         raise StoreError(
             "cannot tell what was being made; expected what zstore writes",
             path=place(store, path),
-            key=UNFINISHED,
+            key=INTENT,
         ) from error
     map_threads(store.delete, stored, waiting_count=store.request_count)
 
 
 def _delete_below(store: Store, path: str, found: Documents) -> None:
-    """Remove everything below `path` but the mark there: documents first, so that no array lacks chunks.
+    """Remove everything below `path` but the intent there: documents first, so that no array lacks chunks.
 
     found  the documents of the node at `path`
     """
     delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
+    intent = join_key(path, INTENT)
     if store.removes_whole:
         delete_all([join_key(path, name) for name in found])
-        names = prefixes = set(store.list_children(path)) - {UNFINISHED}
-    else:
-        keys = list(store.list(path))
-        documents = [key for key in keys if key.rpartition("/")[2] in NODE_MAKERS]
-        if store.delete_many(documents):
-            gone = {*documents, join_key(path, UNFINISHED)}
-            store.delete_many([key for key in keys if key not in gone])
-            return
-        delete_all(documents)
-        skip = len(path) + 1 if path else 0
-        parts = [key[skip:].partition("/") for key in keys]
-        names = {name for name, slash, _ in parts if not slash} - {UNFINISHED}
-        prefixes = {name for name, slash, _ in parts if slash}
-    for name in sorted(prefixes):
+        for name in sorted({*store.list_children(path)} - {JOB}):
+            store.delete_prefix(join_key(path, name))
+            store.delete(join_key(path, name))
+        for name in {*store.list_children(join_key(path, JOB))} - {INTENT.rpartition("/")[2]}:
+            store.delete_prefix(join_key(path, JOB, name))
+        return
+    keys = [key for key in store.list(path) if key != intent]
+    documents = [key for key in keys if key.rpartition("/")[2] in NODE_MAKERS]
+    if store.delete_many(documents):
+        gone = {*documents}
+        store.delete_many([key for key in keys if key not in gone])
+        return
+    delete_all(documents)
+    skip = len(path) + 1 if path else 0
+    for name in sorted({key[skip:].partition("/")[0] for key in keys if "/" in key[skip:]} - {JOB}):
         store.delete_prefix(join_key(path, name))
-    delete_all([join_key(path, name) for name in sorted(names)])
+    delete_all([key for key in keys if "/" not in key[skip:] or key.startswith(join_key(path, JOB) + "/")])
+
+
+def clear_rests(store: Store, path: str) -> None:
+    """Remove what unfinished work left below `path`: all that holds no node, but for the intent.
+
+    Raises
+        StoreError: the store refused.
+    """
+    skip = len(path) + 1 if path else 0
+    held: dict[str, bool] = {}
+    for key in store.list(path):
+        name = key[skip:].partition("/")[0]
+        held[name] = held.get(name, False) or key.rpartition("/")[2] in NODE_MAKERS
+    for name in [name for name, is_node in held.items() if not is_node and name != JOB]:
+        store.delete_prefix(join_key(path, name))
+        store.delete(join_key(path, name))
 
 
 def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
     """Check that there are no chunks of an array whose metadata is gone: a new array would show their values.
 
-    Does nothing if the caller may not list the store.
+    Nor may an array cover unfinished work below it, which nobody would find there. Does nothing if the caller
+    may not list the store.
     """
     try:
         names = store.list_children(path)
@@ -546,6 +596,13 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
                 f"expected nothing or a whole node",
                 path=place(store, path),
             )
+    for below in store.list(path) if set(names) - NODE_NAMES else ():
+        if below.endswith((f"/{INTENT}", f"/{FORMER}")):
+            above = below.removesuffix(FORMER).removesuffix(INTENT).rstrip("/")
+            if above != path:
+                raise in_the_way(
+                    store, above, store.get(below) or b"", "expected nothing below the new array"
+                )
 
 
 def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:

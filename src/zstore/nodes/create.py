@@ -10,7 +10,7 @@ from typing import Any
 from zstore.base.content import ByContent
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
-from zstore.engine.documents import check_path, place, publish_nodes
+from zstore.engine.documents import check_own, check_path, place, publish_nodes
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, located
 from zstore.model import v2, v3
@@ -161,10 +161,19 @@ class NewNodes:
         self._models[path] = array.model
         return array
 
+    def check_own(self) -> None:
+        """Check that nobody else has made nodes at these paths while the work was interrupted.
+
+        Raises
+            StoreError: somebody has.
+        """
+        check_own(self._store, self._base, self._models)
+
     def publish(self) -> None:
         """Write all documents: first those of arrays, then those of groups, from the deepest up.
 
         Raises
+            StoreError: somebody else has made another node there meanwhile.
             ReadOnlyError, StoreError: the store refused.
         """
         publish_nodes(self._store, self._base, self._models)

@@ -26,7 +26,7 @@ from zstore.model.array import ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
-from zstore.nodes.group import Group, make_group
+from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
 from zstore.storage.base import join_key
@@ -118,7 +118,10 @@ def build(
         job.clear(lambda: _clear(pyramid, group, taken, left))
     nodes = NewNodes(group.store, group.path, group.zarr_format)
     arrays = pyramid.draft(group, nodes, job.name)
+    if job.is_resumed:
+        nodes.check_own()
     _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job, options)
+    job.check_held()
     nodes.publish()
     pyramid.settle(group, nodes)
     held = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
@@ -322,7 +325,10 @@ def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_n
     member = join_member(group.attrs.get(MEMBER), {"pyramid": record})
     attributes = {**attributes, MEMBER: member}
     if is_new:
-        group = make_group(group.store, group.path, group.zarr_format, Access(), attributes=attributes)
+        nodes = NewNodes(group.store, group.path, group.zarr_format)
+        nodes.add_group("", attributes)
+        nodes.publish()
+        group = Group(group.store, group.path, GroupModel(group.zarr_format, attributes), Access())
     else:
         group.attrs.put(attributes)
     return group.consolidate()

@@ -162,6 +162,7 @@ class NetcdfJob(FileJob):
         for path, stated in self.attributes.items():
             if held is None or (path and path not in held):
                 nodes.add_group(path, stated)
+        job.check_held()
         nodes.publish()
         root = open_group(self.store, self.base, mode="r+")
         for path, stated in self.attributes.items() if held is not None else ():

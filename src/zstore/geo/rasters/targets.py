@@ -113,6 +113,8 @@ class FileJob:
                 resume=resume,
                 may_hold_others=True,
             )
+        if job.is_resumed:
+            self.nodes.check_own()
         job.check_versions({path: str(version) for path, version in self.versions.items()}, str)
         return job
 

@@ -376,9 +376,12 @@ def _store(
     job.check_versions(sources.versions, here.url)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
     made = new.add_array("", **options)
+    if job.is_resumed:
+        new.check_own()
     with job.runner(executor, _most(planned, executor)) as runner:
         _run(runner, planned, made, progress)
     sources.check_unchanged()
+    job.check_held()
     new.publish()
     job.end()
     return open_array(store)

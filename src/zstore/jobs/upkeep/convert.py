@@ -22,6 +22,7 @@ from zstore.engine.documents import (
     KEYS,
     ancestors,
     check_above,
+    check_own,
     node_kind,
     publish_nodes,
     read_documents,
@@ -155,6 +156,9 @@ def convert(
         [(here.key(change.below), change.old) for change in changes if not change.is_implied],
     )
     job.check_versions(sources.versions, here.url)
+    models = {change.below: change.new for change in changes}
+    if job.is_resumed:
+        check_own(*there, models)
     total = sum(one.chunk_count + check * len(one.wanted) for one in transfers.values())
     tick = counter(total, progress)
     has_scratch = any(one.scratches for one in transfers.values())
@@ -173,7 +177,8 @@ def convert(
     parent = there.path.rpartition("/")[0]
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
-    publish_nodes(*there, {change.below: change.new for change in changes})
+    job.check_held()
+    publish_nodes(*there, models)
     _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
     job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
@@ -365,7 +370,7 @@ def convert_metadata(
         told = (path for path in groups if store.size(join_key(path, v2.CONSOLIDATED_KEY)))
         consolidated = [*dict.fromkeys([*consolidated, *map(here.below, told)])]
     # The topmost last: until it is there, readers follow the old documents.
-    publish_nodes(store, base, {change.below: change.new for change in changes})
+    publish_nodes(store, base, {change.below: change.new for change in changes}, replaces=True)
     _consolidate(here, consolidated, zarr_format)
     if remove_old:
         # The topmost first: from then on, readers follow the new documents.

@@ -28,7 +28,7 @@ from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import METADATA_NAMES, ancestors, forget_consolidated
-from zstore.engine.marks import UNFINISHED
+from zstore.engine.intent import FORMER, INTENT
 from zstore.engine.pool import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
@@ -530,7 +530,7 @@ class Planner:
         self.here = here
         self.there = there
         self.accept = accept
-        self.doubtful = None if doubtful is None else [UNFINISHED, SHAPE_LOCK, JOB, *DOCUMENTS, *doubtful]
+        self.doubtful = None if doubtful is None else [FORMER, SHAPE_LOCK, JOB, *DOCUMENTS, *doubtful]
         self.if_exists = if_exists
         self.delete = delete
         self.is_resumed = is_resumed
@@ -565,10 +565,13 @@ class Planner:
         if not self.accept(key):
             self.leaves_documents |= name in METADATA_NAMES
             return False
-        if name in (UNFINISHED, SHAPE_LOCK) or _is_job(key):
+        if name in (FORMER, SHAPE_LOCK) or _is_job(key):
+            above = self.here.key(key).removesuffix(INTENT)
+            if key.endswith(INTENT) and read_record(self.here.store, above.rstrip("/")) is None:
+                return False  # that of a creation which has made its node
             raise StoreError(
-                "there is unfinished work in what is to be copied; expected it to be ended, or left out by "
-                f"exclude='*{JOB}/*' where the rest does not depend on it",
+                "there is unfinished work in what is to be copied; expected it to be ended or deleted, or "
+                f"left out by exclude={_left_out(key)!r}",
                 path=self.here.store.url,
                 key=self.here.key(key),
             )
@@ -689,6 +692,12 @@ class Planner:
                 path=self.there.store.url,
                 key=self.there.key(key),
             )
+
+
+def _left_out(key: str) -> str:
+    """The pattern of all keys of the work that has left this one."""
+    above = f"/{key}".partition("/.zstore-")[0].lstrip("/")
+    return f"{above}/*" if above else "*.zstore-*"
 
 
 def _is_job(key: str) -> bool:
