@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from pathlib import Path
 
 import house
 import pytest
+
+from zstore import plugin
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -88,6 +92,54 @@ def test_the_map_shows_the_floors_there_are():
             for room in re.findall(r"`([^`]+)`", rooms)
         )
     assert shown == house.WINGS
+
+
+PLUGINS = sorted((ROOT / "plugins").glob("*/src"))
+
+
+def test_our_plugins_live_on_the_surface_alone():
+    assert len(PLUGINS) > 10
+    assert {str(source): found for source in PLUGINS if (found := house.internals(source))} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("from zstore.storage.base import Store", "zstore.storage.base.Store"),
+        ("def late():\n    from zstore.storage import base", "zstore.storage.base"),
+        ("from zstore import storage", "zstore.storage"),
+        ("import zstore.storage.base", "zstore.storage.base"),
+        ("import zstore\nzstore.storage.base.Store", "zstore.storage"),
+        ("import_module('zstore.storage.base')", "zstore.storage.base"),
+        ("if TYPE_CHECKING:\n    from zstore.nodes.array import Array", "zstore.nodes.array.Array"),
+        ("from zstore.plugin.stores import annotations", "zstore.plugin.stores.annotations"),
+    ],
+)
+def test_an_internal_name_in_a_plugin_is_found(tmp_path, text, name):
+    sound = (
+        "from zstore import open\nfrom zstore.errors import StoreError\nfrom zstore.plugin import stores\n"
+    )
+    (tmp_path / "acme.py").write_text(sound)
+    assert house.internals(tmp_path) == []
+    (tmp_path / "acme.py").write_text(sound + text)
+    [found] = house.internals(tmp_path)
+    assert f"uses {name}, an internal name" in found
+
+
+def test_the_page_of_the_surface_lists_the_names_there_are():
+    page = (ROOT / "docs/plugin-surface.md").read_text()
+    shown = {
+        module: re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+        for module, section in re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    }
+    modules = [
+        "zstore.plugin",
+        *(f"zstore.plugin.{each.name}" for each in pkgutil.iter_modules(plugin.__path__)),
+    ]
+    assert shown == {name: sorted(importlib.import_module(name).__all__) for name in modules}
+    assert all(
+        hasattr(importlib.import_module(name), each) for name, names in shown.items() for each in names
+    )
 
 
 def loaded_after(statement: str) -> set[str]:

@@ -18,6 +18,7 @@ __all__ = [
     "Import",
     "circles",
     "imports",
+    "internals",
     "module_name",
     "offences",
     "room_of",
@@ -43,11 +44,13 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.engine": 5,
         "zstore.nodes": 6,
         "zstore.aio": 7,
+        "zstore.plugin": 7,
     },
     "jobs": {
         "zstore.jobs": 8,
         "zstore.jobs.reduction": 9,
         "zstore.jobs.upkeep": 9,
+        "zstore.plugin.jobs": 10,
     },
     "geo": {
         "zstore.geo": 11,
@@ -56,6 +59,10 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.geo.pyramid": 13,
         "zstore.geo.validation": 13,
         "zstore.geo.rasters": 14,
+        "zstore.plugin.conventions": 15,
+        "zstore.plugin.pyramids": 15,
+        "zstore.plugin.rasters": 15,
+        "zstore.plugin.resamplers": 15,
     },
     "guests": {
         "zstore.guests": 16,
@@ -66,6 +73,7 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.units": 17,
         "zstore": 18,
         "zstore.cli": 19,
+        "zstore.plugin.commands": 20,
         "zstore.__main__": 21,
     },
 }
@@ -106,14 +114,12 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "rich": ("zstore.cli",),
 }
 
-# Where the text does not tell what is imported: names that users or plugins give, the public names, and the
-# themes of rules.
+# Where the text does not tell what is imported: names that users or plugins give, and the public names.
 FREE = {
     "zstore",
     "zstore.base.former",
     "zstore.extensions.registry",
     "zstore.cli.root",
-    "zstore.geo.validation.rule",
 }
 
 
@@ -222,6 +228,60 @@ def offences(source: Path = SOURCE) -> list[str]:
         elif entry.target in modules and entry.target != entry.module:
             arrows[entry.module].add(entry.target)
     return found + [f"circle: {' -> '.join(circle)}" for circle in circles(arrows)]
+
+
+def internals(source: Path, package: Path = SOURCE / "zstore") -> list[str]:
+    """What the modules of a plugin, below `source`, use of zstore beside its surface, in words.
+
+    The surface: the public names of `zstore`, `zstore.errors`, and `__all__` of `zstore.plugin` and below.
+    """
+    surface: dict[str, set[str] | None] = {
+        "zstore": _exported(package / "__init__.py"),
+        "zstore.errors": None,
+    }
+    for path in (package / "plugin").glob("*.py"):
+        surface[module_name(path, package.parent)] = _exported(path)
+    surface["zstore.plugin"] = _exported(package / "plugin" / "__init__.py") | {
+        name.rpartition(".")[2] for name in surface if name.startswith("zstore.plugin.")
+    }
+
+    def is_public(module: str, name: str) -> bool:
+        names = surface.get(module, set())
+        return names is None or name in names
+
+    found = []
+    for path in sorted(source.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            used: list[str] = []
+            if isinstance(node, ast.ImportFrom) and within(node.module or "", "zstore"):
+                used = [
+                    f"{node.module}.{each.name}"
+                    for each in node.names
+                    if not is_public(node.module, each.name)
+                ]
+            elif isinstance(node, ast.Import):
+                used = [
+                    each.name
+                    for each in node.names
+                    if within(each.name, "zstore") and each.name not in surface
+                ]
+            elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "zstore":
+                used = [] if is_public("zstore", node.attr) else [f"zstore.{node.attr}"]
+            elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+                name = _named(node).rstrip(".")
+                used = [name] if within(name, "zstore") and name not in surface else []
+            found += [
+                f"{path.relative_to(source)}:{node.lineno} uses {name}, an internal name" for name in used
+            ]
+    return found
+
+
+def _exported(path: Path) -> set[str]:
+    """The names in `__all__` of a module."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
 
 
 def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:

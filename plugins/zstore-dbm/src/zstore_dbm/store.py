@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Store, check_key, check_prefix, hold_name
+from zstore.plugin.stores import ByteRange, Store, check_key, check_prefix, hold_name
 
 __all__ = ["DbmStore"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from zstore.extensions.hookspecs import hookimpl
-from zstore.extensions.offers import Offer
+from zstore.plugin import Offer, hookimpl
 
 if TYPE_CHECKING:
     from zstore_icechunk.store import IcechunkStore, open_session

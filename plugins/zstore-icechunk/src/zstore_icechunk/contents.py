@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Names
+from zstore.plugin.stores import ByteRange, Names
 from zstore_icechunk.table import Table
 
 __all__ = ["CHUNK", "DOCUMENT", "Contents", "document_key"]

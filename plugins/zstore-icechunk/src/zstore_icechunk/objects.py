@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Part, Request, Store
-from zstore.storage.url import open_store
+from zstore.plugin.stores import ByteRange, Part, Request, Store, open_store
 from zstore_icechunk.contents import CHUNK, Contents
 from zstore_icechunk.opening import Opener
 from zstore_icechunk.table import Table

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, without_secrets
-from zstore.storage.objects.options import Settings, kind_of, read_options
+from zstore.plugin.buckets import Settings, kind_of, read_options
 
 __all__ = ["Place", "Version", "find_place", "library", "message_of", "read_version", "translate_errors"]
 

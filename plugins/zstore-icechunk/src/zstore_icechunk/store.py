@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from zstore.base.limits import current_limits
 from zstore.errors import ChangedError, ReadOnlyError, StoreError
-from zstore.storage.base import (
+from zstore.plugin.stores import (
+    STAGE,
     ByteRange,
     Names,
     Part,
@@ -27,9 +27,9 @@ from zstore.storage.base import (
     Values,
     check_key,
     check_prefix,
+    current_limits,
     hold_name,
 )
-from zstore.storage.url import STAGE
 from zstore_icechunk.contents import CHUNK, DOCUMENT, Contents, document_key
 from zstore_icechunk.objects import ChunkObjects
 from zstore_icechunk.opening import Opener

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zstore.errors import StoreError
-from zstore.model.keys import ChunkKeys
+from zstore.plugin.nodes import ChunkKeys
 
 __all__ = ["Table"]
 

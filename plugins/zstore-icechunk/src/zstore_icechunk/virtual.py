@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from zstore.errors import StoreError
-from zstore.storage.objects.options import kind_of, read_options
+from zstore.plugin.buckets import kind_of, read_options
 from zstore_icechunk.places import CREDENTIALS, SCHEME, TAKES, library
 
 __all__ = ["authorized"]

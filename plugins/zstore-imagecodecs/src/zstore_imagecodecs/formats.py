@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import imagecodecs
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec
 from zstore.errors import MetadataError
+from zstore.plugin.codecs import ChunkSpec
 from zstore_imagecodecs.image import ImageCodec
 
 __all__ = ["Avif", "Jpeg", "Jpeg2k", "Jpegls", "Jpegxl", "Lerc", "Png", "Webp"]

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self
 import imagecodecs.numcodecs
 import numpy as np
 
-from zstore.codecs.base import BytesCodec, ChunkSpec, Serializer
 from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.plugin.codecs import BytesCodec, ChunkSpec, Serializer
 
 __all__ = ["ImageCodec"]
 

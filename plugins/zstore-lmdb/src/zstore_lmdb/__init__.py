@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from zstore.extensions.hookspecs import hookimpl
-from zstore.extensions.offers import Offer
+from zstore.plugin import Offer, hookimpl
 
 __all__ = ["register_stores"]
 

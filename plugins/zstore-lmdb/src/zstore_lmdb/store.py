@@ -11,10 +11,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import lmdb
 
-from zstore.base.directories import make_directory
-from zstore.base.settings import is_durable
 from zstore.errors import StoreError
-from zstore.storage.base import (
+from zstore.plugin.stores import (
     BatchStore,
     ByteRange,
     Names,
@@ -24,7 +22,9 @@ from zstore.storage.base import (
     check_key,
     check_prefix,
     hold_bytes,
+    is_durable,
     key_offset,
+    make_directory,
 )
 from zstore_lmdb.environment import Environment, open_environment
 

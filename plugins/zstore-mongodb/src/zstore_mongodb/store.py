@@ -13,7 +13,7 @@ from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
 from zstore.errors import StoreError
-from zstore.storage.base import (
+from zstore.plugin.stores import (
     BatchStore,
     Part,
     Parts,
@@ -21,8 +21,8 @@ from zstore.storage.base import (
     check_key,
     check_prefix,
     hold_name,
+    without_password,
 )
-from zstore.storage.url import without_password
 
 __all__ = ["MongodbStore"]
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import redis
 
 from zstore.errors import StoreError
-from zstore.storage.base import (
+from zstore.plugin.stores import (
     BatchStore,
     Part,
     Parts,
@@ -19,8 +19,8 @@ from zstore.storage.base import (
     check_key,
     check_prefix,
     hold_name,
+    without_password,
 )
-from zstore.storage.url import without_password
 
 __all__ = ["RedisStore"]
 

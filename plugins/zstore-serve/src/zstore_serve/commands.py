@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import json_option, say, show_progress, storage_options
+from zstore.plugin.commands import json_option, say, show_progress, storage_options
 
 __all__ = ["export", "serve", "view"]
 

@@ -14,9 +14,8 @@ import numpy as np
 from isal import isal_zlib
 from PIL import Image
 
-from zstore.geo.conventions.model import Variable
-from zstore.geo.pyramid.boxes import Items
-from zstore.geo.pyramid.quicklook import encode_png
+from zstore.plugin.conventions import Variable
+from zstore.plugin.pyramids import Items, encode_png
 from zstore_serve.frames import Frame, Mask
 from zstore_serve.problems import Problem
 

@@ -22,11 +22,8 @@ from urllib.parse import parse_qsl, urlencode
 from uuid import uuid4
 
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.jobs.plan import Progress, Unit
-from zstore.jobs.record import begin, name_job
-from zstore.jobs.runner import Executor, counter
-from zstore.jobs.target import describe_source
-from zstore.storage.local import LocalStore
+from zstore.plugin.jobs import Executor, Progress, Unit, begin, counter, describe_source, name_job
+from zstore.plugin.stores import LocalStore
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
 from zstore_serve.queries import (

@@ -11,14 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
-from zstore.geo.conventions.tilesets.registry import TileMatrix
-from zstore.geo.pyramid.boxes import Items
-from zstore.geo.pyramid.dataset import Dataset
-from zstore.geo.pyramid.masks import WIDENED, Masking
-from zstore.geo.pyramid.transform import GridTransform
-from zstore.geo.resampling.sample import reach_of, sample
+from zstore.plugin.conventions import Affine, Crs, TileMatrix
+from zstore.plugin.pyramids import WIDENED, Dataset, GridTransform, Items, Masking
+from zstore.plugin.resamplers import reach_of, sample
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Band, Scene, full_turn
 

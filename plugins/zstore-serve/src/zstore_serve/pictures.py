@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore.geo.pyramid.boxes import Items
+from zstore.plugin.pyramids import Items
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, FramePlan, Pixels, await_all, plan_frame, read_band
 from zstore_serve.problems import Problem

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from zstore.geo.conventions.model import Affine
+from zstore.plugin.conventions import Affine
 from zstore_serve.frames import Frame
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Parameters

@@ -29,8 +29,7 @@ from rio_tiler.errors import PointOutsideBounds, RioTilerError, TileOutsideBound
 from rio_tiler.io.base import BaseReader
 from rio_tiler.models import BandStatistics, ImageData, Info, PointData
 
-from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
+from zstore.plugin.conventions import Affine, Crs
 from zstore_serve.frames import SAMPLINGS, Frame, FramePlan, one_cell, plan_frame
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem

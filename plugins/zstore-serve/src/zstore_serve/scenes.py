@@ -14,13 +14,9 @@ import numpy as np
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
-from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, Variable
-from zstore.geo.conventions.timeaxis import TimeAxis
-from zstore.geo.pyramid.dataset import Dataset, open_levels
-from zstore.geo.pyramid.masks import find_mask
-from zstore.model.packing import decode
-from zstore.nodes.open import open_ahead
+from zstore.plugin.conventions import Affine, Crs, TimeAxis, Variable
+from zstore.plugin.nodes import decode, open_ahead
+from zstore.plugin.pyramids import Dataset, find_mask, open_levels
 from zstore_serve.problems import Problem
 
 __all__ = ["SITE_FILES", "Band", "Dimension", "Scene", "full_turn", "open_scenes"]

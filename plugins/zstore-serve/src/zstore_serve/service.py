@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 import zstore
 from zstore.errors import NotFoundError, ZstoreError
-from zstore.geo.pyramid.boxes import Items
+from zstore.plugin.pyramids import Items
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, Mask, one_cell, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings

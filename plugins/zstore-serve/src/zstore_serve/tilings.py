@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
-from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
+from zstore.plugin.conventions import Affine, Crs, TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
 from zstore_serve.frames import Frame, pixel_matrices
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Scene

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from zstore.geo.rasters.classes import UNSPEAKABLE
+from zstore.plugin.rasters import UNSPEAKABLE
 from zstore_serve.drawing import FORMATS
 from zstore_serve.scenes import Scene
 from zstore_serve.tilings import WEB, load_set, set_names

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zstore.codecs.native import NativeCodec
-from zstore.codecs.options import Option, integer
+from zstore.plugin.codecs import NativeCodec, Option, integer
 from zstore_snappy import native
 
 __all__ = ["Snappy"]

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from zstore.base.directories import make_directory
-from zstore.base.settings import is_durable
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Store, check_key, check_prefix, hold_bytes, key_offset
+from zstore.plugin.stores import (
+    ByteRange,
+    Store,
+    check_key,
+    check_prefix,
+    hold_bytes,
+    is_durable,
+    key_offset,
+    make_directory,
+)
 
 __all__ = ["SqliteStore"]
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zstore.extensions.hookspecs import hookimpl
-from zstore.extensions.offers import Offer
+from zstore.plugin import Offer, hookimpl
 
 if TYPE_CHECKING:
     from zstore_tune.measure import Choice, Tuning, tune

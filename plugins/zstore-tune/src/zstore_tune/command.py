@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from zstore.cli.options import SIZE, WORDS, json_option, say, show_progress, show_table, storage_options
+from zstore.plugin.commands import SIZE, WORDS, json_option, say, show_progress, show_table, storage_options
 
 __all__ = ["tune"]
 
@@ -57,7 +57,7 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, 
     zstore tune era5.zarr --access series,windows
     zstore tune heights.npy --lossy --seconds 20
     """
-    from zstore.base.sizes import format_size
+    from zstore.plugin.commands import format_size
     from zstore_tune.measure import tune as measure
 
     with show_progress("measuring", "choices") as progress:

@@ -14,7 +14,7 @@ import numpy as np
 
 import zstore
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.storage.local import LocalStore
+from zstore.plugin.stores import LocalStore
 from zstore_tune.choices import Options, choose_shards, item_size_of, list_chunks, list_codecs
 from zstore_tune.lossy import FLOATS, errors_of, round_bits, to_integers
 from zstore_tune.sample import Sample, take_sample

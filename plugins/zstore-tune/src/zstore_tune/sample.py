@@ -12,8 +12,8 @@ import numpy as np
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, without_secrets
-from zstore.model.grid import RectilinearGrid
-from zstore.report.summary import format_lengths
+from zstore.plugin.commands import format_lengths
+from zstore.plugin.nodes import RectilinearGrid
 
 # The assumed size, in bytes, of an item of any length, before a sample tells more.
 TEXT_SIZE = 32

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zstore.errors import MetadataError
-from zstore.model.document import parse_json
-from zstore.model.keys import ChunkKeys
+from zstore.plugin.nodes import ChunkKeys, parse_json
 from zstore_virtual.manifest import (
     ABSENT,
     INLINE,

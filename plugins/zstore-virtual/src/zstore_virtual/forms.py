@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, NotFoundError, StoreError, without_secrets
-from zstore.storage.base import AtMost, Store
-from zstore.storage.local import LocalStore
-from zstore.storage.url import open_store
+from zstore.plugin.stores import AtMost, LocalStore, Store, current_limits, open_store
 from zstore_virtual.kerchunk import read_json, write_json
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.parquet import DOCUMENT, read_parquet, write_parquet

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext.engine.references import References
-from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.plugin.kernels import References
+from zstore.plugin.stores import current_limits
 from zstore_virtual.collect import Collector, Grid, grid_of
 from zstore_virtual.manifest import ABSENT, INLINE, WHOLE, Chunks, Manifest, Reference, Source
 from zstore_virtual.templates import Template, Value

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zstore.errors import MetadataError
-from zstore.model.keys import ChunkKeys
+from zstore.plugin.nodes import ChunkKeys
 
 __all__ = [
     "ABSENT",

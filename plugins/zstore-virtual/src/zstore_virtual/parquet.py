@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from zstore.base.limits import current_limits
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.model.document import parse_json
-from zstore.storage.base import Store, join_key
+from zstore.plugin.nodes import parse_json
+from zstore.plugin.stores import Store, current_limits, join_key
 from zstore_virtual.collect import grid_of, paths_of
 from zstore_virtual.kerchunk import parse_sources, render_sources
 from zstore_virtual.manifest import (

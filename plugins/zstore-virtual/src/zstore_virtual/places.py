@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from zstore.errors import StoreError
-from zstore.storage.base import Store, check_key
-from zstore.storage.url import open_store
+from zstore.plugin.stores import Store, check_key, open_store
 
 __all__ = ["Place", "Places", "folder_of", "local_path", "open_place", "settle_address"]
 

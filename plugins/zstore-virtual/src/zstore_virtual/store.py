@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from zstore._ext.engine.files import Tree
-from zstore.base.limits import current_limits
 from zstore.errors import ReadOnlyError, StoreError
-from zstore.storage.base import (
+from zstore.plugin.kernels import Tree
+from zstore.plugin.stores import (
     BatchStore,
     ByteRange,
     Names,
@@ -25,8 +24,9 @@ from zstore.storage.base import (
     Stretches,
     check_key,
     check_prefix,
+    current_limits,
+    open_store,
 )
-from zstore.storage.url import open_store
 from zstore_virtual.forms import open_manifest, plain_address
 from zstore_virtual.manifest import WHOLE, Manifest, Reference, Source
 from zstore_virtual.places import Place, Places, folder_of, open_place

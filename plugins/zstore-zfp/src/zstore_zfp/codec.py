@@ -15,10 +15,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
-from zstore.codecs.options import Option, choice, integer, parse_options
-from zstore.codecs.zfpy import ITEM_TYPES, decode_stream, encode_stream, zfpy
 from zstore.errors import CodecError, MetadataError, UnsupportedError
+from zstore.plugin.codecs import ChunkSpec, Option, Serializer, choice, integer, parse_options
+from zstore.plugin.kernels import ITEM_TYPES, decode_stream, encode_stream, zfpy
 
 __all__ = ["Zfp"]
 

@@ -18,11 +18,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore._ext.codecs import native
-from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec
-from zstore.codecs.native import NativeCodec
-from zstore.codecs.options import Option, choice, integer, refuse_unknown
-from zstore.extensions.extras import optional
+from zstore.plugin.codecs import (
+    ArrayCodec,
+    BytesCodec,
+    ChunkSpec,
+    NativeCodec,
+    Option,
+    choice,
+    integer,
+    optional,
+    refuse_unknown,
+)
+from zstore.plugin.kernels import native
 
 __all__ = [
     "Delta",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import show_progress, storage_options
+from zstore.plugin.commands import show_progress, storage_options
 
 __all__ = ["virtualize"]
 

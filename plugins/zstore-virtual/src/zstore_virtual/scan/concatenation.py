@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError
-from zstore.model.keys import ChunkKeys
+from zstore.plugin.nodes import ChunkKeys
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 from zstore_virtual.scan.parts import Document, PartNode, common_attributes, load_array, renumber
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from zstore import Array
 from zstore.errors import StoreError
-from zstore.model.array import ArrayModel
-from zstore.nodes.array import Array
-from zstore.nodes.create import NewNodes
-from zstore.storage.memory import MemoryStore
+from zstore.plugin.nodes import ArrayModel, NewNodes
+from zstore.plugin.stores import MemoryStore
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
 from zstore_virtual.scan.origin import Origin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zstore.errors import NotFoundError, UnsupportedError
-from zstore.geo.rasters.netcdf import open_netcdf
+from zstore.plugin.rasters import open_netcdf
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan.draft import Draft
 from zstore_virtual.scan.hdf5 import scan_hdf5

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError
-from zstore.geo.rasters.netcdf import file_number, plan_variable, stored_attributes, walk_groups
-from zstore.storage.base import join_key
+from zstore.plugin.rasters import file_number, plan_variable, stored_attributes, walk_groups
+from zstore.plugin.stores import join_key
 from zstore_virtual.manifest import ABSENT, INLINE
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import Origin

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.conventions.timeaxis import GREGORIAN, TimeAxis, parse_units
-from zstore.model.document import render_json
-from zstore.storage.base import join_key
+from zstore.plugin.conventions import GREGORIAN, TimeAxis, parse_units
+from zstore.plugin.nodes import render_json
+from zstore.plugin.stores import join_key
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan.concatenation import concatenate
 from zstore_virtual.scan.draft import DOCUMENT, Draft

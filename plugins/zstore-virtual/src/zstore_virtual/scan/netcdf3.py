@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import ZstoreError
-from zstore.geo.rasters.netcdf import plan_variable, stored_attributes
-from zstore.geo.rasters.netcdf_classic import ClassicFile, measure
+from zstore.plugin.rasters import ClassicFile, measure, plan_variable, stored_attributes
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import FIRST_SIZE, Origin
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zstore.errors import NotFoundError, StoreError
-from zstore.storage.base import ByteRange, Store
+from zstore.plugin.stores import ByteRange, Store
 from zstore_virtual.places import Places, folder_of, open_place, settle_address
 
 __all__ = [

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from zstore import Array, open_array
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.jobs.plan import Unit
-from zstore.model.document import parse_json
-from zstore.nodes.array import Array
-from zstore.nodes.open import open_array
+from zstore.plugin.jobs import Unit
+from zstore.plugin.nodes import parse_json
 from zstore_virtual.kerchunk import read_json, write_json
 from zstore_virtual.manifest import Chunks, Manifest
 from zstore_virtual.places import folder_of

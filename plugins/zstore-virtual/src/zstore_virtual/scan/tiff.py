@@ -17,16 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from zstore._ext.codecs.native import DISTANCE_LIMIT
 from zstore.errors import StoreError, UnsupportedError
-from zstore.extensions.extras import optional
-from zstore.geo.conventions.model import Band, GeoModel, Level, Variable
-from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.dataset import join_attributes
-from zstore.geo.pyramid.levels import draft_auxiliaries
-from zstore.geo.rasters.raster import describe_raster
-from zstore.geo.rasters.writing import RasterWarning, open_raster
-from zstore.storage.base import join_key
+from zstore.plugin.codecs import optional
+from zstore.plugin.conventions import Band, GeoModel, Level, Variable, render_geo
+from zstore.plugin.kernels import DISTANCE_LIMIT
+from zstore.plugin.pyramids import draft_auxiliaries, join_attributes
+from zstore.plugin.rasters import RasterWarning, describe_raster, open_raster
+from zstore.plugin.stores import join_key
 from zstore_virtual.manifest import ABSENT
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import Origin

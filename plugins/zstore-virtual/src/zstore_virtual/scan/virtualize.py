@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from zstore.errors import MetadataError, NotFoundError, StoreError
-from zstore.jobs.journal import Journal
-from zstore.jobs.record import name_job
-from zstore.jobs.runner import Executor, Runner, counter
-from zstore.storage.base import ByteRange, Store, join_key
-from zstore.storage.url import current_storage_options
+from zstore.plugin.jobs import Executor, Journal, Runner, counter, name_job
+from zstore.plugin.stores import ByteRange, Store, current_storage_options, join_key
 from zstore_virtual.forms import FOLDERS, check_replaceable, open_beside, plain_address, write_manifest
 from zstore_virtual.manifest import Manifest, Source
 from zstore_virtual.places import Place, Places, folder_of, local_path, open_place

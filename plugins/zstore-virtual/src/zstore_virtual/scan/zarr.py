@@ -8,15 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from zstore.engine.walk import walk_nodes
+from zstore import convert_metadata
 from zstore.errors import NotFoundError
-from zstore.jobs.upkeep.convert import convert_metadata
-from zstore.model.array import ArrayModel
-from zstore.model.document import parse_json, render_json
-from zstore.model.keys import ChunkKeys
-from zstore.storage.base import Entry, Store, join_key
-from zstore.storage.local import LocalStore
-from zstore.storage.memory import MemoryStore
+from zstore.plugin.nodes import ArrayModel, ChunkKeys, parse_json, render_json, walk_nodes
+from zstore.plugin.stores import Entry, LocalStore, MemoryStore, Store, join_key
 from zstore_virtual.forms import plain_address
 from zstore_virtual.manifest import Chunks, Manifest
 from zstore_virtual.places import settle_address

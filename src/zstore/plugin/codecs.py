@@ -1,0 +1,23 @@
+"""Codecs: the classes to inherit from, and how configurations are declared and checked."""
+
+from __future__ import annotations
+
+from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, Serializer
+from zstore.codecs.native import NativeCodec
+from zstore.codecs.options import Option, choice, integer, parse_options, refuse_unknown
+from zstore.extensions.extras import optional
+
+__all__ = [
+    "ArrayCodec",
+    "BytesCodec",
+    "ChunkSpec",
+    "Codec",
+    "NativeCodec",
+    "Option",
+    "Serializer",
+    "choice",
+    "integer",
+    "optional",
+    "parse_options",
+    "refuse_unknown",
+]

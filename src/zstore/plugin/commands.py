@@ -1,0 +1,19 @@
+"""Commands: options that all of them have, and how results, sizes and progress are shown."""
+
+from __future__ import annotations
+
+from zstore.base.sizes import format_size
+from zstore.cli.options import SIZE, WORDS, json_option, say, show_progress, show_table, storage_options
+from zstore.report.summary import format_lengths
+
+__all__ = [
+    "SIZE",
+    "WORDS",
+    "format_lengths",
+    "format_size",
+    "json_option",
+    "say",
+    "show_progress",
+    "show_table",
+    "storage_options",
+]

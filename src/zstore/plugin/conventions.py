@@ -1,0 +1,47 @@
+"""Conventions: what nodes mean on Earth, read from documents and rendered into them."""
+
+from __future__ import annotations
+
+from zstore.geo.conventions.base import (
+    Convention,
+    Document,
+    Documents,
+    Facts,
+    Finding,
+    Node,
+    is_array,
+    is_group,
+    load_conventions,
+)
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.model import Affine, Band, GeoModel, Level, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
+from zstore.geo.conventions.timeaxis import GREGORIAN, TimeAxis, parse_units
+from zstore.geo.conventions.write import render_geo
+
+__all__ = [
+    "GREGORIAN",
+    "Affine",
+    "Band",
+    "Convention",
+    "Crs",
+    "Document",
+    "Documents",
+    "Facts",
+    "Finding",
+    "GeoModel",
+    "Level",
+    "Node",
+    "TileMatrix",
+    "TimeAxis",
+    "Variable",
+    "is_array",
+    "is_group",
+    "list_tile_matrix_sets",
+    "load_conventions",
+    "load_tile_matrix_set",
+    "parse_units",
+    "read_geo",
+    "render_geo",
+]

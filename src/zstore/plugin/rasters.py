@@ -1,0 +1,23 @@
+"""Rasters and NetCDF files: their variables, attributes and bands, as zstore stores them."""
+
+from __future__ import annotations
+
+from zstore.geo.rasters.classes import UNSPEAKABLE
+from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
+from zstore.geo.rasters.netcdf_classic import ClassicFile, measure
+from zstore.geo.rasters.raster import describe_raster
+from zstore.geo.rasters.writing import RasterWarning, open_raster
+
+__all__ = [
+    "UNSPEAKABLE",
+    "ClassicFile",
+    "RasterWarning",
+    "describe_raster",
+    "file_number",
+    "measure",
+    "open_netcdf",
+    "open_raster",
+    "plan_variable",
+    "stored_attributes",
+    "walk_groups",
+]

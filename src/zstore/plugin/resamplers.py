@@ -1,0 +1,12 @@
+"""Resamplers: the call that a method answers, and sampling at any positions."""
+
+from __future__ import annotations
+
+from zstore.geo.resampling.methods import Resampler
+from zstore.geo.resampling.sample import reach_of, sample
+
+__all__ = [
+    "Resampler",
+    "reach_of",
+    "sample",
+]

@@ -1,0 +1,62 @@
+"""Stores: the class to inherit from, its types, the checks of keys, and the locks."""
+
+from __future__ import annotations
+
+from zstore.base.directories import make_directory
+from zstore.base.limits import current_limits
+from zstore.base.settings import is_durable
+from zstore.storage.base import (
+    AtMost,
+    BatchStore,
+    ByteRange,
+    Entry,
+    Names,
+    Part,
+    Parts,
+    PrefixStore,
+    Request,
+    Store,
+    Stretches,
+    Values,
+    check_key,
+    check_prefix,
+    hold_bytes,
+    hold_name,
+    join_key,
+    key_offset,
+    merge_requests,
+)
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import STAGE, current_storage_options, open_store, without_password
+
+__all__ = [
+    "STAGE",
+    "AtMost",
+    "BatchStore",
+    "ByteRange",
+    "Entry",
+    "LocalStore",
+    "MemoryStore",
+    "Names",
+    "Part",
+    "Parts",
+    "PrefixStore",
+    "Request",
+    "Store",
+    "Stretches",
+    "Values",
+    "check_key",
+    "check_prefix",
+    "current_limits",
+    "current_storage_options",
+    "hold_bytes",
+    "hold_name",
+    "is_durable",
+    "join_key",
+    "key_offset",
+    "make_directory",
+    "merge_requests",
+    "open_store",
+    "without_password",
+]
