@@ -373,3 +373,13 @@ def test_importing_loads_nothing_heavy():
     heavy = {"zarr", "numcodecs", "blosc2", "fsspec", "pluggy", "pyproj", "rasterio", "xarray", "asyncio"}
     assert "numpy" in loaded
     assert not heavy.intersection(loaded)
+
+
+@pytest.mark.parametrize("mode", ["r+", "a", "w", "w-"])
+@pytest.mark.parametrize("opener", [zstore.open, zstore.open_array, zstore.open_group])
+def test_modes_that_write_are_refused_where_the_store_can_be_read_only(opener, mode):
+    store = MemoryStore()
+    zstore.create_group(store)
+    with pytest.raises(ReadOnlyError, match=f"expected mode='r', not {re.escape(repr(mode))}"):
+        opener(store.as_read_only(), mode=mode)
+    assert zstore.open(store.as_read_only()).read_only

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from zstore.engine.ahead import look_ahead
 from zstore.engine.documents import check_path, place, read_node
-from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.advice import advise_options
@@ -346,12 +346,15 @@ def _look(
     durable: bool,
     what: str,
 ) -> _Found:
-    if mode is None:
-        mode = "r" if isinstance(store, Store) and store.read_only else "r+"
-    if mode not in MODES:
+    if mode is not None and mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
     path = check_path(path)
-    opened = _open_store(store, mode, storage_options, durable, what)
+    opened = _open_store(store, mode or "r+", storage_options, durable, what)
+    if mode is None:
+        mode = "r" if opened.read_only else "r+"
+    elif mode != "r" and opened.read_only:
+        message = f"the store can be read only; expected mode='r', not {mode!r}"
+        raise ReadOnlyError(message, path=place(opened, path))
     model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
     if model is None and mode in ("r", "r+"):
         raise _nothing(opened, path, zarr_format, what)
