@@ -276,3 +276,51 @@ def test_the_command(file, tmp_path):
     assert zstore.open(tmp_path / "out.zarr", "t2m", "r").chunks == (1, 8, 8)
     again = subprocess.run([*command, "--pyramid", "--overwrite"], capture_output=True, text=True)
     assert again.returncode == 2 and "zstore pyramid" in again.stderr
+
+
+def _fields(*kinds):
+    def make(file, folder):
+        dtype = np.dtype([(f"f{n}", kind) for n, kind in enumerate(kinds)], align=kinds[0] == "u1")
+        items = np.zeros(9, dtype)
+        items["f1"] = np.arange(9)
+        file.create_dataset("v", data=items)
+
+    return make
+
+
+def _scale_offset(file, folder):
+    file.create_dataset("v", data=np.arange(6000).reshape(60, 100), chunks=(20, 30), scaleoffset=0)
+
+
+def _external(file, folder):
+    (folder / "beside.bin").write_bytes(np.arange(40, dtype="i4").tobytes())
+    file.create_dataset("v", (40,), "i4", external=[(str(folder / "beside.bin"), 0, 160)])
+
+
+def _virtual(file, folder):
+    with h5py.File(folder / "other.h5", "w") as other:
+        other["d"] = np.arange(40)
+    layout = h5py.VirtualLayout((40,), "i8")
+    layout[:] = h5py.VirtualSource(str(folder / "other.h5"), "d", (40,))
+    file.create_virtual_dataset("v", layout)
+
+
+# None of them can be told by references to stretches of the file (docs/design/0025-files-by-windows.md).
+LAYOUTS = {
+    "scaleoffset": _scale_offset,
+    "external": _external,
+    "virtual": _virtual,
+    "gaps between fields": _fields("u1", "f8"),
+    "big-endian fields": _fields(">i4", ">f8"),
+    "fields within fields": _fields([("inner", "<i4")], "<f8"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_that_are_no_stretches_of_the_file(layout, tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        LAYOUTS[layout](file, tmp_path)
+        expected = file["v"][...]
+    made = netcdf_to_zarr(tmp_path / "in.h5", tmp_path / "out.zarr")["v"][...]
+    for name in expected.dtype.names or ((),):
+        np.testing.assert_array_equal(made[name].astype(expected[name].dtype), expected[name])

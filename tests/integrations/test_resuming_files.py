@@ -333,7 +333,7 @@ def test_windows_without_anything_in_them_are_not_read_again(kind, tmp_path, mon
         with pytest.raises(ZeroDivisionError):
             make(target)
     before, read = values(LocalStore(target)), list[Any]()
-    for room, plan in ((writing, "Writing"), (netcdf, "Copying")):
+    for room, plan in ((writing, "RasterWindows"), (netcdf, "VariableWindows")):
         real = getattr(room, plan).make
         monkeypatch.setattr(
             getattr(room, plan), "make", lambda self, unit, r=real: read.append(unit) or r(self, unit)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -21,18 +21,18 @@ import numpy as np
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.extensions.extras import optional
-from zstore.geo.pyramid.boxes import lengths, volume
+from zstore.geo.pyramid.boxes import Box, lengths, volume
 from zstore.geo.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
 from zstore.geo.rasters.targets import (
     FileJob,
+    FileWindows,
     Version,
+    Written,
     check_version,
     find_version,
-    pack_flags,
-    unpack_flags,
 )
 from zstore.jobs.chunks import StoredArray
-from zstore.jobs.plan import Estimate, Plan, Progress, Unit
+from zstore.jobs.plan import Estimate, Progress, Unit
 from zstore.jobs.record import Job, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -139,11 +139,11 @@ class NetcdfJob(FileJob):
             for path, variable in variables.items():
                 plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
                 with located(where, path):
-                    pieces.append(_Piece.of(path, variable, self.add_array(path, path, plan)))
+                    pieces.append(_VariableGrid.of(path, variable, self.add_array(path, path, plan)))
             self.attributes = {
                 path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()
             }
-        self.copying = Copying(where, version, tuple(pieces), self.arrays)
+        self.copying = VariableWindows(where, version, tuple(pieces), self.arrays)
 
     def estimate(self) -> Estimate:
         """What it takes."""
@@ -384,7 +384,7 @@ def _lengths(
     return (*others[:count], *(wanted if shape else ()))
 
 
-class _Piece(NamedTuple):
+class _VariableGrid(NamedTuple):
     """A variable, as it is read: windows of so many items along each axis, and how many there are."""
 
     path: str
@@ -393,7 +393,7 @@ class _Piece(NamedTuple):
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, path: str, variable: Any, model: ArrayModel) -> _Piece:
+    def of(cls, path: str, variable: Any, model: ArrayModel) -> _VariableGrid:
         """Windows of whole stored objects and, as far as memory allows, of whole chunks of the file."""
         unit, shape, item = model.grid.chunk_shape, model.shape, model.dtype.itemsize
         lengths = [
@@ -417,17 +417,15 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Copying(Plan[list[bool]]):
+class VariableWindows(FileWindows):
     """The variables of a file into arrays; units are (first window, last + 1), all of them counted.
-
-    A unit gives back which chunks of its windows were left out, as they hold the fill value only.
 
     version  of the file, as it was when the windows were planned
     """
 
     source: str
     version: Version
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[_VariableGrid, ...]
     arrays: dict[str, StoredArray]
 
     def units(self) -> Iterator[Unit]:
@@ -446,7 +444,7 @@ class Copying(Plan[list[bool]]):
     def estimate(self) -> Estimate:
         """What it takes, with as many units at a time as threads here make."""
         sizes = [
-            sum(array.item_size * volume(window) for array, _, window in self._windows(unit))
+            sum(self.arrays[path].item_size * volume(window) for path, window in self.boxes(unit))
             for unit in self.units()
         ]
         return Estimate(
@@ -457,48 +455,31 @@ class Copying(Plan[list[bool]]):
             memory_size=UNITS_AT_ONCE * max(sizes, default=0),
         )
 
-    def _windows(self, unit: Unit) -> Iterator[tuple[StoredArray, str, tuple[slice, ...]]]:
+    def boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:
+        """The paths of the arrays that a unit writes to, and the window of each."""
         ends = [*accumulate(prod(piece.counts) for piece in self.pieces)]
         for number in range(*unit):
             at = bisect_right(ends, number)
             piece = self.pieces[at]
-            window = piece.window(number - ends[at] + prod(piece.counts))
-            yield self.arrays[piece.path], piece.path, window
+            yield piece.path, piece.window(number - ends[at] + prod(piece.counts))
 
     def count(self, unit: Unit) -> int:
         """How many items a unit copies."""
-        return sum(volume(window) for _, _, window in self._windows(unit))
+        return sum(volume(window) for _, window in self.boxes(unit))
 
-    def make(self, unit: Unit) -> list[bool]:
+    def make(self, unit: Unit) -> Written:
         """Copy the windows of a unit."""
         # One thread reads, as the libraries below want it, while others encode.
         with READING, open_netcdf(self.source) as file:
-            found = []
-            for array, path, window in self._windows(unit):
+            blocks = []
+            for path, window in self.boxes(unit):
                 group, name = file, path
                 while "/" in name:
                     above, _, name = name.partition("/")
                     group = group.groups[above]
-                found.append((array, window, _items(_read(group.variables[name], window), array)))
+                blocks.append(_items(_read(group.variables[name], window), self.arrays[path]))
         check_version(self.version, self.source)
-        empty = list[bool]()
-        for array, window, items in found:
-            empty += array.write_filled(window, items.reshape(lengths(window)))
-        return empty
-
-    def holds(self, unit: Unit, result: list[bool]) -> bool:
-        """Whether all chunks of a unit are stored, but for those that are empty."""
-        empty, windows = iter(result), self._windows(unit)
-        return all(a.is_written(window, [*islice(empty, a.count(window))]) for a, _, window in windows)
-
-    def pack(self, result: list[bool]) -> bytes:
-        return pack_flags(result) if any(result) else b""
-
-    def unpack(self, unit: Unit, data: bytes) -> list[bool]:
-        empty, rest = unpack_flags(data, sum(a.count(window) for a, _, window in self._windows(unit)))
-        if rest:
-            raise ValueError(f"unit {unit} gives back flags only; found {len(rest)} bytes more")
-        return empty
+        return self.store(unit, blocks)
 
 
 def _read(variable: Any, window: tuple[slice, ...]) -> Any:

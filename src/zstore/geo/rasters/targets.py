@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zstore.engine.documents import place, render_node
 from zstore.engine.making import delete_node
 from zstore.errors import ChangedError, MetadataError
+from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
 from zstore.jobs.chunks import StoredArray
+from zstore.jobs.plan import Plan, Unit
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.target import check_outside
@@ -158,21 +162,57 @@ def check_version(version: Version, path: str) -> None:
         raise ChangedError("a file was written while it was read; expected it as it was", path=path)
 
 
-def pack_flags(flags: Sequence[bool]) -> bytes:
-    """Flags as bits."""
-    return np.packbits(flags).tobytes()
+class Written(NamedTuple):
+    """The result of a unit.
 
-
-def unpack_flags(data: bytes, count: int) -> tuple[list[bool], bytes]:
-    """(so many flags, the bytes behind them); of no bytes, none of them is set.
-
-    Raises
-        ValueError: the bytes are too few for them.
+    empty   for each chunk of the unit, whether it was left out, as it holds the fill value only
+    filled  the arrays without a nodata that have cells of their fill value there
     """
-    size = -(-count // 8)
-    if not data:
-        return [False] * count, b""
-    if len(data) < size:
-        raise ValueError(f"{count} flags take {size} bytes; found {len(data)}")
-    flags = np.unpackbits(np.frombuffer(data, np.uint8, size), count=count)
-    return flags.astype(bool).tolist(), data[size:]
+
+    empty: list[bool]
+    filled: list[str]
+
+
+class FileWindows(Plan[Written]):
+    """The plan of a conversion from files: a unit writes boxes of whole chunks into arrays.
+
+    arrays  by name
+    bare    the arrays without a nodata
+    """
+
+    arrays: dict[str, StoredArray]
+    bare: frozenset[str] = frozenset()
+
+    def boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:
+        """The arrays that a unit writes to, by name, and the box in each."""
+        raise NotImplementedError
+
+    def store(self, unit: Unit, items: Iterable[Items], filled: Iterable[str] = ()) -> Written:
+        """Write the items of a unit's boxes, in their order."""
+        empty = list[bool]()
+        for (name, box), block in zip(self.boxes(unit), items, strict=True):
+            empty += self.arrays[name].write_filled(box, block.reshape(lengths(box)))
+        return Written(empty, sorted(filled))
+
+    def holds(self, unit: Unit, result: Written) -> bool:
+        """Whether all chunks of a unit are stored, but for those that are empty."""
+        empty = iter(result.empty)
+        boxes = [(self.arrays[name], box) for name, box in self.boxes(unit)]
+        return all(array.is_written(box, [*islice(empty, array.count(box))]) for array, box in boxes)
+
+    def pack(self, result: Written) -> bytes:
+        names = json.dumps(result.filled).encode() if result.filled else b""
+        return np.packbits(result.empty).tobytes() + names if names or any(result.empty) else b""
+
+    def unpack(self, unit: Unit, data: bytes) -> Written:
+        count = sum(self.arrays[name].count(box) for name, box in self.boxes(unit))
+        size = -(-count // 8)
+        if not data:
+            return Written([False] * count, [])
+        if len(data) < size:
+            raise ValueError(f"{count} flags take {size} bytes; expected no fewer than them, got {len(data)}")
+        flags = np.unpackbits(np.frombuffer(data, np.uint8, size), count=count)
+        names = json.loads(data[size:] or "[]")
+        if not isinstance(names, list) or not self.bare.issuperset(map(str, names)):
+            raise ValueError(f"no names of arrays: {names!r:.100}")
+        return Written(flags.astype(bool).tolist(), names)

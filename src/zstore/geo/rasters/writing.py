@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import defaultdict
@@ -10,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,10 +26,10 @@ from zstore.geo.pyramid.build import build_pyramid
 from zstore.geo.pyramid.dataset import PlaceLike, join_attributes
 from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.geo.rasters.geotiff import import_rasterio
-from zstore.geo.rasters.targets import FileJob, Version, check_version, pack_flags, unpack_flags
+from zstore.geo.rasters.targets import FileJob, FileWindows, Version, Written, check_version
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.parts import as_part
-from zstore.jobs.plan import Estimate, Plan, Progress, Unit
+from zstore.jobs.plan import Estimate, Progress, Unit
 from zstore.jobs.record import Job, name_job
 from zstore.jobs.runner import Executor, counter, units_at_once
 from zstore.model.array import ZarrFormat
@@ -174,7 +172,7 @@ class RasterJob(FileJob):
             self.add_array(name, join_key(self.level, name), plan)
         bands = {name for part in found.rasters for band, name in part.bands if band}
         bare = frozenset(name for name in bands if is_fill_nodata(found.geo.variables[name], zarr_format))
-        self.writing = Writing(_groups(found.rasters), self.arrays, by_codecs, bare)
+        self.writing = RasterWindows(_groups(found.rasters), self.arrays, by_codecs, bare)
 
     def _plan(self, name: str) -> dict[str, Any]:
         """The arguments of `create_array` for one of the arrays."""
@@ -291,19 +289,8 @@ def _groups(rasters: Sequence[PlacedRaster]) -> tuple[tuple[PlacedRaster, ...], 
     return tuple(map(tuple, groups.values()))
 
 
-class Written(NamedTuple):
-    """What a unit gives back.
-
-    filled  the arrays without a nodata that have cells of their fill value there
-    empty   which of the chunks that the unit owns were left out, as they hold the fill value only
-    """
-
-    filled: list[str]
-    empty: list[bool]
-
-
 @dataclass(frozen=True)
-class Writing(Plan[Written]):
+class RasterWindows(FileWindows):
     """The cells of rasters into arrays; units are (number of a group, y, x): windows of whole chunks.
 
     groups  rasters that may share chunks; of those that meet, later ones lie on top
@@ -340,7 +327,7 @@ class Writing(Plan[Written]):
 
     def _size(self, unit: Unit) -> int:
         """Bytes of the cells of a unit, and of those of one array of it that are on their way."""
-        sizes = [self.arrays[name].item_size * volume(box) for name, box in self._boxes(unit)]
+        sizes = [self.arrays[name].item_size * volume(box) for name, box in self.boxes(unit)]
         return sum(sizes) + max(sizes)
 
     def _parts(self, unit: Unit) -> tuple[Box, list[tuple[PlacedRaster, Box]]]:
@@ -354,8 +341,8 @@ class Writing(Plan[Written]):
         """How many cells of rasters a unit reads."""
         return sum(volume(box) * len(part.bands) for part, box in self._parts(unit)[1])
 
-    def _boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:
-        """The arrays that a unit writes to, and where."""
+    def boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:
+        """The arrays that a unit writes to, by name, and the box in each."""
         window, [(part, _), *_] = self._parts(unit)
         for _, name in part.bands:
             before = part.place if self.arrays[name].model.ndim > 2 else ()
@@ -390,28 +377,7 @@ class Writing(Plan[Written]):
                         items[name] = items[name].copy()
                     np.copyto(items[name][inside(box, window)], block, casting="unsafe", where=valid)
             check_version(part.version, part.path)
-        empty = list[bool]()
-        for name, box in self._boxes(unit):
-            empty += self.arrays[name].write_filled(box, items[name].reshape(lengths(box)))
-        return Written(sorted(filled), empty)
-
-    def holds(self, unit: Unit, result: Written) -> bool:
-        """Whether all chunks of a window are stored, but for those that are empty."""
-        empty = iter(result.empty)
-        boxes = [(self.arrays[name], box) for name, box in self._boxes(unit)]
-        return all(array.is_written(box, [*islice(empty, array.count(box))]) for array, box in boxes)
-
-    def pack(self, result: Written) -> bytes:
-        names = json.dumps(result.filled).encode() if result.filled else b""
-        return pack_flags(result.empty) + names if names or any(result.empty) else b""
-
-    def unpack(self, unit: Unit, data: bytes) -> Written:
-        count = sum(self.arrays[name].count(box) for name, box in self._boxes(unit))
-        empty, rest = unpack_flags(data, count)
-        names = json.loads(rest or "[]")
-        if not isinstance(names, list) or not self.bare.issuperset(map(str, names)):
-            raise ValueError(f"no names of arrays: {names!r:.100}")
-        return Written(names, empty)
+        return self.store(unit, (items[name] for name, _ in self.boxes(unit)), filled)
 
 
 def _meets(one: Box, other: Box) -> bool:
