@@ -27,7 +27,6 @@ from zstore.geo.conventions.geozarr import (
 from zstore.geo.conventions.lists import is_ome
 from zstore.geo.conventions.meaning import Roles
 from zstore.geo.conventions.profiles import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
-from zstore.geo.conventions.variables import parse_variable
 from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.view import (
@@ -568,12 +567,17 @@ def check_mapping(array: ArrayView) -> Iterator[Found]:
 
 @Rule("GZ-16", "error", "core", "draft 8.1.4",
       "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
-      "write numbers as numbers, and a fill value that the type holds", each="arrays")  # fmt: skip
-def check_values_meaning(array: ArrayView) -> Iterator[Found]:
-    _, findings = parse_variable(array, None)
-    for finding in findings:
-        if finding.rule == "GZ-16":
-            yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
+      "write numbers as numbers, and a fill value that the type holds")  # fmt: skip
+def check_values_meaning(hierarchy: Hierarchy) -> Iterator[Found]:
+    for array in hierarchy.arrays:
+        for facts in hierarchy.meaning.facts(array):
+            for finding in facts.findings:
+                if (finding.rule, finding.path) == ("GZ-16", array.path):
+                    yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
+        yield from _check_fill(array)
+
+
+def _check_fill(array: ArrayView) -> Iterator[Found]:
     if is_unreadable_fill(array):
         message = (
             f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"
