@@ -13,7 +13,7 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, zarr_to_raster
-from zstore.geo.rasters.moments import read_moments
+from zstore.geo.rasters.stack import read_moments
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
 from rasterio.merge import merge  # noqa: E402

@@ -12,6 +12,7 @@ from types import ModuleType
 # Longer names stand before those that they begin with.
 FORMER = {
     "zstore.integrations.attributes": "zstore.model.json_attributes",
+    "zstore.integrations.rasters.moments": "zstore.geo.rasters.stack",
     "zstore.integrations.rasters": "zstore.geo.rasters",
     "zstore.integrations": "zstore.guests",
     "zstore.conventions.order": "zstore.geo.conventions.base",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +18,6 @@ from zstore.geo.conventions.packing import Packing
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.masks import MASK_MEANINGS, MASK_VALUES
-from zstore.geo.rasters.moments import Times, read_moments
 from zstore.geo.rasters.raster import TILE_LENGTH, choose_names, describe_raster
 from zstore.geo.rasters.writing import (
     Description,
@@ -35,6 +36,30 @@ from zstore.storage.url import with_storage_options
 
 Stack: TypeAlias = Literal["time", "bands", "mosaic"]
 STACKS = ("time", "bands", "mosaic")
+
+Times: TypeAlias = str | Sequence[Any] | None
+
+# What strptime's directives stand for in a name.
+DIRECTIVES = {
+    "Y": r"(?P<Y>\d{4})",
+    "m": r"(?P<m>\d{2})",
+    "d": r"(?P<d>\d{2})",
+    "j": r"(?P<j>\d{3})",
+    "H": r"(?P<H>\d{2})",
+    "M": r"(?P<M>\d{2})",
+    "S": r"(?P<S>\d{2})",
+}
+# Dates in names, where no pattern is passed: 20150117, 2015-01-17, 20150117T013442, 2015017, and in
+# Landsat's older scene identifiers.
+CLOCK = r"(?:[T_-]?(?P<H>\d{2})[-_:]?(?P<M>\d{2})(?:[-_:]?(?P<S>\d{2}))?)?"
+USUAL = (
+    re.compile(rf"(?<!\d)(?P<Y>(?:19|20)\d{{2}})(?P<m>\d{{2}})(?P<d>\d{{2}}){CLOCK}(?!\d)"),
+    re.compile(rf"(?<!\d)(?P<Y>(?:19|20)\d{{2}})[-_.](?P<m>\d{{2}})[-_.](?P<d>\d{{2}}){CLOCK}(?!\d)"),
+    re.compile(r"(?<!\d)(?P<Y>(?:19|20)\d{2})-?(?P<j>\d{3})(?!\d)"),
+    re.compile(r"L[A-Z]\d\d{6}(?P<Y>(?:19|20)\d{2})(?P<j>\d{3})[A-Z]{3}\d{2}"),
+)
+# As TIFF writes them: "2015:01:17 10:20:30".
+TIFF_DATE = re.compile(r"\s*(\d{4}):(\d{2}):(\d{2})(?: (\d{2}:\d{2}:\d{2}))?\s*")
 
 # Cells of two rasters are the same cells if they are no further apart than this part of one.
 ALIGNMENT = 1e-3
@@ -297,3 +322,113 @@ def _common(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> di
         elif all(name in other and other[name] == value for other in others):
             kept[name] = value
     return kept
+
+
+def read_moments(
+    names: Sequence[str], tags: Sequence[Mapping[str, str]], times: Times
+) -> np.ndarray[Any, np.dtype[np.datetime64]]:
+    """The moment of each raster, from its file's name, its tags or `times`.
+
+    times   None: the one date in each name; with "%": a pattern of each name, in which %Y %m %d %j %H %M %S
+            stand for parts of the date, "*" for anything and "?" for one character; other text: the name of a
+            tag; a sequence: a date for each raster
+
+    Shapes
+        (number of names), datetime64[us].
+    Raises
+        MetadataError: a name or a tag with no date or several; more or fewer dates than rasters; one twice.
+    """
+    if isinstance(times, str):
+        pattern = _compile_times(times) if "%" in times else None
+        found = [
+            _by_tag(name, held, times) if pattern is None else _by_name(name, (pattern,), times)
+            for name, held in zip(names, tags, strict=True)
+        ]
+    elif times is None:
+        found = [_by_name(name, USUAL, None) for name in names]
+    else:
+        if len(times) != len(names):
+            raise MetadataError(f"{len(times)} times are given; expected {len(names)}, one for each raster")
+        found = [_by_value(value, f"time {value!r}") for value in times]
+    first: dict[Any, str] = {}
+    for moment, name in zip(found, names, strict=True):
+        if first.setdefault(moment, name) != name:
+            raise MetadataError(
+                f"rasters {first[moment]!r} and {name!r} are of one time, {moment}; expected different ones"
+            )
+    return np.array(found, "datetime64[us]")
+
+
+def _compile_times(text: str) -> re.Pattern[str]:
+    """The regular expression of a pattern with strptime's directives, "*" and "?"."""
+    made, at = "", 0
+    while at < len(text):
+        character = text[at]
+        if character == "%":
+            at += 1
+            directive = text[at : at + 1]
+            if directive not in DIRECTIVES or f"(?P<{directive}>" in made:
+                known = ", ".join(f"%{name}" for name in DIRECTIVES)
+                raise MetadataError(f"times are {text!r}; expected each of {known} once at most")
+            made += DIRECTIVES[directive]
+        else:
+            made += {"*": ".*?", "?": "."}.get(character, re.escape(character))
+        at += 1
+    if "(?P<Y>" not in made:
+        raise MetadataError(f"times are {text!r}; expected %Y for the year at least")
+    return re.compile(made)
+
+
+def _by_name(name: str, patterns: Sequence[re.Pattern[str]], written: str | None) -> np.datetime64:
+    """The one date in a name; `written` is the pattern of the caller, for the message."""
+    found: dict[np.datetime64, str] = {}
+    for pattern in patterns:
+        for match in pattern.finditer(name):
+            moment = _moment(match.groupdict())
+            if moment is not None:
+                found[moment] = match[0]
+    if len(found) == 1:
+        return next(iter(found))
+    what = f"several dates ({', '.join(found.values())})" if found else "no date"
+    by = "" if written is None else f" by the pattern {written!r}"
+    expected = (
+        "expected one: say where it stands by a pattern such as 'S2A_*_%Y%m%dT%H%M%S_*', or give the times"
+    )
+    raise MetadataError(f"the name {name!r} has {what}{by}; {expected}")
+
+
+def _moment(parts: Mapping[str, str | None]) -> np.datetime64 | None:
+    """The moment of the numbers of a date; None where there is no such day or time."""
+    number = {name: int(text) for name, text in parts.items() if text is not None}
+    clock = (number.get("H", 0), number.get("M", 0), number.get("S", 0))
+    try:
+        if "j" in number:
+            day = datetime(number["Y"], 1, 1, *clock) + timedelta(days=number["j"] - 1)
+            return np.datetime64(day, "us") if day.year == number["Y"] else None
+        return np.datetime64(datetime(number["Y"], number.get("m", 1), number.get("d", 1), *clock), "us")
+    except ValueError:
+        return None
+
+
+def _by_tag(name: str, tags: Mapping[str, str], tag: str) -> np.datetime64:
+    """The date in a tag of the raster."""
+    if tag not in tags:
+        known = ", ".join(sorted(tags)) or "none"
+        raise MetadataError(f"raster {name!r} has no tag {tag!r}; it has {known}")
+    return _by_value(tags[tag], f"tag {tag!r} of raster {name!r}: {tags[tag]!r}")
+
+
+def _by_value(value: Any, what: str) -> np.datetime64:
+    """The date of a value; `what` names it in the message."""
+    if isinstance(value, str) and (match := TIFF_DATE.fullmatch(value)):
+        value = f"{match[1]}-{match[2]}-{match[3]}T{match[4] or '00:00:00'}"
+    elif isinstance(value, str):
+        value = value.strip().removesuffix("Z")
+    try:
+        moments = np.array([value], "datetime64[us]")
+    except (TypeError, ValueError):
+        moments = np.array(["NaT"], "datetime64[us]")
+    if np.isnat(moments[0]):
+        raise MetadataError(f"{what} is no date; expected one such as 2015-01-17 or 2015-01-17T10:20:30")
+    moment: np.datetime64 = moments[0]
+    return moment

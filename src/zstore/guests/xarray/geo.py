@@ -27,8 +27,8 @@ from zstore.geo.pyramid.dataset import join_attributes, open_dataset
 from zstore.geo.pyramid.levels import create_auxiliaries
 from zstore.guests.xarray.variables import PACKING
 from zstore.guests.xarray.write import (
+    Destination,
     Options,
-    Place,
     Prepared,
     delay,
     located,
@@ -88,7 +88,7 @@ def pack_dataset(
     return packed, replace(options, encoding=encodings or None)
 
 
-def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str | None) -> Any:
+def write_flat(dataset: xr.Dataset, place: Destination, options: Options, profile: str | None) -> Any:
     """Write a plain group; gives the `Group`, or with compute=False the dask object that writes values."""
     prepared = prepare(dataset, place, options)
     if prepared.group is not None and Meaning().is_pyramid(prepared.group):
@@ -107,7 +107,7 @@ def write_flat(dataset: xr.Dataset, place: Place, options: Options, profile: str
     return open_group(place.store, place.path, "r+") if stored is None else delay(stored, place.store)
 
 
-def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making: Any) -> Group:
+def write_pyramid(dataset: xr.Dataset, place: Destination, options: Options, **making: Any) -> Group:
     """Write a pyramid, with the dataset as level "0"; `making` has the arguments of `build_pyramid`."""
     if not (options.compute and options.mode in (None, "w", "w-")) or not (
         options.append_dim is options.region is None
@@ -132,7 +132,7 @@ def write_pyramid(dataset: xr.Dataset, place: Place, options: Options, **making:
     return build_pyramid(base, root, **making)
 
 
-def _copy_above(place: Place) -> MemoryStore:
+def _copy_above(place: Destination) -> MemoryStore:
     """A copy in memory of the groups above, with their scalar variables, such as grid mappings."""
     memory = MemoryStore()
     for path in ancestors(place.path):

@@ -79,7 +79,7 @@ class Options:
         return chosen
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """A store, a path in it, and the requested Zarr format."""
 
     store: Store
@@ -88,36 +88,36 @@ class Place(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The place's URL, for messages."""
+        """The URL of the path, for messages."""
         return join_url(self.store.url, self.path)
 
-    def below(self, path: str) -> Place:
-        """The place at a path below this one."""
+    def below(self, path: str) -> Destination:
+        """The destination at a path below this one."""
         return self._replace(path=join_key(self.path, path))
 
 
 @contextmanager
 def open_place(
     store: Any, group: str | None, zarr_format: ZarrFormat | None, storage_options: Mapping[str, Any] | None
-) -> Iterator[Place]:
+) -> Iterator[Destination]:
     """The place of a group in a store that is given as a path, URL, `Store` or `Group`.
 
     A store that is opened here is closed if writing fails; else the result needs it.
     """
     path = check_path(group)
     if isinstance(store, Group):
-        yield Place(store.store, join_key(store.path, path), zarr_format or store.zarr_format)
+        yield Destination(store.store, join_key(store.path, path), zarr_format or store.zarr_format)
         return
     opened = open_store(store, storage_options=storage_options)
     try:
-        yield Place(opened, path, zarr_format)
+        yield Destination(opened, path, zarr_format)
     except BaseException:
         if opened is not store:
             opened.close()
         raise
 
 
-def write_dataset(dataset: xr.Dataset, place: Place, options: Options) -> Any:
+def write_dataset(dataset: xr.Dataset, place: Destination, options: Options) -> Any:
     """Write a dataset to a group; gives the `Group`, or with compute=False dask's task that writes values.
 
     Raises
@@ -128,7 +128,7 @@ def write_dataset(dataset: xr.Dataset, place: Place, options: Options) -> Any:
 
 
 def write_tree(
-    tree: xr.DataTree, place: Place, *, write_inherited_coords: bool = False, **options: Any
+    tree: xr.DataTree, place: Destination, *, write_inherited_coords: bool = False, **options: Any
 ) -> Any:
     """Write every node of a tree to the group of its name; options and result are as for datasets.
 
@@ -169,7 +169,7 @@ class Prepared(NamedTuple):
     attributes   of the group
     """
 
-    place: Place
+    place: Destination
     mode: str
     group: Group | None
     zarr_format: ZarrFormat
@@ -177,7 +177,7 @@ class Prepared(NamedTuple):
     attributes: dict[str, Any]
 
 
-def prepare(dataset: xr.Dataset, place: Place, options: Options) -> Prepared:
+def prepare(dataset: xr.Dataset, place: Destination, options: Options) -> Prepared:
     """Check a dataset and plan its variables; nothing is written.
 
     Raises
@@ -226,7 +226,7 @@ def _check_names(dataset: xr.Dataset, encoding: Mapping[Any, Any] | None) -> Non
         raise MetadataError(f"encoding names {sorted(map(str, unknown))}; expected variables of the dataset")
 
 
-def _find_group(place: Place, mode: str) -> tuple[Group | None, ZarrFormat]:
+def _find_group(place: Destination, mode: str) -> tuple[Group | None, ZarrFormat]:
     """(the existing group to write to, None for a new one; the Zarr format to write)."""
     store, path, zarr_format = place
     found: Group | None = None
@@ -250,7 +250,7 @@ def _find_group(place: Place, mode: str) -> tuple[Group | None, ZarrFormat]:
     return found, found.zarr_format
 
 
-def _check_source(dataset: xr.Dataset, place: Place) -> None:
+def _check_source(dataset: xr.Dataset, place: Destination) -> None:
     """Refuse to replace the store that values of the dataset are still to be read from."""
     unread = [variable for variable in dataset.variables.values() if not variable._in_memory]
     stated = [dataset.encoding.get("source"), *(variable.encoding.get("source") for variable in unread)]

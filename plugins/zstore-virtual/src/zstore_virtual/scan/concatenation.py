@@ -16,7 +16,7 @@ import numpy as np
 from zstore.errors import UnsupportedError
 from zstore.plugin.nodes import ChunkKeys
 from zstore_virtual.manifest import ABSENT, INLINE, Chunks, Manifest
-from zstore_virtual.scan.parts import Document, PartNode, common_attributes, load_array, renumber
+from zstore_virtual.scan.parts import Document, ScannedNode, common_attributes, load_array, renumber
 
 __all__ = ["concatenate"]
 
@@ -24,7 +24,7 @@ __all__ = ["concatenate"]
 LEAST_SIZE = 4 << 10
 
 
-def concatenate(nodes: Sequence[PartNode], axis: int, manifest: Manifest) -> Document:
+def concatenate(nodes: Sequence[ScannedNode], axis: int, manifest: Manifest) -> Document:
     """The document of arrays that are joined along an axis; their references are added to the manifest.
 
     Raises
@@ -65,7 +65,7 @@ def concatenate(nodes: Sequence[PartNode], axis: int, manifest: Manifest) -> Doc
     return document
 
 
-def _check_codecs_and_chunks(nodes: Sequence[PartNode], axis: int) -> None:
+def _check_codecs_and_chunks(nodes: Sequence[ScannedNode], axis: int) -> None:
     """Raise MetadataError where arrays are decoded differently, or cut differently along other dimensions."""
     first = nodes[0]
     others = [d for d in range(len(first.shape)) if d != axis]
@@ -85,7 +85,7 @@ def _decoding(codec: Document) -> Document:
     return {"name": codec["name"], "configuration": configuration}
 
 
-def _edges(node: PartNode, axis: int) -> list[int]:
+def _edges(node: ScannedNode, axis: int) -> list[int]:
     """The lengths of the chunks along an axis, as they are stored."""
     grid, length = node.document["chunk_grid"], node.shape[axis]
     key = "chunk_shape" if grid["name"] == "regular" else "chunk_shapes"
@@ -98,7 +98,7 @@ def _edges(node: PartNode, axis: int) -> list[int]:
     return edges
 
 
-def _chunk_grid(node: PartNode, axis: int, edges: Sequence[int]) -> Document:
+def _chunk_grid(node: ScannedNode, axis: int, edges: Sequence[int]) -> Document:
     """The chunk grid of an array, with chunks of these lengths along an axis."""
     grid = node.document["chunk_grid"]
     lengths: list[Any] = list(
@@ -115,7 +115,7 @@ def _chunk_grid(node: PartNode, axis: int, edges: Sequence[int]) -> Document:
 
 
 def _common_step(
-    first: PartNode, axis: int, edges: Sequence[Sequence[int]], lengths: Sequence[int], *, is_needed: bool
+    first: ScannedNode, axis: int, edges: Sequence[Sequence[int]], lengths: Sequence[int], *, is_needed: bool
 ) -> int | None:
     """The length into which the chunks of all arrays can be cut; None if they cannot, or should not, be cut.
 
@@ -141,7 +141,7 @@ class _Table:
     inline: bytes
 
     @classmethod
-    def of(cls, node: PartNode, manifest: Manifest) -> _Table:
+    def of(cls, node: ScannedNode, manifest: Manifest) -> _Table:
         """The references of an array, their sources numbered as in `manifest`."""
         grid = tuple(len(_edges(node, d)) for d in range(len(node.shape)))
         source = np.full(prod(grid), ABSENT, np.int32)

@@ -18,8 +18,8 @@ from zstore_virtual.scan.draft import DOCUMENT, Draft
 from zstore_virtual.scan.parts import (
     COMPARED_SIZE,
     Document,
-    Part,
-    PartNode,
+    ScannedFile,
+    ScannedNode,
     common_attributes,
     digest_of,
     documents_of,
@@ -38,7 +38,7 @@ MEANING = frozenset(
 COPIED_SIZE = 16 << 20
 
 
-def join(parts: Sequence[Part], dimension: str) -> Manifest:
+def join(parts: Sequence[ScannedFile], dimension: str) -> Manifest:
     """One manifest, in which arrays that have the dimension are joined along it; others must be equal.
 
     The values of arrays that have no other dimension (the coordinate), and of small arrays that no chunk grid
@@ -77,8 +77,11 @@ def join(parts: Sequence[Part], dimension: str) -> Manifest:
 
 
 def stack(
-    parts: Sequence[Part], dimension: str, values: Iterable[Any] | None = None, like: Manifest | None = None
-) -> list[Part]:
+    parts: Sequence[ScannedFile],
+    dimension: str,
+    values: Iterable[Any] | None = None,
+    like: Manifest | None = None,
+) -> list[ScannedFile]:
     """The parts with a new first dimension of length 1, for `join`.
 
     Coordinates that are equal in all parts do not get the dimension: arrays that are named like their only
@@ -100,13 +103,13 @@ def stack(
             f"{len(labels)} values of {dimension!r} given; expected one for each of {len(parts)} files"
         )
     for path in arrays:
-        if dimension in PartNode(parts[0], path, documents[0][path]).dimensions:
+        if dimension in ScannedNode(parts[0], path, documents[0][path]).dimensions:
             raise MetadataError(
                 f"{path!r} has the dimension {dimension!r} already; expected a new one, or to join (concat)",
                 path=parts[0].name,
             )
     if like is not None:
-        before = documents_of(Part("", like))
+        before = documents_of(ScannedFile("", like))
         chosen = {
             path for path in arrays if path in before and dimension in (before[path]["dimension_names"] or ())
         }
@@ -123,13 +126,15 @@ def stack(
     ]
 
 
-def _nodes(path: str, parts: Sequence[Part], documents: Sequence[Mapping[str, Document]]) -> list[PartNode]:
+def _nodes(
+    path: str, parts: Sequence[ScannedFile], documents: Sequence[Mapping[str, Document]]
+) -> list[ScannedNode]:
     """The node at `path` of every part."""
-    return [PartNode(part, path, found[path]) for part, found in zip(parts, documents, strict=True)]
+    return [ScannedNode(part, path, found[path]) for part, found in zip(parts, documents, strict=True)]
 
 
 def _is_shared_coordinate(
-    path: str, parts: Sequence[Part], documents: Sequence[Mapping[str, Document]]
+    path: str, parts: Sequence[ScannedFile], documents: Sequence[Mapping[str, Document]]
 ) -> bool:
     """Whether an array is a coordinate, equal in all parts."""
     above, _, name = path.rpartition("/")
@@ -204,7 +209,7 @@ def _stack_codec(codec: Document) -> Document:
     return {**codec, "configuration": configuration} if configuration else codec
 
 
-def _check_same_nodes(parts: Sequence[Part], documents: Sequence[Mapping[str, Document]]) -> None:
+def _check_same_nodes(parts: Sequence[ScannedFile], documents: Sequence[Mapping[str, Document]]) -> None:
     """Raise MetadataError where a part has a node that the first one lacks, or lacks one that that has."""
     for part, found in zip(parts[1:], documents[1:], strict=True):
         odd = sorted(found.keys() ^ documents[0].keys())
@@ -218,7 +223,7 @@ def _check_same_nodes(parts: Sequence[Part], documents: Sequence[Mapping[str, Do
 
 
 def _check_alike(
-    nodes: Sequence[PartNode], members: Iterable[str], attributes: Iterable[str] = MEANING
+    nodes: Sequence[ScannedNode], members: Iterable[str], attributes: Iterable[str] = MEANING
 ) -> None:
     """Raise MetadataError where these members of the documents, or these attributes, differ."""
     first = nodes[0]
@@ -232,7 +237,7 @@ def _check_alike(
                 raise node.differs_in_attribute(first, name)
 
 
-def _check_equal(nodes: Sequence[PartNode]) -> None:
+def _check_equal(nodes: Sequence[ScannedNode]) -> None:
     """Raise MetadataError where arrays differ in type, shape, meaning or values."""
     _check_alike(nodes, ("data_type", "shape", "dimension_names"))
     first = nodes[0]
@@ -258,7 +263,7 @@ def _check_equal(nodes: Sequence[PartNode]) -> None:
             )
 
 
-def _join_array(nodes: Sequence[PartNode], axis: int, draft: Draft) -> Document | None:
+def _join_array(nodes: Sequence[ScannedNode], axis: int, draft: Draft) -> Document | None:
     """The document of an array that is joined along an axis; None where it is copied into the draft."""
     first = nodes[0]
     for node in nodes[1:]:
@@ -279,7 +284,7 @@ def _join_array(nodes: Sequence[PartNode], axis: int, draft: Draft) -> Document 
     return None
 
 
-def _copy(nodes: Sequence[PartNode], axis: int, draft: Draft) -> None:
+def _copy(nodes: Sequence[ScannedNode], axis: int, draft: Draft) -> None:
     """Add an array with the values of all parts, times in the units of the first."""
     first = nodes[0]
     array = first.load()
@@ -300,7 +305,7 @@ def _copy(nodes: Sequence[PartNode], axis: int, draft: Draft) -> None:
     )
 
 
-def _check_order(nodes: Sequence[PartNode], lengths: Sequence[int], data: np.ndarray[Any, Any]) -> None:
+def _check_order(nodes: Sequence[ScannedNode], lengths: Sequence[int], data: np.ndarray[Any, Any]) -> None:
     """Raise MetadataError where a coordinate turns round, or stands still, from one part to the next."""
     if data.dtype.kind not in "iufM" or len(data) < 2:
         return
@@ -315,7 +320,9 @@ def _check_order(nodes: Sequence[PartNode], lengths: Sequence[int], data: np.nda
             )
 
 
-def _convert_times(node: PartNode, first: PartNode, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _convert_times(
+    node: ScannedNode, first: ScannedNode, values: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
     """The values of a part in the units of the first; those of other arrays than times as they are.
 
     Raises

@@ -30,9 +30,9 @@ from zstore_virtual.store import VirtualStore
 __all__ = [
     "COMPARED_SIZE",
     "Document",
-    "Part",
-    "PartNode",
     "ScanPlan",
+    "ScannedFile",
+    "ScannedNode",
     "common_attributes",
     "digest_of",
     "documents_of",
@@ -51,7 +51,7 @@ SMALL_SIZE = 1 << 20
 NAMING = ("coordinates", "bounds", "grid_mapping", "cell_measures", "ancillary_variables", "climatology")
 
 
-class Part(NamedTuple):
+class ScannedFile(NamedTuple):
     """The manifest of one file, to be joined with others.
 
     name     the address of the file, for messages
@@ -91,10 +91,10 @@ def load_array(
     return open_array(VirtualStore(manifest, url=manifest.address, allow=allow, remote_options=options), path)
 
 
-class PartNode(NamedTuple):
+class ScannedNode(NamedTuple):
     """A node of a part."""
 
-    part: Part
+    part: ScannedFile
     path: str
     document: Document
 
@@ -123,7 +123,7 @@ class PartNode(NamedTuple):
         """All values of the array."""
         return self.part.read(self.path)
 
-    def differs(self, first: PartNode, what: str, mine: Any, others: Any) -> MetadataError:
+    def differs(self, first: ScannedNode, what: str, mine: Any, others: Any) -> MetadataError:
         """The error for a node that is not like that of the first part."""
         return MetadataError(
             f"{what} of {self.path!r} is {mine!r} in {self.part.name!r}; "
@@ -131,13 +131,13 @@ class PartNode(NamedTuple):
             path=self.part.name,
         )
 
-    def differs_in_attribute(self, first: PartNode, name: str) -> MetadataError:
+    def differs_in_attribute(self, first: ScannedNode, name: str) -> MetadataError:
         """The error for an attribute that is not like that of the first part."""
         values = (node.attributes.get(name) for node in (self, first))
         return self.differs(first, f"attribute {name!r}", *values)
 
 
-def common_attributes(nodes: Sequence[PartNode]) -> Document:
+def common_attributes(nodes: Sequence[ScannedNode]) -> Document:
     """The attributes that all nodes have with the same value."""
     return {
         name: value
@@ -156,7 +156,7 @@ def renumber(manifest: Manifest, path: str, into: Manifest) -> Chunks:
     return replace(chunks, source=np.where(chunks.source >= 0, renumbered, chunks.source))
 
 
-def documents_of(part: Part) -> dict[str, Document]:
+def documents_of(part: ScannedFile) -> dict[str, Document]:
     """The documents of all nodes, parsed, by path; groups come before what is in them."""
     found = {}
     for key, value in part.manifest.documents.items():
@@ -204,7 +204,7 @@ class ScanPlan:
         """A unit for each file, by its number."""
         return ((number,) for number in range(len(_addresses_of(self.addresses))))
 
-    def make(self, unit: Unit) -> Part:
+    def make(self, unit: Unit) -> ScannedFile:
         """Scan the file."""
         address = _addresses_of(self.addresses)[unit[0]]
         manifest = scan_file(address, drop=self.drop, storage_options=self.options)
@@ -219,11 +219,11 @@ class ScanPlan:
                 digests[path] = digest
         return part._replace(values=values, digests=digests)
 
-    def holds(self, unit: Unit, result: Part) -> bool:
+    def holds(self, unit: Unit, result: ScannedFile) -> bool:
         """True: a unit writes nothing."""
         return True
 
-    def pack(self, result: Part) -> bytes:
+    def pack(self, result: ScannedFile) -> bytes:
         """The part as bytes, for the journal."""
         values = {
             path: [found.dtype.str, found.shape, base64.b64encode(np.ascontiguousarray(found)).decode()]
@@ -232,7 +232,7 @@ class ScanPlan:
         head = json.dumps({"name": result.name, "values": values, "digests": {**result.digests}})
         return zlib.compress(head.encode() + b"\n" + write_json(result.manifest), 1)
 
-    def unpack(self, unit: Unit, data: bytes) -> Part:
+    def unpack(self, unit: Unit, data: bytes) -> ScannedFile:
         """The part in bytes that `pack` has made.
 
         Raises
@@ -263,8 +263,8 @@ class ScanPlan:
             raise ValueError(f"no part of {address!r}: {error}") from error
         return self._part(address, manifest)._replace(values=values, digests=digests)
 
-    def _part(self, address: str, manifest: Manifest) -> Part:
-        return Part(address, manifest, places_of(manifest), self.options)
+    def _part(self, address: str, manifest: Manifest) -> ScannedFile:
+        return ScannedFile(address, manifest, places_of(manifest), self.options)
 
     def _arrays_to_read(self, documents: Mapping[str, Document]) -> Iterator[tuple[str, bool]]:
         """The small arrays whose values joining will copy (True) or compare (False)."""

@@ -17,7 +17,7 @@ from zstore_virtual.manifest import Manifest, Source
 from zstore_virtual.places import Place, Places, folder_of, local_path, open_place
 from zstore_virtual.scan.joining import join, stack
 from zstore_virtual.scan.origin import find_addresses, is_remote, place_of
-from zstore_virtual.scan.parts import Part, ScanPlan, places_of
+from zstore_virtual.scan.parts import ScannedFile, ScanPlan, places_of
 
 __all__ = ["virtualize"]
 
@@ -88,7 +88,9 @@ def virtualize(
         elif values is not None:
             raise MetadataError("values are given without a new dimension; expected stack_along")
         if append_to is not None:
-            parts.insert(0, Part("the manifest", append_to, _allowed(append_to, given, allow), options))
+            parts.insert(
+                0, ScannedFile("the manifest", append_to, _allowed(append_to, given, allow), options)
+            )
         manifest = join(parts, dimension)
         if append_to is not None:
             manifest.address = append_to.address
@@ -108,15 +110,15 @@ def _scan(
     folder: str,
     executor: Executor | None,
     progress: Callable[[int, int], None] | None,
-) -> list[Part]:
+) -> list[ScannedFile]:
     """The parts of a plan, in order; those that the journal has of the same plan are not scanned again."""
-    journal, parts = None, dict[int, Part]()
+    journal, parts = None, dict[int, ScannedFile]()
     tick = counter(count, progress)
     if store is not None:
         request = [plan.addresses.hex(), plan.drop, plan.dimension, plan.is_new]
         journal = Journal(store, join_key(folder, name_job(request)))
 
-    def take(unit: Sequence[int], part: Part) -> None:
+    def take(unit: Sequence[int], part: ScannedFile) -> None:
         parts[unit[0]] = part
         tick(1)
 
