@@ -44,7 +44,7 @@ WIDE = np.dtype([("low", np.uint64), ("high", np.int64)])
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellStates:
     """The state of each cell of a result: up to two numbers, whose meaning is the method's, and a count.
 
     b       None where the method keeps one number
@@ -60,10 +60,10 @@ class Cells:
         """The arrays that there are."""
         return [plane for plane in (self.a, self.b, self.count) if plane is not None]
 
-    def part(self, cells: slice) -> Cells:
+    def part(self, cells: slice) -> CellStates:
         """The state of some cells."""
         b, count = (None if plane is None else plane[cells] for plane in (self.b, self.count))
-        return Cells(self.a[cells], b, count)
+        return CellStates(self.a[cells], b, count)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Method:
         size = a.itemsize + (0 if b is None else b.itemsize) + (4 if self._has_count else 0)
         return size * self.lanes
 
-    def make(self, count: int) -> Cells:
+    def make(self, count: int) -> CellStates:
         """The state of `count` cells without items."""
         a, b = self._planes
         count *= self.lanes
@@ -142,11 +142,11 @@ class Method:
         second = None if b is None else _zeros(count, b)
         if second is not None and self.has_numbers:
             second[...] = -1
-        return Cells(first, second, _zeros(count, np.dtype(np.uint32)) if self._has_count else None)
+        return CellStates(first, second, _zeros(count, np.dtype(np.uint32)) if self._has_count else None)
 
     def put(
         self,
-        cells: Cells,
+        cells: CellStates,
         items: Items,
         cell_steps: tuple[int, ...],
         labels: Items | None,
@@ -195,20 +195,20 @@ class Method:
         fits = is_small and most <= 1 << (32 - 8 * self.folded.itemsize)
         return replace(self, fold="narrow_sum") if fits else self
 
-    def begin(self, cells: Cells) -> Cells:
+    def begin(self, cells: CellStates) -> CellStates:
         """The cells, wide enough for all the items that are joined to them."""
         is_narrow = self.fold == "sum" and cells.a.itemsize == 4
         a = cells.a.astype(np.int64) if is_narrow or (self.many and self.fold == "counts") else cells.a
         count = cells.count
-        return Cells(a, cells.b, count.astype(np.int64) if self.many and count is not None else count)
+        return CellStates(a, cells.b, count.astype(np.int64) if self.many and count is not None else count)
 
-    def join(self, cells: Cells, others: Cells) -> None:
+    def join(self, cells: CellStates, others: CellStates) -> None:
         """Join the state of later items to that of the cells."""
         for first in range(0, len(cells.a), STRETCH):
             some = slice(first, first + STRETCH)
             self._join(cells.part(some), others.part(some))
 
-    def _join(self, cells: Cells, others: Cells) -> None:
+    def _join(self, cells: CellStates, others: CellStates) -> None:
         a, b, count = cells.a, cells.b, cells.count
         c, d, more = others.a, others.b, others.count
         if self.fold in ("least", "greatest"):
@@ -260,7 +260,7 @@ class Method:
         np.copyto(a, c, where=takes)
         np.copyto(b, d, where=takes)
 
-    def finish(self, cells: Cells, sizes: Items, where: str, out: Items) -> None:
+    def finish(self, cells: CellStates, sizes: Items, where: str, out: Items) -> None:
         """Write the result of every cell to `out`.
 
         sizes  how many items, valid or not, a cell of each group got; groups follow one another in `out`
@@ -290,7 +290,7 @@ class Method:
                 raise OverflowError(f"{self.name} {made[~is_held][0]!r} of {where} does not fit {to}")
         return made.astype(to, copy=False)
 
-    def _finish(self, cells: Cells, sizes: Items, where: str) -> Items:
+    def _finish(self, cells: CellStates, sizes: Items, where: str) -> Items:
         a, b, count = cells.a, cells.b, cells.count
         valid = sizes if count is None else count[:: self.lanes]
         name, lanes = self.name, self.lanes
@@ -350,7 +350,7 @@ class Method:
             values = np.where(a == self.nodata, np.nan, values)
         return values
 
-    def _finish_deviations(self, cells: Cells, valid: Items) -> Items:
+    def _finish_deviations(self, cells: CellStates, valid: Items) -> Items:
         a, b = cells.a, cells.b
         if self.fold == "moments" and b is not None:
             # With deviations from an integer near the mean, all but the last step is exact in 64 bits.

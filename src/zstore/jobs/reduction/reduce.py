@@ -19,7 +19,7 @@ from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.plan import Estimate, Plan, Progress
 from zstore.jobs.record import begin_new, name_job, resumable
 from zstore.jobs.reduction import plan as plans
-from zstore.jobs.reduction.methods import Cells, Items, Method, make_method
+from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
@@ -44,7 +44,7 @@ _memory = threading.local()
 
 
 @dataclass(frozen=True)
-class Reduction(Plan[Cells]):
+class Reduction(Plan[CellStates]):
     """The plan of a reduction: a unit makes the cells of some boxes of the source.
 
     array     the source
@@ -138,7 +138,7 @@ class Reduction(Plan[Cells]):
         """How many items are read for a unit."""
         return sum(prod(span.stop - span.start for span in box) for box in self.boxes(unit))
 
-    def make(self, unit: Unit) -> Cells:
+    def make(self, unit: Unit) -> CellStates:
         """The cells of a unit's boxes."""
         course, boxes = self.course, list(self.boxes(unit))
         patch = course.patch(unit[0])
@@ -454,10 +454,10 @@ class _Result:
     planned: Reduction
     out: Any
     tick: Callable[[int], None]
-    patches: dict[int, Cells] = field(default_factory=dict)
+    patches: dict[int, CellStates] = field(default_factory=dict)
     begun: frozenset[int] = frozenset()
 
-    def take(self, unit: Unit, cells: Cells) -> None:
+    def take(self, unit: Unit, cells: CellStates) -> None:
         number, first, last = unit
         method = self.planned.method
         if first == 0:
@@ -486,7 +486,7 @@ class _Result:
     def group(self, unit: Unit) -> tuple[int, bool]:
         return unit[0], unit[2] == self.planned.course.box_count
 
-    def _finish(self, patch: Patch, cells: Cells) -> None:
+    def _finish(self, patch: Patch, cells: CellStates) -> None:
         planned, out = self.planned, self.out
         course, method, kept = planned.course, planned.method, patch.kept_shape
         sizes = course.groups.sizes if course.groups is not None else None
@@ -513,7 +513,7 @@ class _Result:
         return b"".join(parts)
 
     def unpack(self, data: bytes) -> None:
-        course, method, patches = self.planned.course, self.planned.method, dict[int, Cells]()
+        course, method, patches = self.planned.course, self.planned.method, dict[int, CellStates]()
         while data:
             number, data = int.from_bytes(data[:8], "little"), data[8:]
             if number >= course.patch_count:

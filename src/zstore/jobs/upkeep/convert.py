@@ -39,7 +39,14 @@ from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, rea
 from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.target import check_apart
-from zstore.jobs.upkeep.plan import SAME, ConvertOptions, keeps_bytes, plan_array, plan_group, say_in_place
+from zstore.jobs.upkeep.plan import (
+    SAME,
+    ConvertOptions,
+    describe_in_place,
+    keeps_bytes,
+    plan_array,
+    plan_group,
+)
 from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -147,8 +154,8 @@ def convert(
     rooms = _list_rooms(plain, former, scratch, target_options, executor)
     transfers = _plan_transfers(here, there, options, changes, memory, rooms, executor)
     _check_room(there, [*transfers.values()], rooms)
-    said = {"source": here.url(), **_say(options, changes)}
-    job = begin_new(*there, zarr_format, "convert", said, overwrite=overwrite, resume=resume)
+    plan = {"source": here.url(), **_describe(options, changes)}
+    job = begin_new(*there, zarr_format, "convert", plan, overwrite=overwrite, resume=resume)
     sources = Sources.of(
         here,
         {below: one.source for below, one in transfers.items()},
@@ -197,7 +204,7 @@ def estimate_conversion(
     target_options: Mapping[str, Any] | None = None,
     **asked: Any,
 ) -> dict[str, Estimate]:
-    """What `convert` with these arguments would take, for each array by its path; nothing is written.
+    """The estimate for each array, by its path, of `convert` with these arguments; nothing is written.
 
     Raises what `convert` raises before it begins, except for a target that exists.
     """
@@ -293,7 +300,7 @@ def _scratch_of(room: Room, there: Location, name: str) -> Location:
 
 
 def _open_room(room: Room, there: Location, job: Job) -> Location:
-    """As `_scratch_of`; unless the job is resumed, what lies there is removed.
+    """As `_scratch_of`, but emptied unless the job is resumed.
 
     Raises
         StoreError: the directory belongs to another user.
@@ -360,9 +367,9 @@ def convert_metadata(
             )
         store.check_writable(here.key(below))
     left = read_record(store, base)
-    said = {"zarr_format": zarr_format, "remove_old": remove_old}
+    plan = {"zarr_format": zarr_format, "remove_old": remove_old}
     is_left = left is not None and left.work == "convert_metadata"
-    job = begin(store, base, "convert_metadata", said, name=name_job(said), replace=is_left)
+    job = begin(store, base, "convert_metadata", plan, name=name_job(plan), replace=is_left)
     # After an interruption, the old documents still tell which groups were consolidated.
     groups = [path for path, model in walk_nodes(store, base) if isinstance(model, GroupModel)]
     consolidated = [change.below for change in changes if _is_consolidated(change.old)]
@@ -398,9 +405,10 @@ def _plan(
             if isinstance(old, GroupModel):
                 new = plan_group(old, options.zarr_format)
             else:
-                new, is_copy = (
-                    (say_in_place(old, options.zarr_format), True) if in_place else plan_array(old, options)
-                )
+                if in_place:
+                    new = describe_in_place(old, options.zarr_format)
+                else:
+                    new, is_copy = plan_array(old, options)
                 made = _array(there, below, new, options)
                 made.bind()
                 if is_copy and not keeps_bytes(_array(here, below, old, options), made):
@@ -421,8 +429,8 @@ def _plan(
     return changes
 
 
-def _say(options: ConvertOptions, changes: list[_Change]) -> dict[str, Any]:
-    """What tells a conversion from others: its arguments, and the documents that it makes."""
+def _describe(options: ConvertOptions, changes: list[_Change]) -> dict[str, Any]:
+    """The arguments of a conversion and a hash of the documents that it makes, by which it is resumed."""
     # The repr of a codec object may show its address in memory, which differs in each process.
     asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(options).items()}
     made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy, _ in changes]

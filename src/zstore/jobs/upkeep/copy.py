@@ -80,7 +80,7 @@ COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
 
 @dataclass
 class Copied:
-    """What `copy` did, or with `dry_run` would do.
+    """Counts of the keys that `copy` copied, kept and removed, or with `dry_run` would.
 
     key_count       how many keys were copied
     size            the bytes of their values
@@ -181,11 +181,11 @@ def copy(
     check_apart(*here, *there, "copy")
     check_begun(*there, "copy")
     patterns = {"include": _words(include), "exclude": _words(exclude)}
-    said = {"source": here.url(), "if_exists": if_exists, "delete": delete, **patterns}
+    arguments = {"source": here.url(), "if_exists": if_exists, "delete": delete, **patterns}
 
     def start() -> Job:
         replaces = if_exists == "overwrite" and not resume
-        return begin(*there, "copy", said, name=name_job(said), resume=resume, replace=replaces)
+        return begin(*there, "copy", arguments, name=name_job(arguments), resume=resume, replace=replaces)
 
     former = read_record(*there)
     if former is not None and not resume and if_exists != "overwrite":
@@ -208,7 +208,7 @@ def copy(
     most = request_count or max(
         thread_count(), *(min(REQUEST_COUNT, at.store.request_count) for at in (here, there))
     )
-    copying = _Copying(planner, plan, pace, most, hashes=check or manifest is not None, checks=check)
+    copying = _CopyKeys(planner, plan, pace, most, hashes=check or manifest is not None, checks=check)
     job = start()
     made = Manifest(copying.carry_out(job, progress))
     if manifest is not None:
@@ -238,7 +238,7 @@ def _known(manifest: Any) -> Manifest | None:
 
 
 def _check_room(there: Location, plan: CopyPlan) -> None:
-    """Raise StoreError if the target's disk has no room for what is planned."""
+    """Raise StoreError if the target's disk has too little room for the plan."""
     file, size = file_of(there.store), plan.needed_size
     where = there.store.local_path(there.path) or file
     if file is not None and isinstance(there.store.holder("a")[0], ZipStore):
@@ -250,7 +250,7 @@ def _check_room(there: Location, plan: CopyPlan) -> None:
         raise StoreError(f"no room for the copy: {size} bytes to write, {free} are free", path=there.url())
 
 
-class _Copying(Plan[bytes]):
+class _CopyKeys(Plan[bytes]):
     """The plan of a copy: a unit is a stretch of its steps; results tell what was copied, with hashes."""
 
     def __init__(
@@ -426,8 +426,8 @@ class _Copying(Plan[bytes]):
         Raises
             ChangedError: the document was written meanwhile.
         """
-        found = self.here.store.entry(self.here.key(step.entry.key))
-        if found is None or (found.size, found.version) != step.entry[1:]:
+        entry = self.here.store.entry(self.here.key(step.entry.key))
+        if entry is None or entry[1:] != step.entry[1:]:
             raise ChangedError(
                 "a document changed while it was copied",
                 path=self.here.store.url,
@@ -466,11 +466,11 @@ def _fingerprint(steps: Sequence[CopyStep]) -> bytes:
     return hashlib.sha256(b"\n".join(step.source for step in steps)).digest()[:FINGERPRINT_SIZE]
 
 
-# What is done with each key
+# The action for each key
 
 
 class CopyStep(NamedTuple):
-    """What is done with one key; a line of a spool has these fields, divided by NUL.
+    """The action for one key; a line of a spool has these fields, divided by NUL.
 
     A line of `list_keys` is a step, too: the key is copied, and the target does not have it.
     """
@@ -509,7 +509,7 @@ class CopyPlan:
 
 
 class Planner:
-    """Lists source and target, and plans what is done with each key.
+    """Lists source and target, and plans an action for each key.
 
     listed             the keys of the source, as they were
     doubtful           texts of keys that `list_keys` has to ask about; None: it asks about all keys
@@ -547,7 +547,7 @@ class Planner:
         self.listed, size = list_keys(self.here, self.is_copied, self.doubtful)
         if not len(self.listed):
             raise NotFoundError("there is nothing to copy", path=self.here.url())
-        # Counts as if all keys were copied; each key that is not is subtracted when it is found.
+        # Counts as if all keys were copied; each key that is not copied is subtracted later.
         plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
         there, _ = list_keys(self.there, self._is_in_the_way, self.doubtful)
         if len(there):
@@ -600,7 +600,7 @@ class Planner:
         return {key.rpartition("/")[0] for key in made if is_array(key, partial(self.here.get, key))}
 
     def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
-        """Plan what is done with a key that only the target has."""
+        """Plan the action for a key that only the target has."""
         is_ours = self.is_resumed and self.if_exists == "error"
         above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
         if self.delete or (is_ours and above is not None):
@@ -616,7 +616,7 @@ class Planner:
             )
 
     def _plan_new(self, plan: CopyPlan, text: bytes) -> None:
-        """What becomes of keys that only the source has, by their lines, each with its end."""
+        """Plan the copy of keys that only the source has, by their lines, each with its end."""
         at = 0
         for name in self._documents_between(name_of(text), text[text.rfind(b"\n", 0, -1) + 1 :]):
             begin = 0 if text.startswith(name + b"\0") else text.index(b"\n%s\0" % name) + 1
@@ -629,7 +629,7 @@ class Planner:
     def _plan_block(
         self, plan: CopyPlan, mine: Sequence[bytes], others: Sequence[bytes], *, is_stamped: bool
     ) -> None:
-        """What becomes of a stretch of names, by the lines of the source and those of the target."""
+        """Plan the actions for a stretch of names, by the lines of the source and those of the target."""
         ours, theirs = ({line.partition(b"\0")[0]: line for line in lines} for lines in (mine, others))
         documents = {*self._documents_between(name_of(mine[0]), mine[-1])} if mine else set[bytes]()
         steps, sizes = list[bytes](), dict[bytes, list[int]]({COPY: [], COMPARE: [], KEEP: []})
@@ -661,7 +661,7 @@ class Planner:
         counts.kept_count += len(sizes[KEEP])
 
     def _act(self, name: bytes, *, is_same_size: bool, is_known: bool) -> bytes:
-        """What is done with a key that both have; `is_known`: a manifest has its hash."""
+        """The action for a key that both have; `is_known`: a manifest has its hash."""
         if self.if_exists == "skip":
             return KEEP
         if self.if_exists == "changed" and is_same_size:
@@ -706,9 +706,9 @@ def _is_job(key: str) -> bool:
 
 def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:
     """The lines of the source, with the hash that a manifest has of the very same version, where it has."""
-    for mine, said in align(listed.blocks(), known.blocks()):
+    for mine, theirs in align(listed.blocks(), known.blocks()):
         stamped = dict[bytes, bytes]()
-        for line in said:
+        for line in theirs:
             name, digest, size, version = line.split(b"\0")
             if version:
                 stamped[b"\0".join((name, size, version))] = digest
@@ -737,7 +737,7 @@ def is_consolidated(key: str, data: bytes | None) -> bool:
 
 def _parsed(data: bytes | None) -> dict[str, Any]:
     try:
-        said = json.loads(data or b"{}")
+        document = json.loads(data or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return document if isinstance(document, dict) else {}

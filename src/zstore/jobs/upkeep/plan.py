@@ -1,4 +1,4 @@
-"""What each array becomes in another Zarr format, and whether its chunks keep their bytes."""
+"""Models of arrays and groups in another Zarr format, and whether chunks keep their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What arrays are to become; "same" keeps what they have."""
+    """The format, grid and codecs that arrays are converted to; "same" keeps those that they have."""
 
     zarr_format: ZarrFormat
     chunks: Any = SAME
@@ -68,12 +68,12 @@ def plan_group(model: GroupModel, zarr_format: ZarrFormat) -> GroupModel:
         UnsupportedError: the format has no groups, or cannot express a member of the document.
     """
     if zarr_format not in GROUP_KEYS:
-        raise UnsupportedError(f"a group cannot be said in Zarr v{zarr_format}; it has arrays only")
+        raise UnsupportedError(f"a group cannot be expressed in Zarr v{zarr_format}; it has arrays only")
     _check_extra(model, zarr_format)
     return replace(model, zarr_format=zarr_format, consolidated=None)
 
 
-def say_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
+def describe_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
     """The model of an array in another format, whose chunks keep their bytes and keys.
 
     Raises
@@ -82,7 +82,8 @@ def say_in_place(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
     _check_extra(model, zarr_format)
     if zarr_format != 3 and model.keys.name != "v2":
         raise UnsupportedError(
-            f"chunk keys {model.keys.name!r} cannot be said in Zarr v{zarr_format}; the chunks must be copied"
+            f"chunk keys {model.keys.name!r} cannot be expressed in Zarr v{zarr_format}; "
+            "the chunks must be copied"
         )
     try:
         made = _same_bytes(model, ConvertOptions(zarr_format))
@@ -119,7 +120,7 @@ def _check_extra(model: ArrayModel | GroupModel, zarr_format: ZarrFormat) -> Non
     """Refuse members that zstore does not know, which mean something in their own format only."""
     if model.extra and zarr_format != model.zarr_format:
         names = ", ".join(repr(name) for name in model.extra)
-        raise UnsupportedError(f"member {names} cannot be said in Zarr v{zarr_format}")
+        raise UnsupportedError(f"member {names} cannot be expressed in Zarr v{zarr_format}")
 
 
 def _same_bytes(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
@@ -130,7 +131,7 @@ def _same_bytes(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
             codecs = codecs_to_v3(codecs, model.data_type)
         elif new != 3 == old:
             if any(codec.name == "sharding_indexed" for codec in codecs):
-                raise UnsupportedError("codec 'sharding_indexed' cannot be said before Zarr v3")
+                raise UnsupportedError("codec 'sharding_indexed' cannot be expressed before Zarr v3")
             codecs = codecs_to_v2(codecs, model.data_type)
     except UnsupportedError as error:
         raise _RecodeError(error.message) from error
@@ -267,7 +268,7 @@ def _parts(
 
 def _leading(codecs: Sequence[CodecModel], names: frozenset[str]) -> int:
     """How many codecs at the beginning of a chain have one of the names."""
-    return next((place for place, codec in enumerate(codecs) if codec.name not in names), len(codecs))
+    return next((number for number, codec in enumerate(codecs) if codec.name not in names), len(codecs))
 
 
 def _stored(model: ArrayModel, chain: Sequence[CodecModel]) -> Any:

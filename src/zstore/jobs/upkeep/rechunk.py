@@ -297,7 +297,7 @@ class Transfer(NamedTuple):
         passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
         # Chunks that only one array has must hold the other's fill value.
         cells = StoredChunks.of(source).cells.spread(source, target) | StoredChunks.of(target).cells
-        plan = _Comparing(source, target, cells, cells, passes.steps[0].counts)
+        plan = _Comparison(source, target, cells, cells, passes.steps[0].counts)
         with Runner(executor, most=most) as runner:
             runner.run(plan, "", lambda _, count: done(count))
 
@@ -328,14 +328,14 @@ def _scratch(source: StoredArray, shape: Shape, scratch: Location, codec: str = 
     return StoredArray(scratch.store, path, replace(model, fill_value=source.model.effective_fill_value))
 
 
-class _Memory:
+class _Buffers:
     """Buffers of finished units, for the next ones; they are not sent to other processes."""
 
     def __init__(self) -> None:
         self.spare: list[np.ndarray[Any, Any]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Memory, ()
+        return _Buffers, ()
 
 
 @dataclass(frozen=True)
@@ -418,7 +418,7 @@ class Recoding(_Units):
 
     length: int
     is_scratch: bool = False
-    memory: _Memory = field(default_factory=_Memory, compare=False)
+    memory: _Buffers = field(default_factory=_Buffers, compare=False)
 
     def make(self, unit: Unit) -> int:
         """Write the chunks of a unit; gives how many."""
@@ -456,7 +456,7 @@ class Recoding(_Units):
             lost = next((key for key in map(source.key, sorted(needed)) if not source.store.size(key)), None)
             if lost is not None:
                 raise StoreError(
-                    "what lies between source and target was removed meanwhile; resume makes it again",
+                    "a chunk of a scratch array was removed meanwhile; resume makes it again",
                     path=source.store.url,
                     key=lost,
                 ) from None
@@ -478,7 +478,7 @@ def _around(target: StoredArray, cells: list[Cell]) -> tuple[Box, list[Box]]:
     return whole, inside
 
 
-class _Comparing(_Units):
+class _Comparison(_Units):
     """The plan of a comparison of two arrays."""
 
     def make(self, unit: Unit) -> int:
@@ -605,10 +605,10 @@ def default_memory() -> int:
     """An eighth of the memory of the machine, or of the control group that this process is in."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        said = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
     except OSError:
-        said = ""
-    return (min(size, int(said)) if said.isdecimal() else size) // 8
+        limit = ""
+    return (min(size, int(limit)) if limit.isdecimal() else size) // 8
 
 
 def check_memory(memory: Any) -> int:
@@ -653,10 +653,10 @@ def plan_passes(
             f"{target.grid.chunk_shape} made of chunks of {source.pieces.chunk_shape} take"
         )
     best, cost = Passes((direct,)), direct.cost
-    found = _choose_room(rooms, whole, min(1.0, QUICK_RATIO * ratio))
-    if found is None or direct.read_count <= prod(source.grid.count(source.shape)):
+    chosen = _choose_room(rooms, whole, min(1.0, QUICK_RATIO * ratio))
+    if chosen is None or direct.read_count <= prod(source.grid.count(source.shape)):
         return best
-    room, codec, left = found
+    room, codec, left = chosen
     is_near, kept = rooms[room].is_near, ceil(whole * left)
     # The cost of writing a byte there; uncompressed files are written straight from memory.
     writing = SCRATCH_WRITING if is_near else left * DISTANCE
@@ -669,10 +669,10 @@ def plan_passes(
             _choose(source, between, memory, threads, copies),
             _choose(between, target, memory, threads, copies),
         )
-        said = sum(step.cost for step in steps) + whole * writing
-        said += steps[0].write_count * (FILE if is_near else REQUEST)
-        if said < cost and all(step.memory <= max(memory, direct.memory) for step in steps):
-            best, cost = Passes(steps, (shape,), kept, room, codec and "lz4"), said
+        total = sum(step.cost for step in steps) + whole * writing
+        total += steps[0].write_count * (FILE if is_near else REQUEST)
+        if total < cost and all(step.memory <= max(memory, direct.memory) for step in steps):
+            best, cost = Passes(steps, (shape,), kept, room, codec and "lz4"), total
     return best
 
 
@@ -700,8 +700,8 @@ def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
     """The most items that `count` neighbouring chunks have along an axis."""
     if isinstance(grid, RegularGrid):
         return min(grid.chunk_shape[axis] * count, length)
-    found = edges(grid, axis, length)
-    return int(np.diff(np.append(found[:-1:count], found[-1])).max(initial=0))
+    ends = edges(grid, axis, length)
+    return int(np.diff(np.append(ends[:-1:count], ends[-1])).max(initial=0))
 
 
 def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> float:
@@ -720,17 +720,17 @@ def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> flo
 def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list[int]:
     """Numbers of chunks per unit along an axis that are compared: most of the small ones, few large ones."""
     count = grid.count((length,) * len(grid.chunk_shape))[axis] if length else 1
-    found, n = {1, count}, 1.0
+    numbers, n = {1, count}, 1.0
     step = max(1.1, count ** (1 / max(1, most - 2))) if count > 1 else 2.0
     while n < count:
-        found.add(int(n))
+        numbers.add(int(n))
         n = max(n + 1, n * step)
     if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
         unit = lcm(pieces.chunk_shape[axis], grid.chunk_shape[axis]) // grid.chunk_shape[axis]
         while unit < count:
-            found.add(unit)
+            numbers.add(unit)
             unit *= 2
-    return sorted(found)
+    return sorted(numbers)
 
 
 def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) -> RechunkPass:
@@ -773,13 +773,13 @@ def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) 
     cost = cost + idle * prod(shape) * target.item_size * ENCODING
     fits = held <= memory
     ranked = np.where(fits, cost, np.inf) if fits.any() else held + 0 * cost
-    place = np.unravel_index(int(np.argmin(np.broadcast_to(ranked, cost.shape))), cost.shape)
+    best = np.unravel_index(int(np.argmin(np.broadcast_to(ranked, cost.shape))), cost.shape)
 
     def at(values: Any) -> Any:
-        return np.broadcast_to(values, cost.shape)[place]
+        return np.broadcast_to(values, cost.shape)[best]
 
     return RechunkPass(
-        counts=tuple(w[p] for w, p in zip(ways, place, strict=True)),
+        counts=tuple(w[p] for w, p in zip(ways, best, strict=True)),
         length=int(at(size)) // target.item_size,
         unit_count=int(at(units)),
         memory=int(at(held)),

@@ -120,7 +120,7 @@ class _Sorted:
             self.size += self._file.write(text)
             self._file.flush()
         except OSError as error:
-            raise StoreError(f"cannot sort what there is: {error.strerror}", path=gettempdir()) from error
+            raise StoreError(f"cannot sort keys: {error.strerror}", path=gettempdir()) from error
         self.runs.append((begin, self.size))
         self.count += count
         self._last = text[text.rfind(b"\n", 0, -1) + 1 : -1]
@@ -164,13 +164,13 @@ def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[tuple[bytes, int]]:
     """The lines of sorted runs in one order, many at a time: those before which no run has any more."""
     heads = [next(run) for run in runs]
     while any(heads):
-        end, found = min(head[-1] for head in heads if head), Lines()
+        end, lines = min(head[-1] for head in heads if head), Lines()
         for at, head in enumerate(heads):
             count = bisect_right(head, end)
             if count:
-                found += head[:count]
+                lines += head[:count]
                 heads[at] = head[count:] or next(runs[at], [])
-        yield _as_text(sorted(found))
+        yield _as_text(sorted(lines))
 
 
 def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Lines, Lines]]:
@@ -198,5 +198,5 @@ def match(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[byte
 
 
 def name_of(line: bytes) -> bytes:
-    """What stands before the first NUL of a line."""
+    """The part of a line before its first NUL."""
     return line.partition(b"\0")[0]

@@ -140,7 +140,7 @@ def verify(
         )
     # The values of all keys are compared with the manifest.
     total, pairs = pair_keys(at, expected, key_within(at, manifest))
-    result = _Result(Verification(), progress, total)
+    result = _Tally(Verification(), progress, total)
     job = start()
 
     def take(_: int, size: int, faults: list[tuple[Piece, Fault]]) -> None:
@@ -172,7 +172,7 @@ def _verify_chunks(
                 # Whatever fails in one array, the others are to be checked.
                 made.add(Damage(path, None, _words(error), "document"))
     total = sum(checked.count() for checked in arrays) if progress is not None else 0
-    result = _Result(made, progress, total)
+    result = _Tally(made, progress, total)
     job = start()
     in_order = job is not None
     pieces = (
@@ -203,7 +203,7 @@ def _nodes(at: Location, made: Verification) -> Iterator[Found]:
             raise
 
 
-class _Result:
+class _Tally:
     """A verification under way: collects faults, which may come in any order, and sorts them by key."""
 
     def __init__(self, made: Verification, progress: Progress | None, total: int) -> None:
