@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from zstore.storage import range_requests
+from zstore.storage import remote
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _soon() -> Iterator[None]:
     """As often as ever, and with growing pauses, from a hundredth of a second on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(range_requests, "FIRST_PAUSE", 0.01)
+        patch.setattr(remote, "FIRST_PAUSE", 0.01)
         yield

@@ -17,7 +17,7 @@ import pytest
 import zstore
 from zstore.base.limits import current_limits
 from zstore.errors import CodecError, MetadataError, NotFoundError, StoreError
-from zstore.storage import range_requests
+from zstore.storage import remote
 from zstore.storage.base import AtMost, ByteRange, Store
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.memory import MemoryStore
@@ -189,7 +189,7 @@ def test_the_number_of_attempts_is_a_limit(server: Server, reach: Reach) -> None
 
 def test_by_default_a_stalled_body_ends_within_90_seconds() -> None:
     zstore.set_limits(read_time=None, attempt_count=None, connect_time=None)
-    limits, longest = current_limits(), range_requests.LAST_PAUSE
+    limits, longest = current_limits(), remote.LAST_PAUSE
     assert limits.attempt_count * limits.read_time + (limits.attempt_count - 1) * longest < 90
 
 
@@ -244,7 +244,7 @@ def test_a_document_that_may_not_be_read_hides_no_other(
 
 
 def test_where_no_server_is_nobody_asks_again(reach: Reach, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_requests, "FIRST_PAUSE", None)  # would be an error where there is a pause
+    monkeypatch.setattr(remote, "FIRST_PAUSE", None)  # would be an error where there is a pause
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with pytest.raises(StoreError, match=r"ClientConnectorError|no server answers there"):

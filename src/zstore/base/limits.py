@@ -26,7 +26,8 @@ class Limits:
     value_size     bytes of a value that is decompressed from a zip file, or that a server sends without
                    announcing its size
     connect_time   seconds for connecting to an HTTP server
-    read_time      seconds in which a KiB of an HTTP response, or its end, must arrive
+    read_time      seconds in which `progress_size` bytes of a response, or its end, must arrive
+    progress_size  bytes of an HTTP response
     total_time     seconds for one HTTP request with its response
     attempt_count  attempts at an HTTP request that fails for a temporary reason
     request_count  HTTP requests at the same time
@@ -40,12 +41,17 @@ class Limits:
     value_size: int = 1 << 30
     connect_time: float = 10.0
     read_time: float = 20.0
+    progress_size: int = 16 << 10
     total_time: float = 900.0
     attempt_count: int = 3
     request_count: int = 64
     bucket_attempt_count: int = 10
     bucket_request_count: int = 128
     gap_size: int | None = None
+
+    def body_time(self, size: int) -> float:
+        """Seconds in which more than `size` bytes of an HTTP body, or its end, must arrive."""
+        return self.read_time * (1 + size // self.progress_size)
 
     def decoded_size(self, stored_size: int, plain_size: int) -> int:
         """The most bytes that a chunk may decode to, if its shape and dtype do not tell.
@@ -66,6 +72,7 @@ class Changes(TypedDict, total=False):
     value_size: int | None
     connect_time: float | None
     read_time: float | None
+    progress_size: int | None
     total_time: float | None
     attempt_count: int | None
     request_count: int | None
@@ -92,10 +99,10 @@ def current_limits() -> Limits:
 def set_limits(**changes: Unpack[Changes]) -> None:
     """Change limits on the memory and time that reading may take; None restores a default.
 
-    The limits are those of `zstore.base.limits.Limits`: `document_size`, `chunk_size`, `value_size` and
-    `gap_size` in bytes, `connect_time`, `read_time` and `total_time` of HTTP in seconds, the attempts at a
-    request (`attempt_count`, `bucket_attempt_count`), and the requests at the same time (`request_count`,
-    `bucket_request_count`). The defaults are those of the environment (ZSTORE_LIMIT_*).
+    The limits are those of `zstore.base.limits.Limits`: `document_size`, `chunk_size`, `value_size`,
+    `progress_size` and `gap_size` in bytes, `connect_time`, `read_time` and `total_time` of HTTP in seconds,
+    the attempts at a request (`attempt_count`, `bucket_attempt_count`), and the requests at the same time
+    (`request_count`, `bucket_request_count`). The defaults are those of the environment (ZSTORE_LIMIT_*).
 
     Raises
         ValueError: a value is no positive number.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from zstore.base.byterange import ByteRange
+from zstore.base.limits import current_limits
 from zstore.errors import StoreError
 from zstore.storage.base import (
     BatchStore,
@@ -33,15 +36,13 @@ from zstore.storage.range_requests import (
     MISSING,
     Response,
     choose_send,
-    is_directory,
+    is_s3,
     make_timeout,
+    protocols_of,
     send_all,
-    strong_tag,
 )
 from zstore.storage.references import guard_references
-
-# Concurrent requests: enough to hide the latency of object storage, few enough that servers take them.
-REQUESTS = 64
+from zstore.storage.remote import is_directory, strong_tag
 
 # Protocols whose outermost directories are buckets, which are never made by writing to them.
 BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
@@ -53,7 +54,7 @@ SCHEME = "fsspec+"
 _parents: list[object] = []
 
 # (bytes, size of the value, its version)
-Found = tuple[bytes | memoryview, int | None, str | None]
+Read = tuple[bytes | memoryview, int | None, str | None]
 
 
 class FsspecStore(BatchStore):
@@ -83,11 +84,10 @@ class FsspecStore(BatchStore):
 
                 filesystem, path = url_to_fs(address, **self._filesystem_options(address))
             else:
-                path = filesystem._strip_protocol(address)
+                path = _path_of(address)
         guard_references(filesystem, self._options, self._targets)
         self._opened, self._process = filesystem, os.getpid()
-        protocol = filesystem.protocol
-        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+        protocols = protocols_of(filesystem)
         self.durable = self._has_buckets = bool(protocols & BUCKETS)
         self._is_http = bool(protocols & {"http", "https"})
         # The query of a signed link, which goes behind the key.
@@ -98,17 +98,22 @@ class FsspecStore(BatchStore):
         self._query = mark + query
         self._keeps_ranges = True
         self.is_bounded = not self._is_http
-        self.request_count = REQUESTS if filesystem.async_impl else 1
+        limits = current_limits()
+        at_once = limits.bucket_request_count if self._has_buckets else limits.request_count
+        self.request_count = at_once if filesystem.async_impl else 1
         self.read_only = read_only or self._is_http
 
     def _filesystem_options(self, address: str) -> dict[str, Any]:
-        """The storage options; for HTTP with the timeouts of the limits, unless they have their own."""
-        if not address.lower().startswith(("http://", "https://")):
+        """The storage options; for HTTP and S3 with the times of the limits, unless they have their own."""
+        scheme, limits = address.partition("://")[0].lower(), current_limits()
+        if scheme in ("http", "https"):
+            name, times = "client_kwargs", {"timeout": make_timeout()}
+        elif scheme in ("s3", "s3a"):
+            name = "config_kwargs"
+            times = {"connect_timeout": limits.connect_time, "read_timeout": limits.read_time}
+        else:
             return self._options
-        return {
-            **self._options,
-            "client_kwargs": {"timeout": make_timeout(), **self._options.get("client_kwargs", {})},
-        }
+        return {**self._options, name: {**times, **(self._options.get(name) or {})}}
 
     @classmethod
     def from_url(
@@ -126,7 +131,7 @@ class FsspecStore(BatchStore):
             if self._opened.async_impl:
                 # Freeing the parent's filesystems would close their connections and remove them from the
                 # epoll descriptor that the parent's event loop waits on, which would then wait for ever.
-                _parents.append((self._opened, [*getattr(type(self._opened), "_cache", {}).values()]))
+                _parents.append([each for each in gc.get_objects() if _is_filesystem(each)])
                 with _store_errors("open again after a fork", self.url, None):
                     self._opened = pickle.loads(pickle.dumps(self._opened))
                     guard_references(self._opened, self._options, self._targets)
@@ -152,8 +157,8 @@ class FsspecStore(BatchStore):
             parts.append(None if part is None or size is None else Part(part[0], size, part[2]))
         return parts
 
-    def _get(self, requests: Sequence[Request]) -> list[Found | None]:
-        found: list[Found | None] = [None] * len(requests)
+    def _get(self, requests: Sequence[Request]) -> list[Read | None]:
+        found: list[Read | None] = [None] * len(requests)
         fetches = merge_requests(requests, has_ranges=self._keeps_ranges)
         for fetch, response in zip(fetches, self._fetch(fetches), strict=True):
             if response is None:
@@ -168,28 +173,43 @@ class FsspecStore(BatchStore):
         requests = [fetch._replace(key=self._path(fetch.key)) for fetch in fetches]
         if send is not None:
             responses = self._at_once(send, [(filesystem, request) for request in requests])
-        elif filesystem.async_impl and len(fetches) > 1:
-            with _store_errors("read", self.url, None):
-                wanted = [(path, start, None if start is None else end) for path, start, end, _ in requests]
-                responses = filesystem.cat_ranges(*map(list, zip(*wanted, strict=True)), on_error="return")
         else:
-            responses = [self._cat(filesystem, request) for request in requests]
+            responses = self._each(partial(self._cat, filesystem), requests)
         return [self._checked(fetch, response) for fetch, response in zip(fetches, responses, strict=True)]
 
     def _at_once(self, send: Any, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         from fsspec.asyn import sync
 
         with _store_errors("read", self.url, None):
-            responses: list[Any] = sync(self._filesystem.loop, send_all, send, items, REQUESTS)
+            responses: list[Any] = sync(self._filesystem.loop, send_all, send, items, self.request_count)
         return responses
+
+    def _each(self, ask: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """The result of `ask` for each item, or its exception; `request_count` of them at once."""
+
+        def one(item: Any) -> Any:
+            try:
+                return ask(item)
+            except Exception as error:  # handled by the caller, who knows what each item is
+                return error
+
+        if self.request_count == 1 or len(items) < 2:
+            return [one(item) for item in items]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(self.request_count, len(items))) as pool:
+            return [*pool.map(one, items)]
 
     @staticmethod
     def _cat(filesystem: Any, request: Fetch) -> Any:
+        path, start, end, _ = request
         try:
-            end = None if request.start is None else request.end
-            return filesystem.cat_file(request.key, start=request.start, end=end)
-        except Exception as error:  # handled in _checked, as are those that cat_ranges returns
-            return error
+            return filesystem.cat_file(path, start=start, end=None if start is None else end)
+        except NotImplementedError:
+            # obstore's filesystem has only ranges of which both ends are known.
+            size = filesystem.info(path)["size"]
+            first, last = ByteRange(start or 0).resolve(size)
+            return filesystem.cat_file(path, start=first, end=last) if first < last else b""
 
     def _checked(self, fetch: Fetch, found: Any) -> Response | None:
         """The response to a request; `found` is an exception, or bytes: the requested ones, more or fewer."""
@@ -235,10 +255,7 @@ class FsspecStore(BatchStore):
         return Response(data, first, size, version)
 
     def _sizes(self, keys: Names) -> dict[str, int | None]:
-        filesystem = self._filesystem
-        if not filesystem.async_impl or len(keys) < 2:
-            return {key: self.size(key) for key in keys}
-        found = self._at_once(filesystem._info, [(self._path(key),) for key in keys])
+        found = self._each(self._filesystem.info, [self._path(key) for key in keys])
         return {key: self._size_of(key, info) for key, info in zip(keys, found, strict=True)}
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
@@ -272,15 +289,7 @@ class FsspecStore(BatchStore):
         """Remove every object below `prefix`, concurrently where the filesystem can."""
         self.check_writable(prefix)
         paths = [self._path(key) for key in self.list(prefix)]
-        filesystem = self._filesystem
-        with _store_errors("delete", self.url, prefix or None):
-            if not filesystem.async_impl:
-                for path in paths:
-                    filesystem.rm_file(path)
-                return
-        for path, error in zip(
-            paths, self._at_once(filesystem._rm_file, [(path,) for path in paths]), strict=True
-        ):
+        for path, error in zip(paths, self._each(self._filesystem.rm_file, paths), strict=True):
             if isinstance(error, BaseException) and not isinstance(error, MISSING):
                 raise _failed("delete", self.url, path[len(self._start) :], error) from error
 
@@ -295,7 +304,7 @@ class FsspecStore(BatchStore):
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """The entries of all objects below `prefix`; S3's lists have the sizes and versions."""
-        if not hasattr(self._filesystem, "_call_s3"):
+        if not is_s3(self._filesystem):
             return super().entries(prefix)
         known, skip = dict[str, Any](), len(self._start)
 
@@ -351,12 +360,7 @@ class FsspecStore(BatchStore):
                 self._filesystem.invalidate_cache()
 
     def size(self, key: str) -> int | None:
-        path = self._path(check_key(key))
-        try:
-            found = self._filesystem.info(path)
-        except Exception as error:  # handled below, as are those of concurrent requests
-            found = error
-        return self._size_of(key, found)
+        return self._sizes([check_key(key)])[key]
 
     def _size_of(self, key: str, found: Any) -> int | None:
         if isinstance(found, MISSING):
@@ -389,6 +393,22 @@ class FsspecStore(BatchStore):
         if self._is_http:
             return join_key(self._root, quote(key)) + self._query
         return self._start + key if key else self._root
+
+
+def _path_of(address: str) -> str:
+    """The path of an address in the filesystems of its protocol."""
+    from fsspec.core import strip_protocol
+
+    try:
+        return str(strip_protocol(address))
+    except (ImportError, ValueError):  # no such filesystem is installed beside the one in use
+        return address.partition("://")[2]
+
+
+def _is_filesystem(each: object) -> bool:
+    from fsspec import AbstractFileSystem
+
+    return issubclass(type(each), AbstractFileSystem)
 
 
 def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview:

@@ -1,7 +1,7 @@
 """Range requests through fsspec's filesystems, whose responses also give the value's size and version.
 
-fsspec's own `cat` gives the bytes only. HTTP, S3 and obstore have the rest in the same response, so requests
-are made here, with the session, the credentials and the settings of the fsspec filesystem.
+fsspec's own `cat` gives the bytes only. HTTP and S3 have the rest in the same response, so requests are made
+here, by the public clients of the fsspec filesystem: its aiohttp session, and its aiobotocore client.
 """
 
 from __future__ import annotations
@@ -9,30 +9,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import importlib
-import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
 from zstore.base.limits import current_limits
+from zstore.storage import remote
 from zstore.storage.base import Fetch
+from zstore.storage.remote import PASSING, is_directory, pause_before, repeated, strong_tag, too_slow
 
 # The exceptions that mean that there is nothing under a key.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
-# How often S3 is asked again for a body that broke off; its filesystem repeats only what fails before.
-ATTEMPTS = 3
-
 # Bytes of a body that aiohttp buffers; with its own default of 64 KiB, reading takes a tenth longer.
 BODY_SIZE = 1 << 20
-# At least so many bytes of a body must arrive within `read_time` of the limits, or its end.
-PROGRESS_SIZE = 1024
-
-# HTTP statuses after which a request is repeated, and the pauses before (seconds), which double each time.
-PASSING = {408, 425, 429, 500, 502, 503, 504}
-FIRST_PAUSE = 0.25
-LAST_PAUSE = 5.0
 CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
@@ -62,15 +54,22 @@ Send = Callable[[Any, Fetch], Awaitable[Response]]
 
 def choose_send(filesystem: Any) -> Send | None:
     """The function that sends this module's requests through a filesystem; None for other filesystems."""
-    if hasattr(filesystem, "_construct_store"):
-        return _send_obstore
-    protocol = filesystem.protocol
-    protocols = {protocol} if isinstance(protocol, str) else set(protocol)
-    if protocols & {"s3", "s3a"} and hasattr(filesystem, "_call_s3"):
+    if is_s3(filesystem):
         return _send_s3
-    if protocols & {"http", "https"} and hasattr(filesystem, "set_session"):
+    if protocols_of(filesystem) & {"http", "https"} and hasattr(filesystem, "set_session"):
         return _send_http
     return None
+
+
+def protocols_of(filesystem: Any) -> set[str]:
+    """The names of a filesystem's protocol."""
+    protocol = filesystem.protocol
+    return {protocol} if isinstance(protocol, str) else set(protocol)
+
+
+def is_s3(filesystem: Any) -> bool:
+    """Whether a filesystem is s3fs', whose responses and lists have versions."""
+    return bool(protocols_of(filesystem) & {"s3", "s3a"}) and hasattr(filesystem, "get_s3")
 
 
 async def send_all(
@@ -94,38 +93,28 @@ def _range_header(request: Fetch) -> str:
 
 
 async def _send_http(filesystem: Any, request: Fetch) -> Response:
-    """The server's response; the request is repeated after failures that may be temporary."""
-    limits, begin = current_limits(), monotonic()
-    for attempt in range(1, limits.attempt_count):
-        try:
-            return await _ask_http(filesystem, request)
-        except MISSING:
-            raise
-        except Exception as error:
-            pause = _pause_after(error, attempt)
-            if pause is None or monotonic() - begin + pause > limits.total_time:
-                raise
-        await asyncio.sleep(pause)
-    return await _ask_http(filesystem, request)
+    ask = partial(_ask_http, filesystem, request)
+    return await repeated(ask, _pause_after, asyncio.sleep, current_limits(), is_bucket=False)
 
 
 def _pause_after(error: Exception, attempt: int) -> float | None:
     """Seconds to wait before the request is repeated; None where repeating is of no use."""
     failures = importlib.import_module("aiohttp")
+    if isinstance(error, MISSING):
+        return None
     if isinstance(error, failures.ClientResponseError):
         if error.status not in PASSING:
             return None
         wanted = (error.headers or {}).get("Retry-After", "")
         if wanted.isdecimal():
-            return min(float(wanted), LAST_PAUSE)
+            return min(float(wanted), remote.LAST_PAUSE)
     elif isinstance(error, failures.ClientConnectorError):
         return None  # there is no such server
     elif not isinstance(error, (failures.ClientConnectionError, failures.ClientPayloadError, OSError)):
         return None
     elif getattr(error, "errno", None) in (errno.EFBIG, errno.EXDEV):
         return None  # the value stays too large, and the redirect stays
-    longest: float = min(FIRST_PAUSE * 2**attempt, LAST_PAUSE)
-    return random.uniform(0.5, 1) * longest
+    return pause_before(attempt)
 
 
 async def _ask_http(filesystem: Any, request: Fetch) -> Response:
@@ -160,23 +149,21 @@ async def _read_body(response: Any, most: int | None) -> bytes:
     """The body, or its first `most` bytes.
 
     Raises
-        TimeoutError: less than a KiB came in `read_time` of the limits.
+        TimeoutError: it arrives slower than the limits allow.
         OSError: it is longer than `value_size` of the limits, and the server did not say its length.
     """
-    limits, parts, size = current_limits(), [], 0
+    limits, parts, size, begin = current_limits(), [], 0, monotonic()
     # The length of a compressed body says nothing of what it decompresses to.
     is_length_known = response.content_length is not None and "Content-Encoding" not in response.headers
     content = response.content
     while not content.at_eof():
-        goal = size + PROGRESS_SIZE
         try:
-            async with asyncio.timeout(limits.read_time):
-                while size < goal and (part := await content.readany()):
-                    parts.append(part)
-                    size += len(part)
+            async with asyncio.timeout(begin + limits.body_time(size) - monotonic()):
+                part = await content.readany()
         except TimeoutError as error:
-            slow = f"less than {PROGRESS_SIZE} bytes came in {limits.read_time:g} s"
-            raise TimeoutError(f"{slow}, the limit read_time (zstore.set_limits)") from error
+            raise too_slow(limits) from error
+        parts.append(part)
+        size += len(part)
         if most is not None and size > most:
             break
         if not is_length_known and size > limits.value_size:
@@ -187,31 +174,49 @@ async def _read_body(response: Any, most: int | None) -> bytes:
 
 
 async def _send_s3(filesystem: Any, request: Fetch) -> Response:
-    # s3fs lists the errors after which it repeats a request; it is imported already.
-    failures = importlib.import_module("s3fs.core").S3_RETRYABLE_ERRORS
+    ask = partial(_ask_s3, filesystem, request)
+    try:
+        return await repeated(ask, _pause_after_s3, asyncio.sleep, current_limits(), is_bucket=True)
+    except Exception as error:
+        told = importlib.import_module("s3fs.errors").translate_boto_error(error)
+        raise told if isinstance(told, Exception) else error from error
+
+
+def _pause_after_s3(error: Exception, attempt: int) -> float | None:
+    """As `_pause_after`, for the errors of botocore and of bodies."""
+    answer = getattr(error, "response", None)
+    if isinstance(answer, Mapping):
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return pause_before(attempt) if status in PASSING else None
+    # s3fs lists what its own requests are repeated after.
+    may_pass = isinstance(error, importlib.import_module("s3fs.core").S3_RETRYABLE_ERRORS)
+    return pause_before(attempt) if may_pass else None
+
+
+async def _ask_s3(filesystem: Any, request: Fetch) -> Response:
     bucket, key, version_id = filesystem.split_path(request.key)
-    options = {"Range": _range_header(request)} if request.start is not None else {}
+    await filesystem.set_session()
+    client = await filesystem.get_s3(bucket)
+    known = client.meta.service_model.operation_model("GetObject").input_shape.members
+    options = {**filesystem.s3_additional_kwargs, **filesystem.req_kw}
+    options = {name: value for name, value in options.items() if name in known and value is not None}
+    if request.start is not None:
+        options["Range"] = _range_header(request)
     if version_id is not None:
         options["VersionId"] = version_id
-    for attempt in range(ATTEMPTS):
-        reply = await filesystem._call_s3("get_object", Bucket=bucket, Key=key, **options)
-        body, size = reply["Body"], reply.get("ContentLength")
-        is_cut = request.limit is not None and size is not None and size > request.limit
-        try:
-            data = await body.read() if not is_cut else await _read_some(body, request.limit or 0)
-        except failures:
-            if attempt == ATTEMPTS - 1:
-                raise
-            continue
-        finally:
-            body.close()
-        version = strong_tag(reply.get("ETag"))
-        if not is_cut and size not in (None, len(data)):
-            raise OSError(f"the server promised {size} bytes, {len(data)} came")
-        if "ContentRange" not in reply:
-            return Response(data, 0, len(data), version)
-        return _partial(data, _parse_range({"Content-Range": reply["ContentRange"]}), version)
-    raise AssertionError("the last attempt returns or raises")
+    reply = await client.get_object(Bucket=bucket, Key=key, **options)
+    body, size = reply["Body"], reply.get("ContentLength")
+    is_cut = request.limit is not None and size is not None and size > request.limit
+    try:
+        data = await body.read() if not is_cut else await _read_some(body, request.limit or 0)
+    finally:
+        body.close()
+    version = strong_tag(reply.get("ETag"))
+    if not is_cut and size not in (None, len(data)):
+        raise OSError(f"the server promised {size} bytes, {len(data)} came")
+    if "ContentRange" not in reply:
+        return Response(data, 0, len(data), version)
+    return _partial(data, _parse_range({"Content-Range": reply["ContentRange"]}), version)
 
 
 async def _read_some(body: Any, size: int) -> bytes:
@@ -219,29 +224,6 @@ async def _read_some(body: Any, size: int) -> bytes:
     while len(data) < size and (part := await body.read(size - len(data))):
         data += part
     return data
-
-
-async def _send_obstore(filesystem: Any, request: Fetch) -> Response:
-    bucket, path = filesystem._split_path(request.key)
-    options: dict[str, Any] = {}
-    if request.start is not None and request.start < 0:
-        options["range"] = {"suffix": -request.start}
-    elif request.start is not None:
-        options["range"] = {"offset": request.start} if request.end is None else (request.start, request.end)
-    reply = await filesystem._construct_store(bucket).get_async(path, options=options)
-    data = memoryview(await reply.bytes_async())
-    meta, (begin, end) = reply.meta, reply.range
-    if len(data) != end - begin:
-        raise OSError(f"the server promised bytes {begin} to {end}, {len(data)} bytes came")
-    return Response(data, begin, meta["size"], strong_tag(meta.get("e_tag")))
-
-
-def is_directory(url: object) -> bool:
-    """Whether a response is about a directory: a server redirects requests for a directory "a/b" to "a/b/".
-
-    Such a response (a page for people, or a refusal) is no value; no key ends in "/".
-    """
-    return str(url).partition("?")[0].endswith("/")
 
 
 class _ContentRange(NamedTuple):
@@ -272,8 +254,3 @@ def _is_past_end(start: int | None, total_size: int | None) -> bool:
     if start is None or total_size is None:
         return False
     return total_size == 0 if start < 0 else start >= total_size
-
-
-def strong_tag(tag: str | None) -> str | None:
-    """The entity tag, unless it is a weak one, which two values may share."""
-    return None if tag is None or tag.startswith("W/") else tag

@@ -6,8 +6,6 @@ import errno
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
-from itertools import count
-from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from zstore.base.limits import current_limits
@@ -29,6 +27,7 @@ from zstore.storage.objects.failures import (
 )
 from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn
 from zstore.storage.objects.options import Settings, read_options
+from zstore.storage.remote import repeated, strong_tag
 
 T = TypeVar("T")
 
@@ -52,8 +51,8 @@ class Version(NamedTuple):
 
     @property
     def strong(self) -> str | None:
-        """The tag, unless it is a weak one, which two values may share."""
-        return None if self.e_tag is None or self.e_tag.startswith("W/") else self.e_tag
+        """The tag, unless it is a weak one."""
+        return strong_tag(self.e_tag)
 
 
 class Reply(NamedTuple):
@@ -201,15 +200,15 @@ class Backend:
         """The size and the version of a value, asked for in another way after HEAD has failed."""
         raise self.failed("read", key, error) from error
 
-    @property
-    def attempt_count(self) -> int:
-        """The most attempts at a request."""
-        return current_limits().bucket_attempt_count
-
     async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
         """The result of `ask`, which is repeated after failures that may be temporary."""
-        limits, begin = current_limits(), monotonic()
-        for attempt in count(1):
+        limits, is_bucket = current_limits(), not self.is_http
+        pause_before = partial(pause_after, is_http=self.is_http)
+        return await repeated(partial(self._once, ask), pause_before, pause, limits, is_bucket=is_bucket)
+
+    async def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The result of `ask`, where the bucket turns out to be."""
+        while True:
             client = self.client
             try:
                 async with turn(self.request_count):
@@ -217,17 +216,8 @@ class Backend:
             except (StoreError, Elsewhere, FileNotFoundError):
                 raise
             except Exception as error:
-                if await self._moved(error, client):
-                    continue
-                wait = pause_after(error, attempt, self.is_http)
-                if (
-                    wait is None
-                    or attempt >= self.attempt_count
-                    or monotonic() - begin + wait > limits.total_time
-                ):
+                if not await self._moved(error, client):
                     raise
-            await pause(wait)
-        raise AssertionError
 
     async def _moved(self, error: Exception, client: Any) -> bool:
         """Whether another client than `client` is used now, as the error says where the bucket is."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
-from zstore.storage import range_requests
+from zstore.storage.remote import PASSING, pause_before
 
 # What says that somebody else wrote the value, by name: a forked process has classes of its own.
 CHANGED = {"PreconditionError", "AlreadyExistsError"}
@@ -116,19 +115,18 @@ def missing_bucket(error: BaseException) -> bool:
 
 def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
     """Seconds to wait before the request is repeated; None where repeating is of no use."""
+    if isinstance(error, (StoreError, Elsewhere, FileNotFoundError)):
+        return None
     status, text = status_of(error), str(error)
     if status is not None:
-        may_pass = status in range_requests.PASSING or (not is_http and "RequestTimeout" in text)
+        may_pass = status in PASSING or (not is_http and "RequestTimeout" in text)
     elif "kind: Connect," in text:
         is_nobody = "dns error" in text or "Certificate" in text
         is_busy = attempt < CALLS or "Refused" not in text
         may_pass = not is_http and not is_nobody and is_busy
     else:
         may_pass = isinstance(error, TimeoutError) or any(word in text for word in BROKEN)
-    if not may_pass:
-        return None
-    longest: float = min(range_requests.FIRST_PAUSE * 2**attempt, range_requests.LAST_PAUSE)
-    return random.uniform(0.5, 1) * longest
+    return pause_before(attempt) if may_pass else None
 
 
 def failed(

@@ -16,10 +16,7 @@ from zstore.storage.base import in_thread
 from zstore.storage.objects.backend import Backend, Reply, Version
 from zstore.storage.objects.failures import Elsewhere, status_of
 from zstore.storage.objects.library import awaited
-from zstore.storage.range_requests import is_directory
-
-# Of the body of a response, the bytes that must come in `read_time` of the limits.
-PROGRESS_SIZE = 64 << 10
+from zstore.storage.remote import is_directory, too_slow
 
 
 class Server(Backend):
@@ -31,10 +28,6 @@ class Server(Backend):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.request_count = current_limits().request_count
-
-    @property
-    def attempt_count(self) -> int:
-        return current_limits().attempt_count
 
     async def _head_again(self, key: str, error: Exception) -> tuple[int | None, Version]:
         if status_of(error) not in (405, 501):
@@ -54,15 +47,11 @@ class Server(Backend):
 
     async def _body(self, reply: Any, size: int) -> Any:
         limits = current_limits()
-        longest = limits.read_time * (1 + size // PROGRESS_SIZE)
         try:
-            async with asyncio.timeout(longest):
+            async with asyncio.timeout(limits.body_time(size)):
                 return await awaited(reply.bytes_async())
         except TimeoutError as error:
-            raise TimeoutError(
-                f"less than {PROGRESS_SIZE} bytes came in {limits.read_time:g} s, the limit read_time "
-                "(zstore.set_limits)"
-            ) from error
+            raise too_slow(limits) from error
 
     def _check_reply(self, key: str, attributes: Mapping[str, Any]) -> None:
         """Leave to fsspec what obstore does not tell: what is packed, and which address a page is from."""
