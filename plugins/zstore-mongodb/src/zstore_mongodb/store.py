@@ -163,9 +163,7 @@ class MongodbStore(BatchStore):
 
     def as_read_only(self) -> MongodbStore:
         """The same documents, refusing writes."""
-        view = MongodbStore.__new__(MongodbStore)
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        return self._with(read_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_clients": {}}

@@ -219,9 +219,7 @@ class RedisStore(BatchStore):
 
     def as_read_only(self) -> RedisStore:
         """The same keys, refusing writes."""
-        view = RedisStore.__new__(RedisStore)
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        return self._with(read_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}

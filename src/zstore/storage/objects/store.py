@@ -422,9 +422,7 @@ class ObjectStore(BatchStore):
 
     def as_read_only(self) -> ObjectStore:
         """The same objects, refusing writes."""
-        view = ObjectStore.__new__(ObjectStore)
-        view.__dict__.update(self.__dict__, read_only=True)
-        return view
+        return self._with(read_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_versions", "_together", "_spare")
