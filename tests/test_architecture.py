@@ -55,18 +55,18 @@ PLANTED = {
     "import zstore": ("engine/planted.py", "on floor 18: core needs faces"),
     "from zstore.codecs import chain": ("indexing/planted.py", "from floor 4 on floor 4"),
     "from zstore.model.array import ArrayModel": ("storage/planted.py", "its room never does"),
-    "from zstore.engine.pool import map_threads": ("geo/conventions/planted.py", "its room never does"),
+    "from zstore.engine.schedulers import map_threads": ("geo/conventions/planted.py", "its room never does"),
     "from zstore.geo.conventions import cf": ("jobs/upkeep/planted.py", "jobs needs geo"),
     "import fsspec.core": ("engine/planted.py", "lives in"),
     "x = 1": ("homeless.py", "has no floor"),
-    "from zstore.engine import pool": ("engine/fetch.py", "circle: "),
+    "from zstore.engine import schedulers": ("engine/fetch.py", "circle: "),
     "def late():\n    from zstore.nodes import array": ("nodes/lazy.py", "circle: "),
     "if TYPE_CHECKING:\n    import zstore.nodes.array": ("nodes/lazy.py", "circle: "),
     "import_module(f'zstore.nodes.{name}')": ("nodes/lazy.py", "circle: "),
 }
 # What stands in other files at the time, so that there is something to go round with.
 BESIDE = {
-    "zstore/engine/pool.py": "from zstore.engine.fetch import fetch",
+    "zstore/engine/schedulers.py": "from zstore.engine.fetch import fetch",
     "zstore/nodes/array.py": "from zstore.nodes.lazy import LazyArray",
 }
 

@@ -282,7 +282,7 @@ def test_the_header_is_where_get_include_says():
 
 
 def test_set_threads():
-    from zstore.engine.pool import thread_count
+    from zstore.engine.schedulers import thread_count
 
     try:
         zstore.set_threads(3)

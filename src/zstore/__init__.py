@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from zstore import aio, errors
     from zstore.base.limits import set_limits
     from zstore.base.settings import set_durable
-    from zstore.engine.pool import set_cache_size, set_threads
-    from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
+    from zstore.engine.schedulers import set_cache_size, set_threads
+    from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid, update_pyramid
     from zstore.geo.pyramid.tiles import open_tiles, read_tile
-    from zstore.geo.pyramid.update import update_pyramid
     from zstore.geo.resampling.methods import downsample
     from zstore.geo.validation.run import validate
     from zstore.guests.dask import from_dask, to_dask
@@ -88,12 +87,12 @@ _HOMES = {
     "read_tile": "zstore.geo.pyramid.tiles",
     "reduce": "zstore.jobs.reduction.reduce",
     "run_units": "zstore.units",
-    "set_cache_size": "zstore.engine.pool",
+    "set_cache_size": "zstore.engine.schedulers",
     "set_limits": "zstore.base.limits",
     "set_durable": "zstore.base.settings",
-    "set_threads": "zstore.engine.pool",
+    "set_threads": "zstore.engine.schedulers",
     "to_dask": "zstore.guests.dask",
-    "update_pyramid": "zstore.geo.pyramid.update",
+    "update_pyramid": "zstore.geo.pyramid.build",
     "validate": "zstore.geo.validation.run",
     "verify": "zstore.jobs.upkeep.verify",
     **dict.fromkeys(

@@ -12,7 +12,7 @@ import pytest
 import zstore
 from zstore._ext.engine.select import plan_basic
 from zstore._ext.engine.transfer import Bundle
-from zstore.engine.regular import RegularChunks
+from zstore.engine.chunks import RegularChunks
 from zstore.errors import CodecError, NotFoundError, SelectionError
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.fsspec import FsspecStore

@@ -28,7 +28,7 @@ else:
     del out
     out = array[...]
 assert out[-1, -1] == array.shape[0] - 1, out[-1, -1]
-print(before, peak(), out.nbytes, zstore.engine.pool.thread_count())
+print(before, peak(), out.nbytes, zstore.engine.schedulers.thread_count())
 """
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import zstore
-from zstore.engine.pool import map_threads, thread_count
+from zstore.engine.schedulers import map_threads, thread_count
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.rectilinear import RectilinearChunks, open_chunks
-from zstore.engine.regular import RegularChunks
+from zstore.engine.chunks import RectilinearChunks, RegularChunks, open_chunks
 from zstore.errors import CodecError, MetadataError, NotFoundError, SelectionError
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

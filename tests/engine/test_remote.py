@@ -16,7 +16,7 @@ import zstore
 from zstore.base.byterange import ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import set_limits
 from zstore.engine import fetch
-from zstore.engine.locate import Shard, ShardIndexes, ShardReplacedError
+from zstore.engine.fetch import Shard, ShardIndexes, ShardReplacedError
 from zstore.errors import CodecError, StoreError
 from zstore.storage.base import Part, Parts, PrefixStore, Request, Store, Values
 from zstore.storage.memory import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import zstore
-from zstore.engine import regular
+from zstore.engine import chunks
 from zstore.storage import local
 
 
@@ -19,7 +19,7 @@ def test_an_alarm_is_no_failure_of_the_store(tmp_path, monkeypatch):
     def alarm(*_: Any, **__: Any) -> None:
         raise TimeoutError("too long")
 
-    monkeypatch.setattr(regular, "read", alarm)
+    monkeypatch.setattr(chunks, "read", alarm)
     with pytest.raises(TimeoutError, match="too long"):
         array[...]
     monkeypatch.setattr(local, "Tree", lambda *_, **__: SimpleNamespace(get=alarm))

@@ -18,7 +18,7 @@ import pytest
 
 import zstore
 from zstore.base.locks import Lock
-from zstore.engine.locate import Shard, ShardIndexes
+from zstore.engine.fetch import Shard, ShardIndexes
 from zstore.engine.objects import ObjectTable
 from zstore.extensions import plugins
 from zstore.storage import locking

@@ -7,7 +7,7 @@ import pytest
 
 import zstore
 from zstore.errors import CodecError, SelectionError
-from zstore.indexing.fields import split_fields
+from zstore.indexing.select import split_fields
 from zstore.storage.memory import MemoryStore
 
 PIXEL = np.dtype([("r", "u1"), ("g", "<f4"), ("at", "<i2", (2,))])

@@ -16,7 +16,7 @@ import zarr
 from zarr.codecs import VLenUTF8Codec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
-from zstore.engine.regular import RegularChunks
+from zstore.engine.chunks import RegularChunks
 from zstore.guests.zarr_python import ZstoreStore
 from zstore.guests.zarr_python import arrays as zarr_python_arrays
 from zstore.storage.memory import MemoryStore as Memory

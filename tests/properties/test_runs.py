@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.engine import regular
+from zstore.engine import chunks
 from zstore.errors import NotFoundError, SelectionError
-from zstore.indexing import runs as indexing_runs
+from zstore.indexing import select as indexing_runs
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -54,8 +54,8 @@ def cutting(request, monkeypatch) -> None:
     limits = {"boxes": 1 << 40, "points": -(1 << 40)}
     monkeypatch.setattr(indexing_runs, "POINT_SIZE", limits.get(request.param, indexing_runs.POINT_SIZE))
     if request.param == "few at once":
-        monkeypatch.setattr(regular, "BOX_COUNT", 2)
-        monkeypatch.setattr(regular, "BOX_SIZE", 100)
+        monkeypatch.setattr(chunks, "BOX_COUNT", 2)
+        monkeypatch.setattr(chunks, "BOX_SIZE", 100)
 
 
 ROWS = np.array([8, 0, 3, 3, 5, -9, 8])

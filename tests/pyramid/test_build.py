@@ -128,7 +128,7 @@ def test_blocks_of_any_method_leave_no_seams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, grid: str
 ) -> None:
     data = cells((301, 467), "f4")
-    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.THREAD_SIZE", 1)
     source = make_array(tmp_path / "a", data, chunks=32)
     options = {"levels": 2, "method": method, "grid": grid, "chunks": 32, "nodata": 7}
     cascade = build_pyramid(source, tmp_path / "c", derive="cascade", **options)
@@ -184,7 +184,7 @@ def test_small_blocks_make_the_same_numbers(tmp_path: Path, monkeypatch: pytest.
     data = cells((1000, 777))
     source = make_array(tmp_path / "a", data, chunks=(32, 32), shards=(96, 64))
     whole = build_pyramid(source, tmp_path / "whole", levels=4, factors=3, chunks=32, derive="cascade")
-    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.THREAD_SIZE", 1)
     for derive in ("cascade", "base"):
         method = "average" if derive == "cascade" else "nearest"
         parts = build_pyramid(
@@ -421,7 +421,7 @@ class Breaking:
 def test_an_interrupted_build_claims_no_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_dataset(tmp_path / "s", {"a": cells((600, 600))})
     build_pyramid(source, tmp_path / "p", levels=2)
-    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.THREAD_SIZE", 1)
     monkeypatch.setitem(resamplers._classes, "breaking", Breaking)
     with pytest.raises(OSError, match="the disk is full"):
         build_pyramid(source, tmp_path / "p", levels=2, method="breaking", overwrite=True)
@@ -452,7 +452,7 @@ class CountingStore(MemoryStore):
 
 
 def test_blocks_are_read_once_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zstore.geo.pyramid.budget.THREAD_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.THREAD_SIZE", 1)
     store, target = CountingStore(), CountingStore()
     source = make_array(store, cells((500, 700)))
     store.reads.clear()

@@ -110,7 +110,7 @@ def test_units_of_any_size_make_the_same(method: str, factors: Any) -> None:
 def test_units_are_made_of_tiles_of_any_size(
     monkeypatch: pytest.MonkeyPatch, size: int, method: str, derive: str, with_copy: bool
 ) -> None:
-    monkeypatch.setattr("zstore.geo.pyramid.budget.TILE_SIZE", size)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.TILE_SIZE", size)
     data = cells((2, 700, 500), "i2")
     data[:, 200:300, 100:180] = 7
     cut = {"dimension_names": ("t", "y", "x"), "chunks": (1, 64, 64), "shards": (1, 256, 256)}
@@ -130,7 +130,7 @@ def test_units_are_made_of_tiles_of_any_size(
 def test_tiles_without_nodata_are_made_as_if_there_were_some(
     monkeypatch: pytest.MonkeyPatch, method: str, dtype: str, nodata: int
 ) -> None:
-    monkeypatch.setattr("zstore.geo.pyramid.budget.TILE_SIZE", 1)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.TILE_SIZE", 1)
     limits, rng = np.iinfo(dtype), np.random.default_rng(4)
     # As near to the type's ends, and so to nodata, as cells can be; holes in one tile of four.
     data = rng.integers(0, 3, (128, 128)).astype(dtype)
@@ -159,7 +159,7 @@ def test_means_are_rounded_once_unless_gdaladdos_numbers_are_asked_for() -> None
 
 
 def test_windows_that_outgrow_memory_go_on_from_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zstore.geo.pyramid.budget.WINDOW_SIZE", 2 * 8 * 8)
+    monkeypatch.setattr("zstore.geo.pyramid.passes.WINDOW_SIZE", 2 * 8 * 8)
     data = cells((256, 256))
     source = make_array(MemoryStore(), data)
     made = zstore.build_pyramid(source, MemoryStore(), levels=5, method="med")

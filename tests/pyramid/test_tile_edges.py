@@ -17,10 +17,9 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.coverage import cover
 from zstore.geo.pyramid.quicklook import preview, quicklook
-from zstore.geo.pyramid.transform import GridTransform
-from zstore.geo.resampling import grid
+from zstore.geo.pyramid.tile_grid import GridTransform, cover
+from zstore.geo.resampling import methods
 
 pyproj = pytest.importorskip("pyproj")
 
@@ -170,21 +169,21 @@ def test_levels_finer_than_any_raster_cost_what_the_data_cost(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("method", ["average", "nearest", "gauss", "bilinear", "lanczos"])
-@pytest.mark.parametrize("kind", grid.GRIDS)
+@pytest.mark.parametrize("kind", methods.GRIDS)
 def test_what_shows_where_is_found_at_the_ends_alone(method: str, kind: str) -> None:
     for size, factor in ((1, 2), (7, 2), (100, 3), (333, 7), (40, 64), (97, 16)):
-        span = grid.Span(size, factor, kind, 0, 0)
+        span = methods.Span(size, factor, kind, 0, 0)
         span = span._replace(end=span.result_size)
-        gauss = grid.gauss_size(span.ratio)
+        gauss = methods.gauss_size(span.ratio)
         sources = [
-            grid.source_slice(span._replace(begin=n, end=n + 1), method, gauss)
+            methods.source_slice(span._replace(begin=n, end=n + 1), method, gauss)
             for n in range(span.result_size)
         ]
         for begin in range(0, size, 3):
             for end in (begin + 1, min(size, begin + 11), size):
                 found = [n for n, side in enumerate(sources) if side.start < end and side.stop > begin]
                 want = slice(found[0], found[-1] + 1) if found else slice(0, 0)
-                assert grid.result_slice(span, method, gauss, begin, end) == want
+                assert methods.result_slice(span, method, gauss, begin, end) == want
 
 
 # Small rasters beside lines that no tile crosses: Greenwich and the equator, the antimeridian.

@@ -16,7 +16,7 @@ from zstore.errors import MetadataError, SelectionError, StoreError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.coverage import rectangles
+from zstore.geo.pyramid.tile_grid import rectangles
 
 pytest.importorskip("pyproj")
 
@@ -207,7 +207,7 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(
 
     def interrupt(region: Any) -> None:
         with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-            patched.setattr("zstore.geo.pyramid.builder.run_step", fail)
+            patched.setattr("zstore.geo.pyramid.build.run_step", fail)
             zstore.update_pyramid(tmp_path / "made", region, source=tmp_path / "source")
 
     def check(region: Any) -> None:
@@ -234,13 +234,13 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(
         source = put_raster(tmp_path / "source", {"b": grown}, UTM, 32632)
         if shape == (600, 600):
             with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-                patched.setattr("zstore.geo.pyramid.builder.mark_levels", _failing_at_the_end())
+                patched.setattr("zstore.geo.pyramid.build.mark_levels", _failing_at_the_end())
                 zstore.update_pyramid(tmp_path / "made", source=tmp_path / "source")
     check(None)
 
 
 def _failing_at_the_end() -> Any:
-    from zstore.geo.pyramid.record import mark_levels
+    from zstore.geo.pyramid.dataset import mark_levels
 
     def mark(group: Any, names: Any, build: str, state: str | None) -> None:
         if state is None:

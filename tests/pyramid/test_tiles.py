@@ -22,7 +22,7 @@ from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.dataset import open_dataset
-from zstore.geo.pyramid.transform import GridTransform
+from zstore.geo.pyramid.tile_grid import GridTransform
 from zstore.geo.rasters.raster import raster_to_zarr
 from zstore.geo.resampling.methods import downsample
 from zstore.storage.base import PrefixStore, Store

@@ -146,7 +146,7 @@ def test_the_levels_tell_of_an_update_and_the_next_one_makes_up_for_it(monkeypat
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-        patched.setattr("zstore.geo.pyramid.builder.run_step", fail)
+        patched.setattr("zstore.geo.pyramid.build.run_step", fail)
         zstore.update_pyramid(pyramid, (slice(0, 50), slice(0, 40)))
     halfway = zstore.open_group(store, mode="r")
     assert {halfway[level].attrs["zstore"]["state"] for level in "123"} == {"updating"}
@@ -251,7 +251,7 @@ def test_a_source_that_is_as_long_as_before_an_interrupted_update(
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="the disk is full"):
-        patched.setattr("zstore.geo.pyramid.builder._finish", fail)
+        patched.setattr("zstore.geo.pyramid.build._finish", fail)
         finest.resize(shape)
         zstore.update_pyramid(pyramid)
     if not is_known:

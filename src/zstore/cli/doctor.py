@@ -14,7 +14,7 @@ import click
 import zstore as library
 from zstore._ext.engine.transfer import kept_size
 from zstore.cli.options import json_option, say
-from zstore.engine.pool import thread_count
+from zstore.engine.schedulers import thread_count
 from zstore.extensions.registry import list_offers
 from zstore.geo.rasters import gdal_version
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from zstore.base.byterange import ByteRange
 from zstore.engine.documents import METADATA_NAMES, V1_KEYS
-from zstore.engine.pool import map_threads
+from zstore.engine.schedulers import map_threads
 from zstore.errors import StoreError
 from zstore.model import v2, v3
 from zstore.storage.base import (

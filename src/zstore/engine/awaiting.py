@@ -17,8 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from zstore.engine.pool import enter_worker, thread_count
-from zstore.engine.schedulers import SHORT_SIZE, Act, ActTogether, InFlight, Joining, Member, Scheduler
+from zstore.engine.schedulers import (
+    SHORT_SIZE,
+    Act,
+    ActTogether,
+    InFlight,
+    Joining,
+    Member,
+    Scheduler,
+    enter_worker,
+    thread_count,
+)
 from zstore.storage.base import Parts, Request, Store, Values
 
 T = TypeVar("T")

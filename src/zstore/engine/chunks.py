@@ -1,24 +1,51 @@
-"""Reading and writing the stored chunks of one array: the part that is the same for every chunk grid."""
+"""Reading and writing the stored chunks of one array, by the fastest way for its grid, store and codecs."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import ExitStack
+from functools import lru_cache, partial
 from itertools import islice
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from zstore.engine.fetch import WINDOW_COUNT, WINDOW_SIZE, WINDOWS_AT_ONCE
-from zstore.engine.pool import thread_count
-from zstore.engine.schedulers import BLOCKING, Scheduler, drive
-from zstore.indexing.plans import AnyLayout, Plan
-from zstore.indexing.runs import Runs
+from zstore._ext.engine.select import Layout, plan_basic
+from zstore._ext.engine.select import Plan as KernelPlan
+from zstore._ext.engine.transfer import Bundle, Folder, Stretches, covers_outer, read, read_many, write
+from zstore.base.byterange import AtMost
+from zstore.base.directories import make_directory
+from zstore.base.once import once
+from zstore.codecs.base import ChunkSpec
+from zstore.codecs.chain import Chain
+from zstore.codecs.sharding import is_filled
+from zstore.engine.documents import ARRAY_KEYS
+from zstore.engine.fault import Fault, fault_error
+from zstore.engine.fetch import (
+    WINDOW_COUNT,
+    WINDOW_SIZE,
+    WINDOWS_AT_ONCE,
+    Fetch,
+    Source,
+    Window,
+    windows,
+    windows_at_once,
+)
+from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
+from zstore.engine.objects import HANDLE, FieldTable, Table, single, table_to_read, table_to_write
+from zstore.engine.schedulers import BLOCKING, SHORT_SIZE, Joining, Member, Scheduler, drive, thread_count
+from zstore.errors import CodecError, NotFoundError, ZstoreError, located
+from zstore.indexing.rectilinear import Part, RectilinearLayout, RectilinearPlan
+from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
+from zstore.indexing.select import AnyLayout, Plan, Runs, Share
 from zstore.model.array import ArrayModel
+from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key
+
+# What is the same for every chunk grid
 
 T = TypeVar("T")
 Cell = tuple[int, ...]
@@ -185,3 +212,582 @@ class Chunks(ABC):
         left = iter(pieces)
         while window := list(islice(left, WINDOW_COUNT)):
             await scheduler.map(change_one, window, waiting_count=waiting_count)
+
+
+# Chunks of one shape
+
+# Outer chunks of a store in memory that are encoded in one kernel call.
+TOGETHER_COUNT = 256
+
+# Selections are read together up to this many chunks, counted once per selection that touches them.
+VISIT_COUNT = 1 << 20
+
+# The most boxes, and bytes, of points with slices that are read together: more are slower, because their
+# memory is always new.
+BOX_COUNT = 1 << 13
+BOX_SIZE = 16 << 20
+# Up to this many outer chunks are planned in microseconds.
+PLANNED_COUNT = 16
+
+
+class Wanted(NamedTuple):
+    """What a read is about: a plan, and where its items go."""
+
+    plan: KernelPlan
+    out: Items
+
+
+class RegularChunks(Chunks):
+    """The stored chunks of an array whose chunks are all of one shape."""
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        model: ArrayModel,
+        *,
+        skip_empty: bool = True,
+        cache_size: int = 0,
+        allow_pickle: bool = False,
+    ) -> None:
+        super().__init__(store, path, model, skip_empty=skip_empty)
+        self.bound: BoundLayout = bind_layout(model, allow_pickle=allow_pickle)
+        self.layout: Layout = self.bound.layout
+        self.plan = partial(plan_basic, self.layout)
+        limit = self.bound.chain.stored_limit
+        # Stored values may be of any size: one byte more than a chunk can have shows that one is too long.
+        self._whole = None if store.is_bounded or limit is None else AtMost(limit + 1)
+        self._cache_size = cache_size
+        self._is_object = model.data_type.is_object
+        self._writes_natively = self.bound.is_native and len(self.bound.shards) <= 1
+        self.write_layout: Layout = self.layout if self._writes_natively else self.bound.outer
+
+    @once
+    def folder(self) -> Folder | None:
+        """The array's directory, if the kernels can open its chunks as files (or as stretches of files)."""
+        directory = self.store.local_path(self.path) if self.bound.is_native else None
+        if directory is None:
+            return self._stretches() if self.bound.is_native else None
+        if not self.is_published:
+            # Before the document is written there may be no directory yet.
+            make_directory(str(directory), durable=self.store.durable)
+        # An array with a cache of its own keeps every chunk; the others share the memory of the process.
+        size = self._cache_size
+        return Folder(str(directory), self.path, cache_size=size, keeps_chunks=size > 0)
+
+    def _stretches(self) -> Folder | None:
+        found, keys = self.store.stretches(self.path), self.model.keys
+        if found is None or len(found.grid) != len(self.model.shape):
+            return None
+        if found.has_c != bool(keys.prefix) or (found.grid and found.separator != keys.separator):
+            return None  # the stretches are indexed by another chunk-key encoding
+        _, _, _, number, file, offset, size, data, places, files = found
+        try:
+            stretches = Stretches(found.grid, number, file, offset, size, data, places, files)
+        except OSError as error:
+            raise self._gone(error) from error
+        return Folder("", cache_size=self._cache_size, keeps_chunks=self._cache_size > 0, stretches=stretches)
+
+    @once
+    def _source(self) -> Source:
+        return Source(self.store, self.model, self.bound, self.key)
+
+    @once
+    def _joining(self) -> tuple[Joining[Wanted], Joining[Wanted]]:
+        """Who joins for a read: of those to whom a missing chunk is no error, of those to whom it is one."""
+        return {}, {}
+
+    @once
+    def field_layout(self) -> Layout:
+        return bind_handles(self.model, self.bound.chain)
+
+    def read_box(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
+        folder = self.folder
+        if folder is None:
+            super().read_box(plan, out, missing_is_fault)
+            return
+        try:
+            fault = read(plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault)
+        except OSError as error:
+            raise self._gone(error) from error
+        if fault is not None:
+            self._check(fault)
+
+    async def _read_box(
+        self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool
+    ) -> None:
+        if scheduler is BLOCKING and self.folder is not None:
+            self.read_box(plan, out, missing_is_fault)
+            return
+        batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
+        if self.folder is not None:
+            await self._run_files(scheduler, partial(batch, folder=self.folder), plan.outer_count)
+        elif self.store.in_memory and self.bound.is_native:
+            outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
+            self._check(await scheduler.run(partial(batch, outer=outer), self._decoded_size(len(outer))))
+        elif not self._is_object:
+            await self._read_values(scheduler, plan, out, missing_is_fault, None)
+        else:
+            table = table_to_read(self.bound.inner)
+            handles = np.empty(plan.shape, HANDLE)
+            await self._read_values(scheduler, plan, handles, missing_is_fault, table)
+            await scheduler.run(partial(table.put, handles, out))
+
+    async def _read_values(
+        self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool, table: Table | None
+    ) -> None:
+        if self.bound.shards:
+            read_shards = partial(
+                self._read_shards, scheduler, missing_is_fault=missing_is_fault, table=table
+            )
+
+            async def alone(wanted: Wanted) -> None:
+                await read_shards([wanted])
+
+            async def together(members: Sequence[Member[Wanted]]) -> None:
+                await read_shards([member.item for member in members], members=members)
+
+            # Of more, decoding takes most of the time, which those who join do one after the other.
+            is_small = table is None and self.bound.is_native and plan.outer_count > 0
+            is_small = is_small and self._decoded_size(0, plan.task_count) <= SHORT_SIZE
+            joins = is_small and self.store.request_count > 1
+            joining = self._joining[missing_is_fault]
+            await scheduler.join(joining, Wanted(plan, out), alone, together if joins else None)
+            return
+        batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
+        await self._run_windows(scheduler, batch, plan.outer_cells(), table)
+
+    async def _read_shards(
+        self,
+        scheduler: Scheduler,
+        wanted: Sequence[Wanted],
+        missing_is_fault: bool,
+        table: Table | None = None,
+        members: Sequence[Member[Wanted]] | None = None,
+    ) -> None:
+        """Read what several plans need from shards, with their requests joined.
+
+        members  those who have joined for it: each is told when its own items are there, or its own error
+        """
+        plans = [plan for plan, _ in wanted]
+        outer_count = sum(plan.outer_count for plan in plans)
+        is_awaited = None if members is None else lambda number: members[number].is_awaited
+        make = partial(Fetch, scheduler, self._source, plans, is_awaited)
+        # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
+        fetch = make() if outer_count <= PLANNED_COUNT else await scheduler.run(make, 64 * outer_count)
+        batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
+
+        async def scatter(window: Window) -> None:
+            inner = window.inner
+            if inner is not None and not self.bound.is_native:
+                inner = await self._decode_all(scheduler, inner, window.names or [], table)
+            run = partial(batch, *wanted[window.plan])
+            span = (window.first, window.last)
+            work = partial(run, outer=window.outer, inner=inner, window=span)
+            size = self._decoded_size(span[1] - span[0], None if inner is None else len(inner))
+            if members is not None:  # who goes away must not find a thread at work in his memory
+                size = min(size, SHORT_SIZE)
+            self._check(await scheduler.run(work, size))
+
+        async def use(window: Window) -> None:
+            try:
+                await scatter(window)
+            except CodecError:
+                if window.is_certain:
+                    raise
+                # A shard may have been replaced between reading its index and its chunks.
+                await scatter(await fetch.again(window))
+
+        if members is None:
+            await fetch.each_window(use)
+            return
+        left = [plan.outer_count for plan in plans]
+
+        async def use_of(window: Window) -> None:
+            member = members[window.plan]
+            if not member.is_awaited:
+                return
+            try:
+                await use(window)
+            except Exception as error:
+                member.end(error)
+            left[window.plan] -= window.last - window.first
+            if not left[window.plan]:
+                member.end()
+
+        await fetch.each_window(use_of)
+
+    def _reads_together(self) -> bool:
+        """Whether a chunk that several plans touch can be fetched and decoded once."""
+        is_near = self.bound.is_native and (self.folder is not None or self.store.in_memory)
+        return not self._is_object and (is_near or not self.bound.shards)
+
+    async def _read_many(
+        self, scheduler: Scheduler, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
+    ) -> None:
+        if not self._reads_together():
+            if self.bound.shards and not self._is_object and self.store.request_count > 1:
+                wanted = [*map(Wanted, plans, outs)]
+                await self._read_shards(scheduler, wanted, missing_is_fault)
+            else:
+                await super()._read_many(scheduler, plans, outs, missing_is_fault)
+            return
+        first = visits = 0
+        for k, plan in enumerate(plans):
+            if visits and visits + plan.task_count > VISIT_COUNT:
+                await self._read_together(scheduler, plans[first:k], outs[first:k], missing_is_fault)
+                first, visits = k, 0
+            visits += plan.task_count
+        if visits:
+            await self._read_together(scheduler, plans[first:], outs[first:], missing_is_fault)
+
+    def _fetched_size(self, plan: KernelPlan) -> int:
+        return min(self.chunk_size * plan.outer_count, super()._fetched_size(plan))
+
+    async def _read_together(
+        self, scheduler: Scheduler, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
+    ) -> None:
+        try:
+            bundle = await scheduler.run(partial(Bundle, plans))
+        except OverflowError:  # they lie too far from each other
+            await super()._read_many(scheduler, plans, outs, missing_is_fault)
+            return
+        turn = threading.Lock()
+
+        def batch(**given: Any) -> Fault | None:
+            with turn:  # a bundle serves one call at a time
+                return read_many(bundle, outs, missing_is_fault=missing_is_fault, **given)
+
+        threads = thread_count()
+        if self.folder is not None:
+            run = partial(batch, folder=self.folder, threads=threads)
+            await self._run_files(scheduler, run, bundle.outer_count)
+            return
+        await self._run_windows(scheduler, partial(batch, threads=threads), bundle.outer_cells(), None)
+
+    async def _run_files(
+        self, scheduler: Scheduler, batch: Callable[..., Fault | None], outer_count: int
+    ) -> None:
+        """Run a kernel on the array's directory, span by span of the outer chunks."""
+        for span in scheduler.spans(outer_count, min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))):
+            self._check(await scheduler.run(partial(self._in_folder, partial(batch, window=span))))
+
+    async def _read_runs(self, scheduler: Scheduler, runs: Runs, out: Items, missing_is_fault: bool) -> None:
+        """Read the boxes of a plan of points, up to BOX_COUNT and BOX_SIZE at once."""
+        if not out.size:
+            return
+        if not self._reads_together():
+            await super()._read_runs(scheduler, runs, out, missing_is_fault)
+            return
+        pending: list[tuple[Share, Items]] = []
+        size = 0
+        for share in runs.shares(self.bound.inner.spec.shape, out.dtype.itemsize):
+            if share.places is None:
+                memory = out[share.rows]
+            else:
+                memory = np.empty(share.plan.shape, out.dtype)
+                size += memory.nbytes
+            pending.append((share, memory))
+            if size > BOX_SIZE or len(pending) == BOX_COUNT:
+                await self._read_shares(scheduler, pending, out, missing_is_fault)
+                pending, size = [], 0
+        await self._read_shares(scheduler, pending, out, missing_is_fault)
+
+    async def _read_shares(
+        self, scheduler: Scheduler, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool
+    ) -> None:
+        plans: list[Any] = [share.plan for share, _ in shares]
+        await self._read_many(scheduler, plans, [memory for _, memory in shares], missing_is_fault)
+        for share, memory in shares:
+            if share.places is not None:
+                out[share.rows] = memory.reshape(-1, *out.shape[1:])[share.places]
+
+    async def _run_windows(
+        self, scheduler: Scheduler, batch: Callable[..., Fault | None], cells: list[Cell], table: Table | None
+    ) -> None:
+        """Run a kernel on whole outer chunks, window by window; codecs in Python decode them first."""
+        count, at_once = windows(self.store, len(cells), self.chunk_size)
+
+        async def run(first: int) -> None:
+            keys = [self.key(cell) for cell in cells[first : first + count]]
+            with await scheduler.reserve(self.chunk_size * len(keys)):
+                values: list[Any] = await scheduler.get_many(self.store, [(key, self._whole) for key in keys])
+                if not self.bound.is_native:
+                    values = await self._decode_all(scheduler, values, keys, table)
+                window = (first, first + len(keys))
+                work = partial(batch, outer=list(values), window=window)
+                self._check(await scheduler.run(work, self._decoded_size(len(keys))))
+
+        await scheduler.each(run, range(0, len(cells), count), at_once)
+
+    def _decoded_size(self, outer_count: int, inner_count: int | None = None) -> int:
+        """The decoded bytes of this many inner chunks, or of this many outer ones."""
+        if inner_count is None:
+            return self.chunk_size * outer_count
+        spec = self.bound.inner.spec
+        return inner_count * prod(spec.shape) * spec.dtype.itemsize
+
+    async def _decode_all(
+        self, scheduler: Scheduler, values: list[Any], keys: list[str], table: Table | None
+    ) -> list[Any]:
+        return await scheduler.map(partial(self._decode, table), zip(values, keys, strict=True))
+
+    def _decode(self, table: Table | None, piece: tuple[Any, str]) -> Any:
+        data, key = piece
+        return None if data is None else self._plain(self.bound.inner, data, key, table)
+
+    def _plain(self, chain: Chain, data: Any, key: str, table: Table | None) -> Any:
+        """The bytes of a decoded chunk's items, or of handles for items that are Python objects."""
+        with located(self.store.url, key):
+            chain.check_stored_size(data)
+            items = chain.decode(data) if table is None else table.decode(chain, data)
+        return np.ascontiguousarray(items).reshape(-1).view(np.uint8)
+
+    async def _write(self, scheduler: Scheduler, plan: KernelPlan, value: Items, has_fields: bool) -> None:
+        table: Table | None = None
+        if has_fields:
+            table = FieldTable(self.bound.chain.spec, value)
+            value = table.handles()
+        elif self._is_object:
+            table = table_to_write(self.bound.chain)
+            value = await scheduler.run(partial(table.take_in_broadcast, value))
+        elif self._writes_natively and self.folder is not None:
+            await self._write_files(scheduler, plan, value, self.folder)
+            return
+        elif self._writes_natively and self.store.in_memory:
+            await self._write_together(scheduler, plan, value)
+            return
+        cells = plan.outer_cells()
+        threads = thread_count() if len(cells) == 1 else 1
+
+        def write_outer(outer: int, turn: threading.Semaphore) -> None:
+            self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
+
+        await self._change_each(scheduler, range(len(cells)), cells.__getitem__, write_outer)
+
+    async def _write_files(
+        self, scheduler: Scheduler, plan: KernelPlan, value: Items, folder: Folder
+    ) -> None:
+        batch = partial(
+            write,
+            plan,
+            value,
+            folder=folder,
+            document=ARRAY_KEYS[self.model.zarr_format] if self.is_published else "",
+            durable=self.store.durable,
+            skip_empty=self.skip_empty,
+            threads=thread_count(),
+        )
+        await self._run_files(scheduler, lambda **given: batch(**given)[0], plan.outer_count)
+
+    async def _write_together(self, scheduler: Scheduler, plan: KernelPlan, value: Items) -> None:
+        """Write outer chunks to a store in memory, up to TOGETHER_COUNT in one kernel call."""
+        cells = plan.outer_cells()
+        count = max(1, min(TOGETHER_COUNT, WRITTEN_SIZE // self.chunk_size))
+
+        def write_some(first: int) -> None:
+            part = cells[first : first + count]
+            keys = [self.key(cell) for cell in part]
+            with ExitStack() as held:
+                for key in sorted(keys):  # always in this order, so that two writers cannot deadlock
+                    held.enter_context(self.store.lock(key))
+                old = [None if covers_outer(plan, c) == 2 else self.store.get(self.key(c)) for c in part]
+                for key, new in zip(keys, self._encode(plan, value, first, old, thread_count()), strict=True):
+                    self._keep(key, new)
+
+        for first in range(0, len(cells), count):
+            await scheduler.run(partial(write_some, first))
+
+    def _write_outer(
+        self,
+        plan: KernelPlan,
+        value: Items,
+        outer: int,
+        cell: Cell,
+        turn: threading.Semaphore,
+        threads: int,
+        table: Table | None,
+    ) -> None:
+        """Write one outer chunk; `turn` limits how many threads encode at the same time."""
+        key = self.key(cell)
+        table = table and table.fork()
+        is_plain = table is not None or not self._writes_natively
+        covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
+        old = None if covers == 2 else self.store.get(key)
+        with turn:
+            if old is not None and is_plain:
+                try:
+                    old = self._plain(self.bound.chain, old, key, table)
+                except ZstoreError:
+                    # A damaged chunk may be replaced, as far as the array reaches.
+                    if covers != 1:
+                        raise
+                    old = None
+            [new] = self._encode(plan, value, outer, [old], threads)
+            if new and is_plain:
+                new = self._encode_outer(new, key, table)
+        self._keep(key, new)
+
+    def _keep(self, key: str, new: Any) -> None:
+        """Put an encoded chunk into the store, or remove it if it holds nothing but the fill value."""
+        if new is False:
+            self.store.delete(key)
+        elif new is not None:
+            self.store.put(key, new)
+        self._source.indexes.drop(key)
+
+    def _encode(self, plan: KernelPlan, value: Items, first: int, old: list[Any], threads: int) -> list[Any]:
+        """The new content of outer chunks: bytes to store, None for no change, False for one to delete.
+
+        Without native codecs, the bytes are plain items or handles, which are still to be encoded.
+        """
+        window = (first, first + len(old))
+        fault, results = write(
+            plan, value, outer=old, window=window, skip_empty=self.skip_empty, threads=threads
+        )
+        self._check(fault)
+        return results or [None] * len(old)
+
+    def _encode_outer(self, new: bytes, key: str, table: Table | None) -> Any:
+        """Encode an outer chunk's plain items or handles; False for a chunk that is to be deleted."""
+        chain, spec = self.bound.chain, self.bound.chain.spec
+        with located(self.store.url, key):
+            if table is None:
+                return chain.encode(np.frombuffer(new, spec.dtype).reshape(spec.shape))
+            items = table.items(np.frombuffer(new, HANDLE).reshape(spec.shape))
+            is_empty = self.skip_empty and table.keeps_old and is_filled(items, spec.fill_value)
+            return not is_empty and chain.encode(items)
+
+    def _check(self, fault: Fault | None) -> None:
+        """Raise the fault that the kernels report, with the chunk and the array named."""
+        if fault is not None:
+            key, codecs = self.key(fault[5]), self.bound.step_names
+            origin = self.store.origin(key)
+            raise fault_error(fault, path=self.store.url, key=key, codecs=codecs, origin=origin)
+
+    def _in_folder(self, batch: Callable[[], T]) -> T:
+        """Call a kernel on the array's directory; its OSError becomes a StoreError."""
+        try:
+            return batch()
+        except OSError as error:
+            raise self._gone(error) from error
+
+    def _gone(self, error: OSError) -> BaseException:
+        """The error for an array whose directory cannot be opened."""
+        if error.errno is None:  # raised by a signal handler, not by a system call
+            raise error
+        fault: Fault = ("store", error.errno, 0, 0, 0, (), None)
+        return fault_error(fault, path=self.store.url, key=self.path, codecs=[])
+
+
+# Chunks that differ in shape, one by one in Python
+
+
+def open_chunks(
+    store: Store, path: str, model: ArrayModel, *, cache_size: int = 0, allow_pickle: bool = False
+) -> Chunks:
+    """The stored chunks of one array, by the reader and writer for its grid.
+
+    Raises
+        UnknownExtensionError: a codec that nobody offers.
+        MetadataError: codecs that do not fit together or the chunks.
+        UnsupportedError: chunks are pickled, and the caller does not allow that.
+    """
+    if isinstance(model.grid, RectilinearGrid) and not model.grid.is_even:
+        return RectilinearChunks(store, path, model, model.grid, allow_pickle=allow_pickle)
+    return RegularChunks(store, path, model, cache_size=cache_size, allow_pickle=allow_pickle)
+
+
+class RectilinearChunks(Chunks):
+    """The stored chunks of an array whose chunks differ in shape."""
+
+    def __init__(
+        self, store: Store, path: str, model: ArrayModel, grid: RectilinearGrid, *, allow_pickle: bool
+    ) -> None:
+        super().__init__(store, path, model)
+        self.layout = self.write_layout = RectilinearLayout(model.shape, grid)
+        self.plan = partial(plan_rectilinear, self.layout)
+        self._allow_pickle = allow_pickle
+        self._fill_item = single(self.fill_value, self.dtype)
+        self._chain = lru_cache(256)(self._bind)
+        self._chain(grid.chunk_shape)
+
+    def _bind(self, shape: tuple[int, ...]) -> Chain:
+        return Chain.bind(
+            self.model.codecs, ChunkSpec(shape, self.dtype, self.fill_value, self._allow_pickle)
+        )
+
+    async def _read_box(
+        self, scheduler: Scheduler, plan: RectilinearPlan, out: Items, missing_is_fault: bool
+    ) -> None:
+        def scatter(piece: tuple[Part, Any]) -> None:
+            part, data = piece
+            key = self.key(part.cell)
+            if not is_remote:
+                data = self.store.get(key)
+            if data is None and missing_is_fault:
+                raise NotFoundError("chunk is missing", path=self.store.url, key=key)
+            if data is None:
+                out[part.outer] = self._fill_item
+            else:
+                out[part.outer] = self._decode(part, data, key)[part.inner]
+
+        async def read(window: list[Part]) -> None:
+            values: list[Any] = [None] * len(window)
+            with await scheduler.reserve(sum(map(self._part_size, window))):
+                if is_remote:
+                    values = list(
+                        await scheduler.get_many(self.store, [(self.key(part.cell), None) for part in window])
+                    )
+                await scheduler.map(scatter, zip(window, values, strict=True))
+
+        is_remote = self.store.request_count > 1
+        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size)) if is_remote else WINDOW_COUNT
+        parts = plan.parts()
+        windows = iter(lambda: list(islice(parts, count)), [])
+        await scheduler.each(read, windows, windows_at_once(self.store, None, self.chunk_size))
+
+    def _part_size(self, part: Part) -> int:
+        return prod(part.shape) * self.dtype.itemsize
+
+    def _decode(self, part: Part, data: Any, key: str) -> Items:
+        with located(self.store.url, key):
+            return self._chain(part.shape).decode(data)
+
+    async def _write(
+        self, scheduler: Scheduler, plan: RectilinearPlan, value: Items, has_fields: bool
+    ) -> None:
+        def write_part(part: Part, turn: threading.Semaphore) -> None:
+            key = self.key(part.cell)
+            if has_fields:
+                part = part._replace(is_whole=False, is_rest=False)
+            old = None if part.is_whole else self.store.get(key)
+            with turn, located(self.store.url, key):
+                chunk = self._gather(part, value, old, key)
+                is_empty = self.skip_empty and is_filled(chunk, self.fill_value)
+                data = None if is_empty else self._chain(part.shape).encode(chunk)
+            if data is None:
+                self.store.delete(key)
+            else:
+                self.store.put(key, data)
+
+        await self._change_each(scheduler, plan.parts(), lambda part: part.cell, write_part)
+
+    def _gather(self, part: Part, value: Items, old: Any, key: str) -> Items:
+        """The decoded chunk after the write: its stored items, with the new ones put in."""
+        chunk = np.empty(part.shape, self.dtype)
+        if not part.is_whole:
+            chunk[...] = self._fill_item
+        if old is not None:
+            try:
+                chunk[...] = self._decode(part, old, key)
+            except ZstoreError:
+                # A damaged chunk may be replaced, as far as the array reaches.
+                if not part.is_rest:
+                    raise
+        if value.dtype == chunk.dtype:
+            chunk[part.inner] = value[part.outer]
+            return chunk
+        for name in value.dtype.names or ():
+            chunk[name][part.inner] = value[name][part.outer]
+        return chunk

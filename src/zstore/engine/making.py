@@ -43,7 +43,7 @@ from zstore.engine.intent import (
     marked,
     parse_intent,
 )
-from zstore.engine.pool import map_threads
+from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat

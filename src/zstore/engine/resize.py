@@ -17,12 +17,11 @@ import numpy as np
 
 from zstore.base.byterange import ByteRange
 from zstore.codecs.sharding import is_filled
-from zstore.engine.chunks import Chunks
+from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.engine.objects import single
-from zstore.engine.rectilinear import open_chunks
 from zstore.errors import CodecError, NotFoundError
-from zstore.indexing.plans import plan_basic
+from zstore.indexing.select import plan_basic
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
 from zstore.storage.locking import SHAPE_LOCK

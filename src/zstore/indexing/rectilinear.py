@@ -192,7 +192,7 @@ def _is_plain(item: Any) -> bool:
 def plan_orthogonal(
     layout: RectilinearLayout, axes: Sequence[tuple[int, int, int] | Index], dims: Sequence[int], shape: Shape
 ) -> RectilinearPlan:
-    """Plan a selection of independent dimensions; as `zstore.indexing.plans.plan_orthogonal`."""
+    """Plan a selection of independent dimensions; as `zstore.indexing.select.plan_orthogonal`."""
     stretches = tuple(
         _runs(edge, *axis) if isinstance(axis, tuple) else _groups(edge, axis)
         for edge, axis in zip(layout.grid.edges, axes, strict=True)
@@ -201,7 +201,7 @@ def plan_orthogonal(
 
 
 def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shape) -> RectilinearPlan:
-    """Plan a selection of points; as `zstore.indexing.plans.plan_points`.
+    """Plan a selection of points; as `zstore.indexing.select.plan_points`.
 
     Raises
         IndexError: an index is out of range.

@@ -18,14 +18,12 @@ from zstore.base.byterange import ByteRange
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
-from zstore.engine.chunks import Chunks
+from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
 from zstore.engine.documents import KEYS, check_path, render_node
-from zstore.engine.pool import thread_count
-from zstore.engine.rectilinear import open_chunks
-from zstore.engine.regular import RegularChunks
+from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import walk_nodes
 from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
-from zstore.indexing.plans import plan_basic
+from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import Unit
 from zstore.model.array import ArrayModel
 from zstore.model.grid import Grid, RegularGrid

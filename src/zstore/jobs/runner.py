@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from zstore.engine.pool import thread_count
+from zstore.engine.schedulers import thread_count
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import Part, UnitsLeft
 from zstore.jobs.plan import Fold, Plan, Progress, Unit, take_nothing

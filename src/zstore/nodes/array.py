@@ -12,23 +12,33 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from zstore.engine.chunks import Chunks
+from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import read_node
 from zstore.engine.objects import as_items
-from zstore.engine.rectilinear import open_chunks
 from zstore.engine.resize import resize
 from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler, drive
 from zstore.errors import NotFoundError, SelectionError, located, printable, without_secrets
-from zstore.indexing.fields import Fields, pack_fields, split_fields, take_fields
-from zstore.indexing.plans import AnyLayout, Plan, plan_basic
-from zstore.indexing.select import Selected, is_basic, select, select_blocks, select_orthogonal, select_points
+from zstore.indexing.select import (
+    AnyLayout,
+    Fields,
+    Plan,
+    Selected,
+    is_basic,
+    pack_fields,
+    plan_basic,
+    select,
+    select_blocks,
+    select_orthogonal,
+    select_points,
+    split_fields,
+    take_fields,
+)
 from zstore.model.array import ArrayModel
 from zstore.model.fill import in_words
 from zstore.model.grid import RegularGrid
 from zstore.model.order import is_same_type
 from zstore.nodes import above
-from zstore.nodes.indexers import Indexer, async_scheduler
-from zstore.nodes.lazy import LazyArray
+from zstore.nodes.lazy import Indexer, LazyArray, async_scheduler
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
 from zstore.storage.base import Store

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
     Documents,
     check_path,
+    consolidate_node,
     find_documents,
     list_below,
     list_nodes,

@@ -18,11 +18,10 @@ from zstore.engine.documents import check_path, place, read_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
-from zstore.nodes.advice import advise_options
+from zstore.nodes.advice import advise_options, say_file, say_near
 from zstore.nodes.array import Array
 from zstore.nodes.create import make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
-from zstore.nodes.near import say_file, say_near
 from zstore.nodes.node import Access, Missing
 from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store

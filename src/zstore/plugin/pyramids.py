@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from zstore.geo.pyramid.boxes import Items
-from zstore.geo.pyramid.dataset import Dataset, join_attributes, open_levels
+from zstore.geo.pyramid.dataset import WIDENED, Dataset, Masking, find_mask, join_attributes, open_levels
 from zstore.geo.pyramid.levels import draft_auxiliaries
-from zstore.geo.pyramid.masks import WIDENED, Masking, find_mask
 from zstore.geo.pyramid.quicklook import encode_png
-from zstore.geo.pyramid.transform import GridTransform
+from zstore.geo.pyramid.tile_grid import GridTransform
 
 __all__ = [
     "WIDENED",

@@ -1,31 +1,372 @@
-"""Pyramids: a dataset and smaller and smaller versions of it, on its own grid or on tile matrices."""
+"""Pyramids, on the dataset's own grid or on tile matrices: built, and brought up to date."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.pyramid.builder import RunOptions, build, open_target
-from zstore.geo.pyramid.dataset import Dataset, PlaceLike, free_extras, open_dataset, place_of
-from zstore.geo.pyramid.grids import FactorGrid, pair_of
-from zstore.geo.pyramid.layers import CellOptions, Layer, make_layer, name_resampling
-from zstore.geo.pyramid.levels import Encoding, PyramidPlan
-from zstore.geo.pyramid.tile_grid import TileGrid
-from zstore.geo.pyramid.transform import TOLERANCE
-from zstore.geo.resampling.grid import GRIDS
+from zstore.engine.documents import render_node
+from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreError, UnsupportedError
+from zstore.geo.conventions.model import Affine
+from zstore.geo.pyramid.boxes import Box, Shape, volume, whole
+from zstore.geo.pyramid.dataset import (
+    MEMBER,
+    Dataset,
+    PlaceLike,
+    Record,
+    free_extras,
+    join_attributes,
+    join_member,
+    mark_levels,
+    name_build,
+    node_within,
+    open_dataset,
+    place_of,
+    read_record,
+)
+from zstore.geo.pyramid.levels import (
+    CellOptions,
+    Encoding,
+    FactorGrid,
+    Layer,
+    PyramidPlan,
+    make_layer,
+    name_resampling,
+    pair_of,
+    recorded_layer,
+)
+from zstore.geo.pyramid.passes import Budget, run_step
+from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
+from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
 from zstore.jobs.plan import Progress
-from zstore.jobs.record import resumable
-from zstore.jobs.runner import Executor
+from zstore.jobs.record import Job, begin, check_begun, find_unfinished, name_job, resumable
+from zstore.jobs.record import Record as JobRecord
+from zstore.jobs.record import read_record as read_job
+from zstore.jobs.record import read_record as recorded
+from zstore.jobs.room import check_room, expect_size
+from zstore.jobs.runner import Executor, counter
 from zstore.model.array import ZarrFormat
+from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
+from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.storage.base import Store
-from zstore.storage.url import with_storage_options
+from zstore.nodes.node import Access
+from zstore.nodes.open import open_group
+from zstore.storage.base import Store, join_key
+from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store, with_storage_options
+
+# One sequence of steps for every build and update
+
+# A level's or an array's name that is no path.
+PLAIN = re.compile(r"\w[\w.-]*")
+
+# The boxes of the source that have changed, by the arrays' names; None: all is to be made.
+Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The caller's options for running a build: memory in bytes, executor, progress, durability."""
+
+    memory: int | None
+    executor: Executor | None
+    progress: Progress | None
+    durable: bool = False
+
+
+def open_target(
+    target: Group | PlaceLike, zarr_format: ZarrFormat | None, own: ZarrFormat
+) -> tuple[Group | PlaceLike, ZarrFormat]:
+    """The target, opened where it is there, and its format: its own, the one asked for, else the source's.
+
+    Raises
+        MetadataError: it has another format than the one asked for.
+    """
+    if not isinstance(target, Group):
+        try:
+            target = open_group(target, mode="r+")
+        except NotFoundError:
+            return target, zarr_format or own
+    if zarr_format not in (None, target.zarr_format):
+        expected = f"expected {target.zarr_format}, the target's own"
+        raise MetadataError(f"zarr_format is {zarr_format!r}; {expected}", path=place_of(target))
+    return target, target.zarr_format
+
+
+def build(
+    pyramid: PyramidPlan, target: Group | PlaceLike, options: RunOptions, *, overwrite: bool, resume: bool
+) -> Group:
+    """The group at `target` with the pyramid's levels.
+
+    With `overwrite`, levels of a pyramid that was there go, but for the finest where it is the source. With
+    `resume`, what a build of the same pyramid has left stays. Nobody sees the levels until all their cells
+    are there.
+
+    Raises
+        StoreError: a level is there, or unfinished work (unless `overwrite`), or the store fails.
+        MetadataError: memory that holds no unit; `resume`, where another pyramid's build was interrupted.
+    """
+    pyramid.rehearse(Budget.of(options.memory))
+    group, is_new = _target(target, pyramid.encoding.zarr_format)
+    group = group.as_durable() if options.durable else group
+    record, former = _record(pyramid), read_record(group)
+    work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
+    left = recorded(group.store, group.path)
+    taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
+    is_same = former is not None and {**former, "build": None} == {**record, "build": None}
+    if resume and left is None and len(taken) == len(pyramid.made) and is_same:
+        return group
+    check_begun(group.store, group.path, work)
+    if taken and not overwrite:
+        expected = "expected none, or overwrite"
+        raise StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
+    _check_fits(pyramid, group, options)
+    name = name_build(record, "" if former is None else str(former.get("build")))
+    job = begin(
+        group.store,
+        group.path,
+        work,
+        record,
+        name=name,
+        resume=resume,
+        replace=overwrite and not resume,
+        is_ready=False,
+    )
+    if job.is_resumed and former is not None and former.get("build") == job.name:
+        # It was interrupted when all was said.
+        group.consolidate()
+        job.end()
+        return group
+    if not job.is_resumed:
+        taken = [name for name in pyramid.made if name in group]
+        job.clear(lambda: _clear(pyramid, group, taken, left))
+    nodes = NewNodes(group.store, group.path, group.zarr_format)
+    arrays = pyramid.draft(group, nodes, job.name)
+    if job.is_resumed:
+        nodes.check_own()
+    _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job, options)
+    job.check_held()
+    nodes.publish()
+    pyramid.settle(group, nodes)
+    held = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
+    attributes = join_attributes(held, pyramid.documents[""]["attributes"])
+    group = _finish(group, {**record, "build": job.name}, attributes, is_new=is_new)
+    job.end()
+    return group
+
+
+def update(
+    pyramid: PyramidPlan,
+    group: Group,
+    former: Record,
+    boxes: Mapping[str, Sequence[Box]],
+    options: RunOptions,
+    *,
+    is_reshaped: bool,
+    resume: bool,
+) -> Group:
+    """The pyramid's group, after what depends on the boxes was made again.
+
+    Each chunk of the levels is the old one or the new one meanwhile; levels grow when their new cells are
+    there.
+
+    former       the pyramid's record
+    is_reshaped  whether levels have other lengths or tiles now
+    resume       go on by the journal of an update of the same boxes that was interrupted; of others, all that
+                 was to be made is made again
+
+    Raises
+        MetadataError: memory that holds no unit.
+        ChangedError: `resume`, and an array that is read is not described as it was.
+        StoreError: the store fails, or other work is unfinished there.
+    """
+    group = group.as_durable() if options.durable else group
+    pyramid.rehearse(Budget.of(options.memory), group)
+    record = _updated_record(pyramid, former)
+    plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
+    read = _read_arrays(pyramid)
+    source = name_job([place_of(array) for array in read.values()])
+    shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
+    pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
+    left = recorded(group.store, group.path)
+    is_same = resume and left is not None and left.plan == pending
+    name = name_build([record, plain], former["build"])
+    job = begin(
+        group.store, group.path, "update_pyramid", pending, name=name, resume=is_same, replace=not is_same
+    )
+    if job.name == former["build"]:
+        # It was interrupted when all was said.
+        group.consolidate()
+        job.end()
+        return group
+    # What attributes say of cells is in the pyramid's record, and ends of updates write them.
+    versions = {name: name_job(render_node(array.model.with_attributes({}))) for name, array in read.items()}
+    job.check_versions(versions, lambda name: place_of(read[name]))
+    name = job.name
+    mark_levels(group, pyramid.made, name, "updating")
+    if is_reshaped:
+        pyramid.shrink(group)
+    _fill(pyramid, pyramid.held(group), boxes, job, options, is_replacing=not group.store.durable)
+    attributes: Mapping[str, Any] = dict(group.attrs)
+    if is_reshaped:
+        pyramid.replace_beside(group)
+        pyramid.settle(group, NewNodes(group.store, group.path, group.zarr_format))
+        attributes = join_attributes(group.attrs, pyramid.documents[""]["attributes"])
+    mark_levels(group, pyramid.made, name, None)
+    group = _finish(group, {**record, "build": name}, attributes, is_new=False)
+    job.end()
+    return group
+
+
+def _check_fits(pyramid: PyramidPlan, group: Group, options: RunOptions) -> None:
+    """Refuse a disk that is too full for the levels, as far as the first step of each layer tells.
+
+    Raises
+        StoreError: it is.
+    """
+
+    def expect() -> float:
+        store, budget = MemoryStore(), Budget.of(options.memory)
+        held = Group(store, "", GroupModel(group.zarr_format))
+        arrays = pyramid.draft(held, NewNodes(store, "", group.zarr_format), "")
+        store.delete_prefix("")
+        steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
+        return sum(expect_size(step.plan, store, step.is_blank) for first in steps for step in first)
+
+    check_room(group.store, group.path, pyramid.size, expect, "levels")
+
+
+def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, bool]:
+    """The target's group, and whether it is new, so that nothing of it is stored yet."""
+    if isinstance(target, Group):
+        return target, False
+    return Group(open_store(target), "", GroupModel(zarr_format)), True
+
+
+def _record(pyramid: PyramidPlan) -> Record:
+    """The record that the pyramid will hold of how it was made."""
+    grid, affine = pyramid.grid, pyramid.dataset.geo.affine
+    return {
+        "source": pyramid.dataset.place,
+        "finest": None if grid.is_absent else grid.names[0],
+        "levels": list(grid.names[1:]),
+        "copied": grid.is_copied,
+        "factors": list(grid.factors),
+        "grid": grid.kind,
+        "profile": pyramid.profile,
+        "resampling": pyramid.geo.resampling,
+        "affine": None if affine is None else list(affine),
+        "variables": {layer.name: layer.describe() for layer in pyramid.layers},
+        **grid.record(),
+    }
+
+
+def _read_arrays(pyramid: PyramidPlan) -> dict[str, Array]:
+    """The arrays that all is made of, and their masks."""
+    arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
+    for layer in pyramid.layers:
+        if layer.recipe.mask is not None:
+            arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
+    return arrays
+
+
+def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
+    """The former record with the shapes, the place and the affine that its source has now."""
+    now, said = _record(pyramid), former["variables"]
+    kept = {key: value for key, value in former.items() if key != "build"}
+    if not pyramid.dataset.level:
+        kept |= {"source": now["source"], "affine": now["affine"]}
+    shapes = {name: {**said[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
+    return {**kept, "variables": shapes}
+
+
+def _clear(pyramid: PyramidPlan, group: Group, taken: Sequence[str], left: JobRecord | None) -> None:
+    """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
+
+    Those are where levels are to be made, and where an interrupted build that is given up was to make some.
+    The group says no word of a pyramid then.
+    """
+    _remove_levels(group, taken, pyramid.dataset.level)
+    places = {f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers}
+    plan = left.plan if left is not None and isinstance(left.plan, dict) else {}
+    levels, names = plan.get("levels"), plan.get("variables")
+    if isinstance(levels, list) and isinstance(names, dict):
+        parts = [part for part in (plan.get("finest"), *levels, *names) if part is not None]
+        if all(isinstance(part, str) and PLAIN.fullmatch(part) for part in parts):
+            places |= {
+                f"{level}/{name}" for level in (plan.get("finest"), *levels) if level for name in names
+            }
+    for place in sorted(places):
+        if place not in group and place.partition("/")[0] not in group:
+            group.store.delete_prefix(join_key(group.path, place))
+
+
+def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
+    """Remove those levels, all others that the group lists but for `finest`, and what it says of them."""
+    gone, layout = list(taken), group.attrs.get("multiscales")
+    if layout is not None:
+        listed = layout.get("layout", ()) if isinstance(layout, dict) else ()
+        former = {str(item["asset"]) for item in listed if isinstance(item, dict) and item.get("asset")}
+        gone += [name for name in former - {*gone, finest} if name in group]
+    held = group.attrs.asdict()
+    if held.pop("multiscales", None) is not None or (gone and read_record(group) is not None):
+        own = held.pop(MEMBER, None)
+        others = {k: v for k, v in own.items() if k != "pyramid"} if isinstance(own, Mapping) else {}
+        group.attrs.put({**held, **({MEMBER: others} if others else {})})
+    for name in gone:
+        del group[name]
+
+
+def _fill(
+    pyramid: PyramidPlan,
+    arrays: Mapping[str, Sequence[Array]],
+    boxes: Boxes,
+    job: Job,
+    options: RunOptions,
+    *,
+    is_replacing: bool = False,
+) -> None:
+    """Make the cells that depend on the boxes; `is_replacing` as for `run_step`."""
+    budget, planned = Budget.of(options.memory), []
+    for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask):
+        planned += [
+            (layer, f"{layer.name}-{place}", pyramid.steps(layer, arrays, budget, box))
+            for place, box in enumerate(boxes[layer.name])
+        ]
+    first = [steps[0].plan for _, _, steps in planned if steps]
+    tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
+    with job.runner(options.executor) as runner:
+        for layer, label, steps in planned:
+            # What all others may be masked by is made before them.
+            with nullcontext() if layer.is_mask else runner.apart():
+                for number, step in enumerate(steps):
+                    taken = tick if number == 0 else None
+                    run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
+
+
+def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:
+    """Write the group's own document, now that its levels are there."""
+    member = join_member(group.attrs.get(MEMBER), {"pyramid": record})
+    attributes = {**attributes, MEMBER: member}
+    if is_new:
+        nodes = NewNodes(group.store, group.path, group.zarr_format)
+        nodes.add_group("", attributes)
+        nodes.publish()
+        group = Group(group.store, group.path, GroupModel(group.zarr_format, attributes), Access())
+    else:
+        group.attrs.put(attributes)
+    return group.consolidate()
+
+
+# Building
 
 Lengths: TypeAlias = int | Sequence[int]
 
@@ -111,7 +452,7 @@ def build_pyramid(
     dataset = _open(source)
     if target is None and dataset.root is not None and not isinstance(source, Array | Group):
         target = source if isinstance(source, Store) else place_of(dataset.root)
-    root, level, overall = _target(dataset, target, zarr_format)
+    root, level, overall = _choose_target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
     run = RunOptions(memory, executor, progress, durable)
     if grid not in GRIDS:
@@ -220,7 +561,7 @@ def build_tile_pyramid(
     )
 
 
-def _target(
+def _choose_target(
     dataset: Dataset, target: Group | PlaceLike | None, zarr_format: ZarrFormat | None
 ) -> tuple[Group | PlaceLike, str, ZarrFormat]:
     """(where the levels go, the dataset's own name where it is one of them, the format)."""
@@ -293,3 +634,330 @@ def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
             f"sampling {chosen!r} does not take {layer.name!r} of data type {dtype}; expected 'nearest'"
         )
     return chosen
+
+
+# Updating
+
+Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
+
+
+@resumable
+@with_storage_options
+def update_pyramid(
+    pyramid: Group | PlaceLike,
+    region: Region = None,
+    *,
+    arrays: Sequence[str] | None = None,
+    source: Array | Group | PlaceLike | None = None,
+    mask: Array | str | None = None,
+    resume: bool = False,
+    durable: bool = False,
+    memory: int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """The pyramid that `build_pyramid` or `build_tile_pyramid` made, after its data have changed or grown.
+
+    Only the chunks that depend on the region are made again, at every level, and come out as if all had been
+    built anew. Levels grow and shrink with the finest, coordinates and all. Levels on a tile matrix set are
+    made of its source, in whose cells the region is; where that has another extent now, all tiles are made
+    again, on the same tile matrices.
+
+    region   what has changed, by dimension: {"time": 7, "y": slice(0, 512)}, whole where nothing is said; or
+             a slice per dimension. None: what the arrays have grown by; all, where they have not
+    arrays   the names of those that have changed; None: all
+    source   what the pyramid was built of, if that is not in its store; a copy of the finest level in the
+             pyramid is brought up to date too
+    mask     the array, or its address, that was the mask, if that is neither in the pyramid's store nor in
+             the source's
+    resume   go on with an update of the same arguments that was interrupted, or begin it: what the arrays
+             hold is as it was then. With no region, go on with whatever was interrupted
+    durable, memory, executor, progress, storage_options   as for `build_pyramid`
+
+    Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
+    cells are there. Until it ends, the levels' attribute `zstore` has a `state`, and `zstore info`,
+    `validate` and `verify` name it. An update that was interrupted is made up for by the next one, whatever
+    its region: it makes again all that the two were to make, or with `resume` only what was not made yet.
+
+    Raises
+        ChangedError: `resume`, and an array that the levels are made of is not described as it was.
+        MetadataError: nothing says how the pyramid was built, or an array is missing; or it was built of what
+            lies outside its store, and `source` or `mask` does not name that.
+        SelectionError: the region does not fit the arrays.
+        StoreError: other work is unfinished there, such as the building of the pyramid.
+    """
+    group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
+    record, left = _checked(group)
+    dataset = _find_source(group, record, source, arrays)
+    variables = _with_masks(group, record, dataset, mask)
+    plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
+    planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
+    has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
+    is_all = not (has_new_shapes or (resume and any(left.boxes.values())))
+    for layer in planned.layers:
+        is_asked = arrays is None or layer.name in arrays
+        asked = _asked_boxes(region, layer, dataset.place, is_all=is_all) if is_asked else []
+        boxes[layer.name] = _changed_boxes(layer, record, left, asked, is_all=planned.grid.has_moved)
+    known = {name for layer in planned.layers for name in layer.variable.dimensions}
+    if isinstance(region, Mapping) and not set(region) <= known:
+        found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
+        raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
+    options = RunOptions(memory, executor, progress, durable)
+    is_left_reshaped = any(
+        shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
+    )
+    is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved
+    return update(planned, group, record, boxes, options, is_reshaped=is_reshaped, resume=resume)
+
+
+class _Left(NamedTuple):
+    """The work that an interrupted update has left.
+
+    boxes   that were to be made, by the arrays' names
+    grids   of the source
+    shapes  of the arrays then, by their names; None where no update was interrupted
+    """
+
+    boxes: Mapping[str, Sequence[Any]]
+    grids: Sequence[Sequence[float]]
+    shapes: Mapping[str, Sequence[int]] | None = None
+
+    def former_shapes(self, layer: Layer) -> list[Shape]:
+        """The shape that a layer's source had in the interrupted update, if there is one.
+
+        It is empty where that is not known: then all has grown.
+        """
+        shape = layer.recipe.source.shape
+        found = () if self.shapes is None else tuple(self.shapes.get(layer.name, ()))
+        return [] if self.shapes is None else [found if len(found) == len(shape) else (0,) * len(shape)]
+
+
+def _checked(group: Group) -> tuple[Record, _Left]:
+    record, job = read_record(group), read_job(group.store, group.path)
+    if job is not None and job.work != "update_pyramid":
+        [found, *_] = find_unfinished(group.store, group.path)
+        raise StoreError(f"the pyramid cannot be updated: {found}", path=place_of(group))
+    if record is None:
+        raise MetadataError(
+            "nothing says how this pyramid was built; expected one that build_pyramid made",
+            path=place_of(group),
+        )
+    if job is None:
+        return record, _Left({}, ())
+    plan = job.plan if isinstance(job.plan, dict) else {}
+    left = _Left(plan.get("pending", {}), plan.get("grids", ()), plan.get("shapes", {}))
+    if _is_sound(left):
+        return record, left
+    raise MetadataError(
+        f"an update was interrupted here, and what it was to make cannot be read: {job.plan!r}; "
+        "expected a new build, with overwrite",
+        path=place_of(group),
+    )
+
+
+def _is_sound(left: _Left) -> bool:
+    """Whether the left work consists of lists of numbers, as an update writes it."""
+    boxes, grids, shapes = left
+    if not isinstance(boxes, dict) or not isinstance(grids, list | tuple) or not isinstance(shapes, dict):
+        return False
+    sides = [side for found in boxes.values() for box in (found if isinstance(found, list) else [None])
+             for side in (box if isinstance(box, list) else [None])]  # fmt: skip
+    is_grids = all(
+        isinstance(grid, list) and len(grid) == 8 and all(type(n) in (int, float) for n in grid)
+        for grid in grids
+    )
+    lists = [*sides, *shapes.values()]
+    is_counts = all(isinstance(n, list) and all(type(i) is int and i >= 0 for i in n) for n in lists)
+    return is_grids and is_counts and all(isinstance(side, list) and len(side) == 2 for side in sides)
+
+
+def _find_source(
+    group: Group, record: Record, source: Array | Group | PlaceLike | None, arrays: Sequence[str] | None
+) -> Dataset:
+    """The dataset that the levels are made of now.
+
+    Raises
+        MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
+    """
+    finest, said = record["finest"], record["variables"]
+    if source is None and finest is not None and "tile_matrix_set" not in record:
+        # Coordinates that have not grown with their arrays are made again.
+        found = open_dataset(group[finest], expected=("MS-11",))
+        dataset = replace(found, root=group, level=finest)
+    else:
+        found = open_dataset(_recorded_node(group, record["source"], "source") if source is None else source)
+        dataset = replace(found, root=None, level="")
+    missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
+    if missing:
+        raise MetadataError(
+            f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "
+            f"it was built of {', '.join(said)}",
+            path=dataset.place,
+        )
+    for level, name in product([*record["levels"], finest][:1], said):
+        array, held = dataset.arrays[name], None if level is None else group.get(f"{level}/{name}")
+        kinds = [(one.ndim, one.dtype.newbyteorder("=")) for one in (array, held) if isinstance(one, Array)]
+        if kinds[0] != kinds[-1]:
+            raise MetadataError(
+                f"array {name!r} has {kinds[0][0]} dimensions and the data type {kinds[0][1]}; expected "
+                f"{kinds[1][0]} and {kinds[1][1]}, as the levels have, or a new build",
+                path=dataset.place,
+            )
+    variables = {name: dataset.geo.variables[name] for name in said}
+    return replace(dataset, geo=replace(dataset.geo, variables=variables))
+
+
+def _recorded_node(group: Group, address: Any, argument: str, *others: Store) -> Array | Group:
+    """The node at an address that the record names, where that lies in the pyramid's store or in another.
+
+    Raises
+        MetadataError: it lies elsewhere, and nobody but the record says that it is to be read.
+    """
+    for store in (group.store, *others):
+        node = node_within(store, str(address))
+        if node is not None:
+            return node
+    raise MetadataError(
+        f"the pyramid was built of {address!r}, which is not in its store; expected {argument}= to name it",
+        path=place_of(group),
+    )
+
+
+def _with_masks(
+    group: Group, record: Record, dataset: Dataset, mask: Array | str | None
+) -> dict[str, dict[str, Any]]:
+    """The record's entries of the arrays, with the masks that lie outside of the dataset opened."""
+    found = {}
+    for name, entry in record["variables"].items():
+        said = entry.get("mask")
+        if isinstance(said, str) and "://" in said:
+            own = dataset.arrays[name].store
+            node = _recorded_node(group, said, "mask", own) if mask is None else mask
+            entry = {**entry, "mask": node}
+        found[name] = entry
+    return found
+
+
+def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> PyramidPlan:
+    dataset, (y, x), said = _placed(dataset, record), record["factors"], record["variables"].items()
+    layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in said]
+    tile, own, first = (1, 1), None, layers[0]
+    if record["levels"]:
+        level = group[f"{record['levels'][0]}/{first.name}"]
+        assert isinstance(level, Array)
+        tile = first.tile_of(level)
+    if dataset.level:
+        own = first.tile_of(first.recipe.source)
+    grid = FactorGrid(
+        names=[record["finest"] or "0", *record["levels"]],
+        factors=(y, x),
+        tile=tile,
+        kind=record["grid"],
+        is_copied=record["copied"] and not dataset.level,
+        is_absent=record["finest"] is None,
+        own_tile=own,
+    )
+    encoding = Encoding("auto", "auto", group.zarr_format)
+    return PyramidPlan.make(dataset, grid, layers, encoding, record["profile"], record["resampling"])
+
+
+def _placed(dataset: Dataset, record: Record) -> Dataset:
+    """The dataset, with the affine of the record if its coordinates have not grown with it."""
+    geo, extras = dataset.geo, dict(dataset.extras)
+    if geo.affine is None and record["affine"] is not None:
+        geo = replace(geo, affine=Affine(*record["affine"]))
+        for name in geo.dimensions:
+            extras.pop(name, None)
+    for name, size in zip(geo.dimensions, geo.shape, strict=True):
+        if name in extras and extras[name].shape != (size,):
+            raise MetadataError(
+                f"coordinate {name!r} has the shape {extras[name].shape}; expected {(size,)}, as the arrays",
+                path=dataset.place,
+            )
+    return replace(dataset, geo=geo, extras=extras)
+
+
+def _plan_on_tiles(
+    group: Group, record: Record, dataset: Dataset, left: Sequence[Sequence[float]]
+) -> PyramidPlan:
+    dataset, said = replace(dataset, extras=free_extras(dataset)), record["variables"]
+    levels, length = [record["finest"], *record["levels"]], record["tile"][0]
+    grid = TileGrid.choose(
+        dataset, record["tile_matrix_set"], length, record["tolerance"], levels[-1], levels[0]
+    )
+    # Where else the source lay, at the last build or in an update that was interrupted.
+    name = next(iter(said))
+    former = [_former_shape(record, name)[axis] for axis in dataset.axes(name)]
+    places = [[*record["affine"], *former]] if record["affine"] is not None else []
+    grid = grid.after([*places, *left])
+    layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
+    encoding = Encoding(None, "auto", group.zarr_format)
+    return PyramidPlan.make(dataset, grid, layers, encoding, record["profile"], record["resampling"])
+
+
+# What has changed
+
+
+def _former_shape(record: Record, name: str) -> Shape:
+    """The shape of an array when the pyramid was built."""
+    return tuple(record["variables"][name]["shape"])
+
+
+def _changed_boxes(
+    layer: Layer, record: Record, left: _Left, asked: Sequence[Box], *, is_all: bool
+) -> list[Box]:
+    """The boxes of a layer's source that have changed: as asked for, by its growth, and as left undone.
+
+    What an interrupted update made was of the shape then, which may be another than before and than now.
+    """
+    recipe, shape = layer.recipe, layer.recipe.source.shape
+    grown = [
+        (axis, slice(min(old, max(new - 1, 0)), new))
+        for former in (_former_shape(record, layer.name), *left.former_shapes(layer))
+        for axis, (old, new) in enumerate(zip(former, shape, strict=True))
+        if old != new
+    ]
+    # A grid that is not aligned is stretched anew where it grows.
+    is_stretched = recipe.grid != "aligned" and any(recipe.factors[axis] > 1 for axis, _ in grown)
+    if is_all or is_stretched:
+        return [whole(shape)]
+    pending = [box for box in left.boxes.get(layer.name, ()) if len(box) == len(shape)]
+    found = [
+        *(tuple(side if i == axis else s for i, s in enumerate(whole(shape))) for axis, side in grown),
+        *(tuple(slice(min(a, n), min(b, n)) for (a, b), n in zip(p, shape, strict=True)) for p in pending),
+        *asked,
+    ]
+    return [box for number, box in enumerate(found) if volume(box) and box not in found[:number]]
+
+
+def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> list[Box]:
+    """The boxes of one array that a region asks for; [] where it names none of the array's dimensions.
+
+    is_all  whether no region means everything; else nothing
+    """
+    shape, names = layer.recipe.source.shape, layer.variable.dimensions
+    if region is None:
+        return [whole(shape)] if is_all else []
+    if isinstance(region, Mapping):
+        if not set(region) & set(names):
+            return []
+        given = [region.get(name, slice(None)) for name in names]
+    else:
+        given = list(region)
+    if len(given) != len(shape):
+        raise SelectionError(
+            f"region has {len(given)} slices; expected {len(shape)}, for {names}", path=place
+        )
+    return [tuple(_side(side, size, name) for side, size, name in zip(given, shape, names, strict=True))]
+
+
+def _side(side: Any, size: int, name: str) -> slice:
+    if isinstance(side, int) and not isinstance(side, bool):
+        index = side + size if side < 0 else side
+        if 0 <= index < size:
+            return slice(index, index + 1)
+    elif isinstance(side, slice) and side.step in (None, 1):
+        begin, end, _ = side.indices(size)
+        return slice(begin, max(begin, end))
+    raise SelectionError(f"region has {side!r} for {name!r}; expected an index or a slice in {size} cells")

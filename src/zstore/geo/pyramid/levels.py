@@ -1,4 +1,4 @@
-"""The groups and arrays of a pyramid's levels: how they are created, described and encoded, without data."""
+"""The plan of a pyramid: its layers, the grids of its levels, and their groups and arrays, without data."""
 
 from __future__ import annotations
 
@@ -10,27 +10,425 @@ from typing import Any
 import numpy as np
 
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
-from zstore.errors import MetadataError, NotFoundError
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import Document, Documents, warn_of
-from zstore.geo.conventions.model import GeoModel, Level
+from zstore.geo.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
-from zstore.geo.pyramid.budget import Budget, plan_passes
-from zstore.geo.pyramid.dataset import Dataset, free_extras, join_attributes, place_of
-from zstore.geo.pyramid.grids import LevelGrid, Wanted
-from zstore.geo.pyramid.layers import Layer
-from zstore.geo.pyramid.passes import Recipe, Step, run_step
-from zstore.geo.pyramid.record import MEMBER
-from zstore.geo.resampling.methods import downsample
+from zstore.geo.pyramid.dataset import (
+    MEMBER,
+    Dataset,
+    Mask,
+    find_mask,
+    free_extras,
+    is_alpha,
+    join_attributes,
+    make_mask,
+    number_from,
+    number_of,
+    place_of,
+)
+from zstore.geo.pyramid.passes import Budget, Recipe, Resample, Step, direct_depth, plan_passes, run_step
+from zstore.geo.resampling.methods import Resampler, downsample, plan_part
 from zstore.jobs.runner import Runner
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.packing import PACKING, decode
+from zstore.model.packing import PACKING, decode, fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_array
+from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
+
+# Layers: arrays of data, and how their levels are made
+
+DERIVATIONS = ("auto", "base", "cascade")
+# Methods whose levels differ when made from a level instead of the finest: rounded or chosen twice.
+DIRECT = frozenset(("average", "rms", "sum", "mode", "med", "q1", "q3", "nearest"))
+# Methods that give the same either way, as long as windows are whole.
+COMPOSING = frozenset(("max", "min", "nearest"))
+# Methods that give the same of stored as of decoded values only without an offset, or with a positive scale.
+SENSITIVE_TO_OFFSET = frozenset(("rms", "sum"))
+SENSITIVE_TO_SIGN = frozenset(("rms", "max", "min", "med", "q1", "q3"))
+
+
+# Attributes that name classes: ours for GDAL's categories, GDAL's own in Zarr, STAC's.
+CLASS_HINTS = ("categories", "category_names", "classification:classes", "raster_attribute_table")
+
+
+@dataclass(frozen=True)
+class CellOptions:
+    """The caller's options for the cells of levels; each is for all arrays, or by the arrays' names."""
+
+    method: str | Mapping[str, str] = "average"
+    nodata: Any = "auto"
+    derive: str = "auto"
+    mask: Any = "auto"
+
+    def __post_init__(self) -> None:
+        if self.derive not in DERIVATIONS:
+            raise MetadataError(f"derive is {self.derive!r}; expected {', '.join(map(repr, DERIVATIONS))}")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One array of data, and how levels of it are made.
+
+    axes       which of its dimensions are y and x
+    variable   what the levels' arrays are to say
+    recipe     how they are made; its nodata is what resampling leaves out, the variable's may say more
+    mask_name  the mask's name in the record
+    is_mask    whether it is the mask of the others: they are valid where it is not 0
+    sampling   how the finest level of a tile pyramid is made of the array
+    """
+
+    name: str
+    axes: tuple[int, int]
+    variable: Variable
+    recipe: Recipe
+    mask_name: str | None = None
+    is_mask: bool = False
+    sampling: str | None = None
+
+    def tile_of(self, array: Array) -> tuple[int, int]:
+        """The (y, x) chunk lengths of an array that is the layer's source or a level of it."""
+        y, x = self.axes
+        return array.chunks[y], array.chunks[x]
+
+    def describe(self) -> dict[str, Any]:
+        """The entry of the array in the pyramid's record."""
+        recipe = self.recipe
+        said = {
+            "method": recipe.method,
+            "nodata": None if recipe.nodata is None else number_of(recipe.nodata),
+            "derive": "cascade" if recipe.is_chained else "base",
+            "depth": recipe.depth,
+            "shape": list(recipe.source.shape),
+        }
+        optional = {"mask": self.mask_name, "sampling": self.sampling}
+        return said | {name: value for name, value in optional.items() if value is not None}
+
+
+def make_layer(
+    dataset: Dataset, name: str, options: CellOptions, factors: tuple[int, int], grid: str = "aligned"
+) -> Layer:
+    """The layer of one array; its method is tried on one cell, so that nothing fails half-way.
+
+    Raises
+        MetadataError: nodata that the type cannot hold, a mask on another grid.
+        UnsupportedError: the method does not take the type, or does not mean what it says for packed values.
+        UnknownExtensionError: nobody offers the method.
+    """
+    array, variable = dataset.arrays[name], dataset.geo.variables[name]
+    masks = options.mask.values() if isinstance(options.mask, Mapping) else [options.mask]
+    # A cell is valid where anything in it is: then it has a value.
+    is_mask = any(isinstance(mask, str) and mask == name for mask in masks) or (
+        not is_alpha(variable) and find_mask(dataset) == name
+    )
+    chosen = _method(name, variable, options.method, "max" if is_mask else "mode")
+    axes = dataset.axes(name)
+    steps = with_sides([1] * array.ndim, axes, factors)
+    given = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
+    is_auto = isinstance(given, str) and given == "auto"
+    hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
+    stated = variable.nodata if hole is None else hole
+    resample: Resample = resamplers.resolve(chosen)()
+    try:
+        resample(np.zeros(steps, array.dtype), steps, nodata=hole)
+        if grid != "aligned":
+            plan_part(array.shape, steps, chosen, [slice(0, 0)] * array.ndim, grid=grid)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedError(f"cannot make levels of {name!r}: {error}", path=dataset.place) from error
+    # GDAL's spellings are aliases; what is written is GeoZarr's.
+    chosen = resample.method if isinstance(resample, Resampler) else chosen
+    _check_packing(name, variable, chosen, dataset.place)
+    is_chained, depth = _is_chained(chosen, options.derive, grid), 64
+    if not is_chained and options.derive == "auto":
+        depth = direct_depth(array, steps)
+    mask, mask_name = _mask(dataset, name, options.mask, hole)
+    said = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
+    recipe = Recipe(array, steps, chosen, hole, grid, is_chained, depth, mask)
+    return Layer(name, axes, said, recipe, mask_name, is_mask or is_alpha(variable))
+
+
+def recorded_layer(
+    dataset: Dataset, name: str, said: Mapping[str, Any], factors: tuple[int, int], grid: str = "aligned"
+) -> Layer:
+    """The layer that a pyramid's record describes, of the array as it is now.
+
+    Raises
+        As `make_layer`.
+    """
+    nodata, mask = {name: number_from(said["nodata"])}, {name: said.get("mask")}
+    options = CellOptions({name: said["method"]}, nodata, "base", mask)
+    layer = make_layer(dataset, name, options, factors, grid)
+    recipe = replace(layer.recipe, is_chained=said["derive"] == "cascade", depth=said["depth"])
+    return replace(layer, recipe=recipe, sampling=said.get("sampling"))
+
+
+def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) -> str | None:
+    """The resampling method that the pyramid states; None where GeoZarr has no name for it."""
+    used = {layer.recipe.method for layer in layers}
+    general = method.get("", "average") if isinstance(method, Mapping) else method
+    named = used.pop() if len(used) == 1 else general
+    return named if named in RESAMPLING_METHODS else None
+
+
+def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
+    """The method for one array; in place of an average, `of_classes` for values that have none."""
+    if isinstance(method, Mapping):
+        if name in method:
+            return str(method[name])
+        method = method.get("", "average")
+    if method == "average" and (_is_class(variable) or of_classes == "max"):
+        return of_classes
+    return str(method)
+
+
+def _is_class(variable: Variable) -> bool:
+    """Whether values are classes: flags, booleans, indices of a colour table, or values with categories."""
+    flags = (variable.flag_values, variable.flag_masks, variable.flag_meanings)
+    if any(flags) or (variable.dtype is not None and variable.dtype.kind == "b"):
+        return True
+    said = variable.attributes
+    is_painted = said.get("color_interpretation") == "palette" or isinstance(said.get("color_table"), Mapping)
+    is_whole = variable.dtype is not None and variable.dtype.kind in "iu"
+    return is_whole and (is_painted or any(said.get(hint) for hint in CLASS_HINTS))
+
+
+def _is_chained(method: str, derive: str, grid: str) -> bool:
+    """Whether each level is made from the one before, and not from the finest."""
+    if derive == "cascade":
+        return True
+    if grid == "aligned" and method in COMPOSING:
+        return True
+    # The other grid is there for the numbers of gdaladdo, which goes from level to level.
+    return derive == "auto" and (grid != "aligned" or method not in DIRECT)
+
+
+def _check_packing(name: str, variable: Variable, method: str, where: str) -> None:
+    """Refuse a method that gives something else of packed values than of those they stand for."""
+    if variable.add_offset and method in SENSITIVE_TO_OFFSET:
+        fact, expected = f"add_offset {variable.add_offset}", "expected none"
+    elif (variable.scale_factor or 1) < 0 and method in SENSITIVE_TO_SIGN:
+        fact, expected = f"scale_factor {variable.scale_factor}", "expected a positive one"
+    else:
+        return
+    raise UnsupportedError(
+        f"{name!r} is packed with {fact}; {expected} for method {method!r}, which is not the same for "
+        "stored values and for those they mean",
+        path=where,
+    )
+
+
+def _own_mask(dataset: Dataset, name: str, nodata: Any) -> tuple[Mask | None, str | None]:
+    """(the mask that the data came with, its name), where there is one and this array can be masked."""
+    found, array = find_mask(dataset), dataset.arrays[name]
+    if found in (None, name) or is_alpha(dataset.geo.variables[name]):
+        return None, None
+    try:
+        return make_mask(dataset.arrays[str(found)], array, dataset.axes(name), nodata, dataset.place), found
+    except UnsupportedError:
+        # Nothing is left to hide cells as.
+        return None, None
+
+
+def _mask(dataset: Dataset, name: str, given: Any, hole: Any) -> tuple[Mask | None, str | None]:
+    """(the mask of an array, its name in the record)."""
+    if isinstance(given, Mapping):
+        given = given.get(name)
+    if isinstance(given, str) and given == "auto":
+        return _own_mask(dataset, name, hole)
+    if given is None or given == name:
+        return None, None
+    beside, said = {**dataset.extras, **dataset.arrays}, str(given)
+    if isinstance(given, Array):
+        found, said = given, place_of(given)
+    elif said in beside:
+        found = beside[said]
+    elif "://" in said:
+        found = open_array(said, mode="r")
+    else:
+        names = ", ".join(sorted(beside))
+        raise NotFoundError(f"no array {given!r} to be the mask; there are {names}", path=dataset.place)
+    return make_mask(found, dataset.arrays[name], dataset.axes(name), hole, dataset.place), said
+
+
+# Grids of levels
+
+# The source's chunks are kept as tiles where they have such lengths; others are cut anew.
+TILE_LENGTHS = range(64, 2049)
+TILE_LENGTH = 512
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request for cells of a layer's levels, to be made within a budget.
+
+    arrays  the arrays of the levels, the finest first
+    masks   those of the layer's mask, where it is in the pyramid
+    box     the box of the layer's source on which the cells depend; None: all
+    """
+
+    layer: Layer
+    arrays: Sequence[Array]
+    masks: Sequence[Array]
+    budget: Budget
+    box: Box | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelGrid:
+    """The grid of a pyramid's levels, of one kind or another; building is the same for all kinds.
+
+    names      of the levels, the finest first
+    factors    (y, x) cells of a level that make one of the next
+    tile       (y, x) cells of a tile
+    kind       how the levels' windows lie: "aligned" or "gdal"
+    is_copied  whether the finest level is made too; else it is there already, or not wanted
+    is_absent  whether there is no finest level in the pyramid
+    has_moved  whether the source lies elsewhere than it did, so that all cells are to be made
+    """
+
+    names: Sequence[str]
+    factors: tuple[int, int]
+    tile: tuple[int, int]
+    kind: str = "aligned"
+    is_copied: bool = True
+    is_absent: bool = False
+    has_moved: bool = False
+
+    def place(self, geo: GeoModel) -> GeoModel:
+        """The model of a source with the levels there will be."""
+        raise NotImplementedError
+
+    def steps(self, wanted: Wanted) -> list[Step]:
+        """The steps that make the wanted cells, in order; progress counts the cells of the first step.
+
+        Raises
+            MetadataError: the budget does not hold one unit.
+        """
+        raise NotImplementedError
+
+    def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
+        """Complete the rendered documents by what only this kind of grid knows."""
+
+    def record(self) -> dict[str, Any]:
+        """The members of the pyramid's record that only this kind of grid has."""
+        return {}
+
+    def pending(self) -> dict[str, Any]:
+        """The members that the job's record of an update has, beside its boxes."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorGrid(LevelGrid):
+    """Levels whose cells are whole factors as large as those of the level before.
+
+    own_tile  of the finest level, where it is in the pyramid already
+    """
+
+    own_tile: tuple[int, int] | None = None
+
+    @classmethod
+    def choose(
+        cls,
+        shape: tuple[int, int],
+        own_tile: tuple[int, int],
+        *,
+        factors: tuple[int, int],
+        kind: str,
+        chunks: Any,
+        count: Any,
+        finest: str,
+        is_copied: bool,
+    ) -> FactorGrid:
+        """The grid of the levels of a source of that shape, whose own tiles are `own_tile`.
+
+        chunks     the tiles; None: the source's own, where they suit
+        count      how many coarser levels; None: until one tile holds the coarsest
+        finest     the source's name in the pyramid; "" where it is elsewhere
+        is_copied  whether it is to be copied, then
+
+        Raises
+            MetadataError: what is asked for makes no levels.
+        """
+        tile = own_tile if all(length in TILE_LENGTHS for length in own_tile) else (TILE_LENGTH, TILE_LENGTH)
+        tile = tile if chunks is None else pair_of(chunks, "chunks")
+        count = _count_levels(shape, factors, tile) if count is None else count
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise MetadataError(f"levels is {count!r}; expected a whole number, or None")
+        coarser = list(map(str, range(1, count + 1)))
+        if finest in coarser:
+            raise MetadataError(
+                f"the finest level is named {finest!r}, as one of {count} coarser ones would be"
+            )
+        if not (count or finest or is_copied):
+            raise MetadataError("there is no level to make: the array fits a tile, and is not to be copied")
+        return cls(
+            names=[finest or "0", *coarser],
+            factors=factors,
+            tile=tile,
+            kind=kind,
+            is_copied=is_copied and not finest,
+            is_absent=not (is_copied or finest),
+            own_tile=own_tile if finest else None,
+        )
+
+    def place(self, geo: GeoModel) -> GeoModel:
+        names = self.names
+        if self.is_absent:
+            # The first level that is made stands for the finest, and cells are counted in its cells.
+            first = self._level(geo, names[1], 1)
+            geo, names = replace(geo, shape=first.shape, affine=first.affine), names[1:]
+        levels = [self._level(geo, name, step) for step, name in enumerate(names)]
+        if self.own_tile is not None:
+            levels[0] = replace(levels[0], tile_shape=self.own_tile)
+        return replace(geo, levels=tuple(levels))
+
+    def _level(self, geo: GeoModel, name: str, step: int) -> Level:
+        y, x = self.factors
+        level = geo.plan_level(name, (y**step, x**step), self.tile)
+        if self.kind == "aligned":
+            return level
+        ratios = (geo.shape[0] / level.shape[0], geo.shape[1] / level.shape[1])
+        affine = None if geo.affine is None else geo.affine.scaled(ratios)
+        return replace(level, factors=ratios, affine=affine)
+
+    def steps(self, wanted: Wanted) -> list[Step]:
+        """The passes that make a copy of the source, where it is wanted, and the levels."""
+        arrays = wanted.arrays
+        copy, levels = (arrays[0], arrays[1:]) if self.is_copied else (None, arrays)
+        masks = wanted.masks[len(arrays) - len(levels) :]
+        passes = plan_passes(wanted.layer.recipe, copy, levels, wanted.budget, wanted.box, masks)
+        return [Step(work) for work in passes]
+
+
+def pair_of(value: Any, name: str) -> tuple[int, int]:
+    """(y, x) of a number that a caller gives for both, or of a pair.
+
+    Raises
+        MetadataError: it is no such number, or pair.
+    """
+    numbers = (value, value) if isinstance(value, int) else value
+    if isinstance(numbers, Sequence) and len(numbers) == 2:
+        y, x = numbers
+        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (y, x)):
+            return y, x
+    raise MetadataError(f"{name} is {value!r}; expected a whole number of at least 1, or two (y, x)")
+
+
+def _count_levels(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[int, int]) -> int:
+    """The number of levels until the coarsest fits into a tile."""
+    (rows, columns), (y, x), count = shape, factors, 0
+    while (rows > tile[0] and y > 1) or (columns > tile[1] and x > 1):
+        rows, columns, count = -(-rows // y), -(-columns // x), count + 1
+    return count
+
+
+# Groups and arrays of levels
 
 
 @dataclass(frozen=True)

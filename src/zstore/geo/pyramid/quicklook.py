@@ -15,8 +15,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.model import Affine, Variable
 from zstore.geo.conventions.variables import colours_of
 from zstore.geo.pyramid.boxes import lengths
-from zstore.geo.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
-from zstore.geo.pyramid.masks import find_mask
+from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level
 from zstore.geo.pyramid.tiles import open_tiles
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

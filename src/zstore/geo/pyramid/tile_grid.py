@@ -1,37 +1,632 @@
-"""Levels on the grids of a tile matrix set: which matrices and tiles, and the steps that make them."""
+"""Levels on the tile matrices of a set: which tiles a raster covers, and how the finest are sampled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
 from typing import Any
+
+import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Documents
-from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.crs import METRES_PER_RADIAN, Crs
 from zstore.geo.conventions.geozarr import enlarge_tiles, name_set
 from zstore.geo.conventions.model import Affine, GeoModel, Level
 from zstore.geo.conventions.profiles import load_profile
 from zstore.geo.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
-from zstore.geo.pyramid.boxes import Box, Shape, whole, with_sides
-from zstore.geo.pyramid.budget import direct_depth, plan_passes
-from zstore.geo.pyramid.coverage import (
-    Tiles,
-    choose_matrix,
-    cover,
-    limits_of,
-    rectangles,
-    split_at_gap,
-    tile_finder,
-    tiles_by_level,
-)
-from zstore.geo.pyramid.dataset import Dataset
-from zstore.geo.pyramid.grids import LevelGrid, Wanted
-from zstore.geo.pyramid.passes import Pass, Step
-from zstore.geo.pyramid.reproject import Reprojection, window_cells
-from zstore.geo.pyramid.transform import GridTransform
+from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, volume, whole, with_sides
+from zstore.geo.pyramid.dataset import Dataset, Mask
+from zstore.geo.pyramid.levels import LevelGrid, Wanted
+from zstore.geo.pyramid.passes import Budget, Pass, Share, Step, direct_depth, outer_chunks, plan_passes
+from zstore.geo.resampling.sample import reach_of, sample
+from zstore.jobs.runner import units_at_once
+from zstore.jobs.target import is_stored
 from zstore.nodes.array import Array
+
+# Transforms between grids in different CRSs
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+# In cells of the source: how far an approximated place may be off, as for gdalwarp.
+TOLERANCE = 0.125
+# Places of a tile that are transformed exactly at first, in cells from each other.
+FIRST_STEP = 64
+
+
+@dataclass(frozen=True)
+class GridTransform:
+    """From places on a target grid to places on a source grid, each in cells from the corner of the first.
+
+    source_shape  (rows, columns) of the source; longitudes are taken once round the globe to meet it
+    tolerance     how many cells of the source a place may be off; 0: none is approximated
+    """
+
+    source_crs: Crs
+    source_affine: Affine
+    source_shape: tuple[int, int]
+    target_crs: Crs
+    target_affine: Affine
+    tolerance: float = TOLERANCE
+
+    def to_source(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+        """(columns, rows) of the source at those of the target; not finite where there are none."""
+        x, y = self._project(columns, rows)
+        return self._turned(*_cells_at(self.source_affine, x, y))
+
+    def to_target(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+        """(columns, rows) of the target at those of the source."""
+        x, y = self.source_affine.at(columns, rows)
+        return _cells_at(self.target_affine, *self.source_crs.transform(self.target_crs, x, y))
+
+    def crop(self, rows: slice, columns: slice) -> GridTransform:
+        """The transform to those cells of the source alone."""
+        return replace(
+            self,
+            source_affine=self.source_affine.moved(columns.start, rows.start),
+            source_shape=(rows.stop - rows.start, columns.stop - columns.start),
+        )
+
+    def under_block(
+        self, row: int, column: int, shape: tuple[int, int], *, corners: bool
+    ) -> tuple[Floats, Floats]:
+        """(columns, rows) of the source under the cells of a block that begins at (row, column).
+
+        Places are those of the cells' centres, or of their corners. What they come to depends on the block,
+        but on nothing beyond it.
+        """
+        count = 1 if corners else 0
+        offset = 0.0 if corners else 0.5
+        rows, columns = (np.arange(size + count, dtype=np.float64) + offset for size in shape)
+        step = FIRST_STEP
+        while self.tolerance > 0 and step > 1:
+            found = self._approximate(row, column, shape, step, rows, columns)
+            if found is not None:
+                return found
+            step //= 2
+        grid = np.meshgrid(column + columns, row + rows)
+        return self.to_source(grid[0], grid[1])
+
+    def scale(self, row: float, column: float) -> tuple[float, float]:
+        """(y, x) cells of the target per cell of the source, around a place of the target."""
+        columns, rows = self.to_source(
+            np.array([column - 0.5, column + 0.5, column, column]), np.array([row, row, row - 0.5, row + 0.5])
+        )
+        spans = [math.hypot(part[1] - part[0], part[3] - part[2]) for part in (rows, columns)]
+        y, x = (1 / span if math.isfinite(span) and span > 0 else 1.0 for span in spans)
+        return y, x
+
+    def across_cut(self, columns: Floats, rows: Floats) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Whether each cell has corners on both sides of the source's first meridian; None where none has.
+
+        `columns` and `rows` are the places of the corners, (H + 1, W + 1); the result is (H, W).
+        """
+        if not self.source_crs.is_geographic:
+            return None
+        right, down = self._turn()
+        places, most = (columns, abs(right) / 2) if abs(right) >= abs(down) else (rows, abs(down) / 2)
+        corners = (places[:-1, :-1], places[:-1, 1:], places[1:, :-1], places[1:, 1:])
+        with np.errstate(invalid="ignore"):
+            span = np.maximum.reduce(corners) - np.minimum.reduce(corners)
+            found = (span > most) & np.isfinite(span)
+        return found if found.any() else None
+
+    def beside_cut(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
+        """The same places twice, all on one side of that meridian and all on the other."""
+        right, down = self._turn()
+        places = columns * right + rows * down
+        with np.errstate(invalid="ignore"):
+            finite = places[np.isfinite(places)]
+            is_far = places > (finite.min() + finite.max()) / 2
+        return [
+            (columns - right * is_far, rows - down * is_far),
+            (columns + right * ~is_far, rows + down * ~is_far),
+        ]
+
+    def _turn(self) -> tuple[float, float]:
+        """(columns, rows) of the source once round the globe eastwards."""
+        right, down = self.source_affine._replace(c=0, f=0).cell_at(self._circle(), 0.0)
+        return right, down
+
+    def _circle(self) -> float:
+        """Once round the globe along the equator, in the source's unit."""
+        return 2 * math.pi * METRES_PER_RADIAN / self.source_crs.metres_per_unit
+
+    def _project(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+        """(x, y) in the source's CRS."""
+        return self.target_crs.transform(self.source_crs, *self.target_affine.at(columns, rows))
+
+    def _turned(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+        """The same places, turned round the globe until they meet the source."""
+        if not self.source_crs.is_geographic:
+            return columns, rows
+        # A grid may begin at any meridian; degrees are for counting round the globe.
+        affine = self.source_affine
+        edge = affine.bounds(self.source_shape)[0] - affine.c
+        right, down = self._turn()
+        with np.errstate(invalid="ignore"):
+            east = affine.a * columns - edge
+            turns = np.floor((east + affine.b * rows if affine.is_rotated else east) / self._circle())
+            if turns.any():
+                columns = np.where(turns == 0, columns, columns - right * turns)
+                rows = np.where(turns == 0, rows, rows - down * turns) if affine.is_rotated else rows
+        return columns, rows
+
+    def _approximate(
+        self, row: int, column: int, shape: tuple[int, int], step: int, rows: Floats, columns: Floats
+    ) -> tuple[Floats, Floats] | None:
+        """(columns, rows) interpolated between places `step` cells apart; None where that is too inexact."""
+        knots = [np.arange(-(-size // step) * 2 + 1) * (step / 2) for size in shape]
+        grid = np.meshgrid(column + knots[1], row + knots[0])
+        exact = self._project(grid[0], grid[1])
+        if not all(np.isfinite(part).all() for part in exact):
+            return None
+        # Cells are regular, so that interpolating them is the same as interpolating coordinates.
+        exact = _cells_at(self.source_affine, *exact)
+        coarse = [part[::2, ::2] for part in exact]
+        between = [_interpolate(part, knots[0] / step, knots[1] / step) for part in coarse]
+        off = max(float(np.abs(one - other).max()) for one, other in zip(between, exact, strict=True))
+        # Half of what is allowed: between the places that were looked at, it may be a little more.
+        if off > self.tolerance / 2:
+            return None
+        found = [_interpolate(part, rows / step, columns / step) for part in coarse]
+        return self._turned(found[0], found[1])
+
+
+def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
+    """Values between knots one apart, linear both ways; `rows` and `columns` run upwards."""
+    x = np.minimum(columns.astype(np.int64), knots.shape[1] - 2)
+    right = columns - x
+    wide = knots[:, x] * (1 - right) + knots[:, x + 1] * right
+    made: Floats = np.empty((len(rows), len(columns)))
+    y = np.minimum(rows.astype(np.int64), len(knots) - 2)
+    ends = np.searchsorted(y, np.arange(len(knots)))
+    for knot, (begin, end) in enumerate(pairwise(ends.tolist())):
+        block, down = made[begin:end], (rows[begin:end] - knot)[:, None]
+        np.multiply(down, wide[knot + 1] - wide[knot], out=block)
+        block += wide[knot]
+    return made
+
+
+def _cells_at(affine: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """(columns, rows) of places, some of which may be nowhere."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return affine.cell_at(x, y)
+
+
+# The tiles that a raster covers
+
+# (row, column) of tiles, one pair per line, in order.
+Tiles = np.ndarray[Any, np.dtype[np.int64]]
+
+FIRST_COUNT = 33
+# Beyond that, places are no longer laid out more densely: what lies between is looked at more widely.
+LAST_COUNT = 2049
+SIDE = 5
+
+
+def cover(transform: GridTransform, matrix: TileMatrix) -> Tiles:
+    """The tiles that the source may lie in, without those that it certainly does not.
+
+    Places of the source are laid out so densely that neighbours are at most a tile apart in the target. Their
+    tiles, and the tiles around, are all that can hold anything; of those, tiles that lie beside the source
+    are left out.
+    """
+    counts = [FIRST_COUNT, FIRST_COUNT]
+    while True:
+        places = [np.linspace(0, size, n) for size, n in zip(transform.source_shape, counts, strict=True)]
+        rows, columns = _tile_places(transform, matrix, places[0], places[1])
+        jumps = [_jump(rows, columns, axis, matrix) for axis in (0, 1)]
+        dense = [n >= LAST_COUNT or jump <= 1 for n, jump in zip(counts, jumps, strict=True)]
+        if all(dense):
+            break
+        counts = [n if done else 2 * n - 1 for n, done in zip(counts, dense, strict=True)]
+    near = math.ceil(max(1.0, *jumps))
+    found = np.isfinite(rows) & np.isfinite(columns)
+    candidates = _around(np.floor(rows[found]), np.floor(columns[found]), near, matrix)
+    kept: Tiles = candidates[_is_near(transform, matrix, candidates)]
+    return kept
+
+
+def _tile_places(
+    transform: GridTransform, matrix: TileMatrix, rows: Floats, columns: Floats
+) -> tuple[Floats, Floats]:
+    """(row, column) in tiles of places of the source; NaN for those beyond the matrix's sides."""
+    grid = np.meshgrid(columns, rows)
+    x, y = transform.to_target(grid[0], grid[1])
+    with np.errstate(invalid="ignore"):
+        down, right = y / matrix.tile_shape[0], x / matrix.tile_shape[1]
+        # A little more than the matrix, so that what crosses its edge still has neighbours.
+        down, right = (
+            np.clip(place, -1, size + 1)
+            for place, size in zip((down, right), matrix.matrix_shape, strict=True)
+        )
+    lost = ~(np.isfinite(x) & np.isfinite(y))
+    down[lost] = right[lost] = np.nan
+    return down, right
+
+
+def _jump(rows: Floats, columns: Floats, axis: int, matrix: TileMatrix) -> float:
+    """The greatest distance of neighbours along an axis, in tiles.
+
+    Those on two sides of the antimeridian do not count, nor those beyond the same edge of the matrix: around
+    a pole they are as far apart as the matrix is wide.
+    """
+    steps = np.stack([np.abs(np.diff(rows, axis=axis)), np.abs(np.diff(columns, axis=axis))])
+    steps[1][steps[1] > matrix.matrix_shape[1] / 2] = 0
+    for beyond in (rows < -0.5, rows > matrix.matrix_shape[0] + 0.5):
+        pairs = np.moveaxis(beyond, axis, 0)
+        steps[:, np.moveaxis(pairs[1:] & pairs[:-1], 0, axis)] = 0
+    return float(np.nanmax(steps, initial=0.0))
+
+
+def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Tiles:
+    """The tiles at these places and up to `near` tiles around them."""
+    height, width = matrix.matrix_shape
+    codes = np.unique((rows.astype(np.int64) + near) * (width + 4 * near) + columns.astype(np.int64) + near)
+    found = np.stack(np.divmod(codes, width + 4 * near), axis=-1) - near
+    steps = np.arange(-near, near + 1)
+    offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    spread = (found[:, None, :] + offsets).reshape(-1, 2)
+    inside = ((spread >= 0) & (spread < (height, width))).all(axis=1)
+    return np.unique(spread[inside], axis=0)
+
+
+def _is_near(
+    transform: GridTransform, matrix: TileMatrix, tiles: Tiles
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For each tile, whether the hull of its places in the source, and a margin, overlaps the source."""
+    steps = np.linspace(0, 1, SIDE)
+    rows = (tiles[:, 0, None, None] + steps[:, None]) * matrix.tile_shape[0]
+    columns = (tiles[:, 1, None, None] + steps) * matrix.tile_shape[1]
+    full = np.broadcast_arrays(columns, rows)
+    found = transform.to_source(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
+    lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
+    meets = np.asarray(~lost.all(axis=(1, 2)))
+    for part, size in zip(found, transform.source_shape[::-1], strict=True):
+        low = np.where(lost, np.inf, part).min(axis=(1, 2))
+        high = np.where(lost, -np.inf, part).max(axis=(1, 2))
+        with np.errstate(invalid="ignore"):
+            more = (high - low) / SIDE + 1
+            meets &= (high + more > 0) & (low - more < size)
+    return meets
+
+
+def tiles_by_level(finest: Sequence[Tiles], factor: int, count: int) -> list[Tiles]:
+    """The tiles of each level: those of the finest, then those that hold them at `factor` times the size."""
+    levels = [np.unique(np.concatenate(finest), axis=0)]
+    while len(levels) < count:
+        levels.append(np.unique(levels[-1] // factor, axis=0))
+    return levels
+
+
+def limits_of(tiles: Tiles) -> tuple[int, int, int, int]:
+    """(first row, last row, first column, last column) of tiles."""
+    (top, left), (bottom, right) = tiles.min(axis=0).tolist(), tiles.max(axis=0).tolist()
+    return top, bottom, left, right
+
+
+def tile_finder(
+    tiles: Tiles, axes: tuple[int, int], tile: tuple[int, int]
+) -> Callable[[Sequence[slice]], bool]:
+    """A function that tells whether a box of cells, whose y and x are `axes`, overlaps any of the tiles.
+
+    Its cost is that of the rows of tiles in the box, however many tiles there are.
+    """
+    width = 2 + int(tiles[:, 1].max(initial=0))
+    codes = np.unique(tiles @ [width, 1])
+
+    def shows(box: Sequence[slice]) -> bool:
+        (top, bottom), (left, right) = (
+            (box[axis].start // length, -(-box[axis].stop // length))
+            for axis, length in zip(axes, tile, strict=True)
+        )
+        rows = np.arange(max(top, 0), bottom) * width
+        begin, end = (np.searchsorted(codes, rows + min(side, width - 1)) for side in (left, right))
+        return bool((end > begin).any())
+
+    return shows
+
+
+def split_at_gap(tiles: Tiles) -> list[Tiles]:
+    """The tiles in two parts, where most of the columns between them are empty: across the antimeridian."""
+    columns = np.unique(tiles[:, 1])
+    gaps = np.diff(columns)
+    if not gaps.size or gaps.max() * 2 <= columns[-1] - columns[0]:
+        return [tiles]
+    is_left = tiles[:, 1] <= columns[gaps.argmax()]
+    return [tiles[is_left], tiles[~is_left]]
+
+
+def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> TileMatrix:
+    """The tile matrix whose cells are nearest in size to the source's; `transform` is from the last matrix.
+
+    Raises
+        MetadataError: the source lies nowhere in the set.
+    """
+    last, scales = matrices[-1], list[tuple[float, float]]()
+    # Where little of the source lies in the set, it takes more places to find one.
+    for count in (7, 65, 513):
+        places = [np.linspace(0, size, count)[1:-1] for size in transform.source_shape]
+        grid = np.meshgrid(places[1], places[0])
+        columns, rows = transform.to_target(grid[0], grid[1])
+        with np.errstate(invalid="ignore"):
+            inside = (rows >= 0) & (rows < last.shape[0]) & (columns >= 0) & (columns < last.shape[1])
+        step = 1 + np.count_nonzero(inside) // 64
+        found = zip(rows[inside].tolist()[::step], columns[inside].tolist()[::step], strict=True)
+        scales = [transform.scale(y, x) for y, x in found]
+        if scales:
+            break
+    if not scales:
+        raise MetadataError(
+            f"the data lie outside the tile matrix set, {last.bounds} in its CRS; expected some within"
+        )
+    wanted = last.cell_size * math.exp(float(np.median([math.log(y * x) / 2 for y, x in scales])))
+    return min(matrices, key=lambda matrix: abs(math.log(matrix.cell_size / wanted)))
+
+
+def common_tiles(one: Tiles, other: Tiles) -> Tiles:
+    """The tiles that are in both."""
+    if not len(one) or not len(other):
+        return one[:0]
+    width = 1 + max(int(one[:, 1].max()), int(other[:, 1].max()))
+    return one[np.isin(one @ [width, 1], other @ [width, 1])]
+
+
+def rectangles(tiles: Tiles) -> Iterator[tuple[int, int, int, int]]:
+    """(first row, last row, first column, last column) of rectangles that make up the tiles exactly."""
+    open_runs: dict[tuple[int, int], int] = {}
+    last = -1
+    for row in np.unique(tiles[:, 0]).tolist():
+        runs = _runs(tiles[tiles[:, 0] == row, 1])
+        for run in [run for run in open_runs if row != last + 1 or run not in runs]:
+            yield open_runs.pop(run), last, *run
+        for run in runs:
+            open_runs.setdefault(run, row)
+        last = row
+    for run, first in open_runs.items():
+        yield first, last, *run
+
+
+def _runs(columns: Tiles) -> list[tuple[int, int]]:
+    """(first, last) of columns in order, without a gap."""
+    gaps = np.flatnonzero(np.diff(columns) != 1)
+    firsts, lasts = np.concatenate([[0], gaps + 1]), np.concatenate([gaps, [len(columns) - 1]])
+    return list(zip(columns[firsts].tolist(), columns[lasts].tolist(), strict=True))
+
+
+# The finest level, tile by tile
+
+# Bytes that a cell of a tile takes beside the result (places, flags, sums), one of a window beside its item.
+TILE_CELL_SIZE = 64
+WINDOW_CELL_SIZE = 10
+# The fewest cells of the source that one reading should be able to hold.
+LEAST_WINDOW = 1 << 14
+
+
+@dataclass(frozen=True)
+class Reprojection:
+    """The plan of a tile pyramid's finest level: a unit for each chunk, or shard, that the data may lie in.
+
+    A `LevelPlan` whose units share nothing.
+
+    source  the array that is sampled; `axes` are its y and x
+    nodata  the value that sampling leaves out; None: only what the mask leaves out
+    scale   (y, x) cells of the level per cell of the source
+    window  how many cells of the source are read at a time
+    most    how many units memory holds at a time; None: as many as keep the threads busy
+    within  the box of the dimensions beside y and x that is made
+    clears  whether units without any of the source are written too: they may hold cells that once had some
+    tiles   the tiles to make; they are not pickled with the plan
+    """
+
+    source: Array
+    target: Array
+    axes: tuple[int, int]
+    transform: GridTransform
+    sampling: str
+    nodata: Any
+    mask: Mask | None
+    scale: tuple[float, float]
+    window: int
+    most: int | None
+    within: Box
+    clears: bool = False
+    tiles: Tiles = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "tiles": self.tiles[:0]}
+
+    @property
+    def empty(self) -> Any:
+        """The value of cells outside the data: nodata, or 0 where a mask tells them."""
+        return 0 if self.nodata is None else self.nodata
+
+    @property
+    def unit(self) -> Shape:
+        """The lengths of a unit, in cells of the level."""
+        return outer_chunks(self.target)
+
+    def own(self, unit: Shape) -> Box:
+        """The box of the level that the unit which begins at `unit` makes."""
+        sides = zip(unit, self.unit, self.target.shape, strict=True)
+        return tuple(slice(begin, min(begin + length, size)) for begin, length, size in sides)
+
+    def units(self) -> list[Shape]:
+        """Where the units begin, row by row."""
+        steps = [self.unit[axis] for axis in self.axes]
+        tile = [self.target.chunks[axis] for axis in self.axes]
+        ranges: list[Sequence[int]] = [
+            range(side.start // length * length, side.stop, length)
+            for side, length in zip(self.within, self.unit, strict=True)
+        ]
+        places = (np.unique(self.tiles * tile // steps, axis=0) * steps).tolist()
+        return [unit for y, x in places for unit in product(*with_sides(ranges, self.axes, ([y], [x])))]
+
+    def cell_count(self, unit: Shape) -> int:
+        """The number of cells of the level that a unit makes."""
+        return volume(self.own(unit))
+
+    def total_count(self) -> int:
+        """The number of cells of the level that all units make."""
+        return sum(map(self.cell_count, self.units()))
+
+    def shared(self, unit: Shape) -> list[Share]:
+        """No shares, because every unit is a whole chunk."""
+        return []
+
+    def pack(self, parts: list[Items]) -> bytes:
+        """No bytes, because units give nothing back."""
+        return b""
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
+        """No parts."""
+        if data:
+            raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
+        return []
+
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
+        """Whether the unit's chunk is stored."""
+        target = self.target
+        return is_stored(target.store, target.path, target.model, self.own(unit))
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The one array to write."""
+        return [self.target]
+
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
+        """The level, and the box of it that the unit writes."""
+        return [(self.target, self.own(unit))]
+
+    def make(self, unit: Shape) -> list[Items]:
+        """Make a unit, and write it if any of the source lies in it; nothing is given back."""
+        box = self.own(unit)
+        made = np.full(lengths(box), self.empty, self.target.dtype)
+        rows, columns = box[self.axes[0]], box[self.axes[1]]
+        height, width = (self.target.chunks[axis] for axis in self.axes)
+        on_top, is_seen = np.moveaxis(made, self.axes, (-2, -1)), False
+        for row in range(rows.start, rows.stop, height):
+            for column in range(columns.start, columns.stop, width):
+                y, x = row - rows.start, column - columns.start
+                is_seen |= self._fill_tile(box, row, column, on_top[..., y : y + height, x : x + width])
+        if is_seen or self.clears:
+            self.target[box] = made
+        return []
+
+    def _fill_tile(self, box: Box, row: int, column: int, tile: Items) -> bool:
+        """Fill `tile`, a tile of the unit `box`; gives whether any of the source lies in it."""
+        is_average, shape = self.sampling == "average", (tile.shape[-2], tile.shape[-1])
+        places = self.transform.under_block(row, column, shape, corners=is_average)
+        is_seen = self._fill(box, *places, tile)
+        across = self.transform.across_cut(*places) if is_seen and is_average else None
+        if across is not None:
+            # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
+            tile[..., across] = self.empty
+            for columns, rows in self.transform.beside_cut(*places):
+                side, held = np.full(tile.shape, self.empty, tile.dtype), tile[..., across]
+                self._fill(box, columns, rows, side)
+                is_missing = np.isnan(held) if self.empty != self.empty else held == self.empty
+                tile[..., across] = np.where(is_missing, side[..., across], held)
+        return is_seen
+
+    def _fill(self, box: Box, columns: Floats, rows: Floats, cells: Items) -> bool:
+        """Sample the source at these places into `cells` (..., y, x); gives whether any of it lies there."""
+        window = self._window(columns, rows)
+        if window is None:
+            return False
+        read, more = with_sides(box, self.axes, window), 1 if self.sampling == "average" else 0
+        height, width = cells.shape[-2:]
+        if volume(read) > self.window and max(height, width) > 1:
+            axis, is_seen = -2 if height >= width else -1, False
+            half, size = cells.shape[axis] // 2, cells.shape[axis]
+            for begin, end in ((0, half), (half, size)):
+                part, at = [slice(None)] * 2, [slice(None)] * 2
+                part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
+                is_seen |= self._fill(box, columns[tuple(at)], rows[tuple(at)], cells[..., part[0], part[1]])
+            return is_seen
+        source = np.moveaxis(self.source[read], self.axes, (-2, -1))
+        valid = None if self.mask is None else np.moveaxis(self.mask.read(read), self.axes, (-2, -1))
+        cells[...] = sample(
+            source,
+            columns - window[1].start,
+            rows - window[0].start,
+            self.sampling,
+            nodata=self.nodata,
+            valid=valid,
+            scale=self.scale,
+        )
+        return True
+
+    def _window(self, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
+        """The (y, x) window of the source for cells at these places; None where none of it lies there."""
+        height, width = self.transform.source_shape
+        with np.errstate(invalid="ignore"):
+            inside = np.isfinite(columns) & np.isfinite(rows)
+            if self.sampling != "average":
+                inside &= (columns >= 0) & (columns <= width) & (rows >= 0) & (rows <= height)
+        if not inside.any():
+            return None
+        sides = []
+        for places, size, scale in ((rows, height, self.scale[0]), (columns, width, self.scale[1])):
+            low, high = float(places[inside].min()), float(places[inside].max())
+            if high < 0 or low > size:
+                return None
+            reach = reach_of(self.sampling, scale)
+            begin, end = max(0.0, low), min(float(size), high)
+            sides.append(slice(max(0, int(begin) - reach), min(size, int(end) + 1 + reach)))
+        return sides[0], sides[1]
+
+    def tiles_of(self, matrix: TileMatrix, box: Box) -> Tiles:
+        """The tiles, as (row, column), that depend on a box of the source.
+
+        Tiles near the box are found as those of a whole source are; of them, those are kept whose cells are
+        sampled from the box, by the same places that the sampling uses.
+        """
+        region, sides = (box[self.axes[0]], box[self.axes[1]]), []
+        for side, size, scale in zip(region, self.transform.source_shape, self.scale, strict=True):
+            # What the sampling looks at around a place, how far a place may be off, and a cell for rounding.
+            reach = reach_of(self.sampling, scale) + math.ceil(self.transform.tolerance) + 1
+            sides.append(slice(max(0, side.start - reach), min(size, side.stop + reach)))
+        near = common_tiles(cover(self.transform.crop(sides[0], sides[1]), matrix), self.tiles)
+        kept = [tile for tile in near.tolist() if self._depends(matrix, tile, region)]
+        return np.array(kept, np.int64).reshape(-1, 2)
+
+    def _depends(self, matrix: TileMatrix, tile: list[int], region: tuple[slice, slice]) -> bool:
+        """Whether cells of a tile are sampled from a (y, x) region of the source."""
+        row, column = (place * length for place, length in zip(tile, matrix.tile_shape, strict=True))
+        corners = self.sampling == "average"
+        window = self._window(*self.transform.under_block(row, column, matrix.tile_shape, corners=corners))
+        return window is not None and all(
+            side.start < other.stop and side.stop > other.start
+            for side, other in zip(window, region, strict=True)
+        )
+
+
+def window_cells(target: Array, axes: tuple[int, int], budget: Budget) -> tuple[int, int | None]:
+    """(cells of the source that a unit may read at a time, units that memory holds; None: enough).
+
+    Raises
+        MetadataError: the caller's memory does not hold one unit.
+    """
+    tile = target.chunks[axes[0]] * target.chunks[axes[1]]
+    item_size = target.dtype.itemsize
+    own = item_size * math.prod(outer_chunks(target)) + TILE_CELL_SIZE * tile
+    cell = item_size + WINDOW_CELL_SIZE
+    usual = units_at_once()
+    for count in range(usual, 0, -1):
+        window = (budget.limit // count - own) // cell
+        if window >= LEAST_WINDOW:
+            return window, None if count == usual else count
+    if budget.is_firm:
+        least = own + LEAST_WINDOW * cell
+        raise MetadataError(f"memory is {budget.limit} bytes; expected at least {least}, for whole chunks")
+    return LEAST_WINDOW, None
+
+
+# Grids of tile matrices
 
 # Coordinates of a whole tile matrix soon outgrow the few tiles that are stored; the affine says the same.
 TILE_COORDINATE_LIMIT = 1 << 16

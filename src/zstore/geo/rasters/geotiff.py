@@ -21,8 +21,7 @@ from zstore.extensions.extras import optional
 from zstore.geo.conventions.model import Variable
 from zstore.geo.conventions.variables import colours_of
 from zstore.geo.pyramid.boxes import windows
-from zstore.geo.pyramid.dataset import Dataset, PlaceLike, open_levels, pick_level
-from zstore.geo.pyramid.masks import find_mask, is_alpha
+from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, open_levels, pick_level
 from zstore.geo.rasters.classes import write_classes
 from zstore.jobs.plan import Progress
 from zstore.jobs.runner import counter

@@ -16,8 +16,7 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.packing import Packing
-from zstore.geo.pyramid.dataset import PlaceLike
-from zstore.geo.pyramid.masks import MASK_MEANINGS, MASK_VALUES
+from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
 from zstore.geo.rasters.classes import parse_categories, parse_table
 from zstore.geo.rasters.geotiff import WIDE, usual_colours
 from zstore.geo.rasters.targets import find_version

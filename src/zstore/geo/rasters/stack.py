@@ -16,8 +16,7 @@ from zstore.errors import MetadataError
 from zstore.geo.conventions.model import Variable
 from zstore.geo.conventions.packing import Packing
 from zstore.geo.conventions.timeaxis import TimeAxis
-from zstore.geo.pyramid.dataset import PlaceLike
-from zstore.geo.pyramid.masks import MASK_MEANINGS, MASK_VALUES
+from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
 from zstore.geo.rasters.raster import TILE_LENGTH, choose_names, describe_raster
 from zstore.geo.rasters.writing import (
     Description,

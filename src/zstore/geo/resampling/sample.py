@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zstore._ext.resample import warp as kernels
-from zstore.geo.resampling.cells import NONE, PLAIN, SKIP_NAN, Array, describe_cells, view_raw
+from zstore.geo.resampling.methods import NONE, PLAIN, SKIP_NAN, Array, describe_cells, view_raw
 
 SAMPLINGS = tuple(kernels.METHODS)
 # How many cells a kernel reaches to each side where it is not stretched.

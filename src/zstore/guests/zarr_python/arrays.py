@@ -14,8 +14,8 @@ from zarr.abc import store as abc
 
 from zstore.base.once import once
 from zstore.codecs.chain import make_codec
+from zstore.engine.chunks import RegularChunks
 from zstore.engine.layout import bind_layout
-from zstore.engine.regular import RegularChunks
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
 from zstore.guests.zarr_python.selection import Batch, Recovered, recover
 from zstore.guests.zarr_python.stores import ZarrStore, adopt

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zstore.engine.pool import thread_count
+from zstore.engine.schedulers import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.plan import Estimate, Plan, Progress

@@ -17,12 +17,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zstore.engine.consolidate import consolidate_node
 from zstore.engine.documents import (
     KEYS,
     ancestors,
     check_above,
     check_own,
+    consolidate_node,
     node_kind,
     publish_nodes,
     read_documents,

@@ -26,10 +26,9 @@ import numpy as np
 from zstore.base.digits import parse_digits
 from zstore.base.locks import Lock
 from zstore.base.once import once
-from zstore.engine.consolidate import consolidate_node
-from zstore.engine.documents import METADATA_NAMES, ancestors, forget_consolidated
+from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
 from zstore.engine.intent import FORMER, INTENT
-from zstore.engine.pool import map_threads, thread_count
+from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.plan import Plan, Progress, Unit

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zstore.engine.pool import map_threads, thread_count
+from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import (
     Box,

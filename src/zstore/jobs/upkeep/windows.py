@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
-from zstore.engine.pool import map_threads
+from zstore.engine.schedulers import map_threads
 from zstore.jobs.chunks import thread_count_for
 from zstore.jobs.plan import Plan
 from zstore.jobs.record import Job

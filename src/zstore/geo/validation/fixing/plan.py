@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from zstore.base.byterange import ByteRange
-from zstore.engine.consolidate import consolidate_node
-from zstore.engine.documents import METADATA_NAMES, ancestors
+from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node
 from zstore.errors import MetadataError, ZstoreError
 from zstore.geo.conventions.base import Convention, load_conventions
 from zstore.geo.conventions.crs import Crs
