@@ -148,7 +148,8 @@ def convert(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
     )
     changes = _plan(here, there, options)
-    former = read_record(*there)
+    # Otherwise the place is empty, or the conversion does not begin.
+    former = read_record(*there) if resume or overwrite else None
     if resume and former is None and _is_there(there, changes):
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
     rooms = _list_rooms(plain, former, scratch, target_options, executor)
