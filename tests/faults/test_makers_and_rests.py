@@ -22,6 +22,7 @@ from zstore.jobs.record import find_unfinished
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
 from .drills import FailingStore
@@ -153,9 +154,9 @@ class Ground:
         name = f"r{next(self.numbers)}"
         store: Store
         if self.kind == "bucket":
-            store = zstore.open_store(f"s3://b/{name}", storage_options=self.server.options())
+            store = open_store(f"s3://b/{name}", storage_options=self.server.options())
         elif self.kind == "sqlite":
-            store = zstore.open_store(f"sqlite://{self.place / name}.sqlite")
+            store = open_store(f"sqlite://{self.place / name}.sqlite")
         else:
             store = LocalStore(self.place / name)
         for key, value in values.items():
@@ -345,7 +346,9 @@ def run_drill(ground: Ground, name: str, steps: int, ways: Sequence[str]) -> tup
     counting.left = 1 << 30
     begin.act(counting, ground)
     total = (1 << 30) - counting.left
-    numbers = sorted({round(i * (total - 1) / max(1, steps - 1)) for i in range(min(steps, total))})
+    numbers = (
+        range(total) if steps >= total else sorted({i * (total - 1) // (steps - 1) for i in range(steps)})
+    )
     died = [run_round(ground, begin, values, number, way) for number in numbers for way in ways]
     return len(died), sum(died)
 

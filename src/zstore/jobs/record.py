@@ -312,7 +312,7 @@ def begin(
             store.put(join_key(base, INTENT), data)
         if left is not None:
             store.delete(join_key(base, FORMER))
-            if node_kind(read_documents(store, [base])[0]) is None:
+            if not _holds_node(store, base):
                 clear_rests(store, base)
         store.flush()
     is_ready = is_ready if former is None else former.is_ready
@@ -382,7 +382,7 @@ def begin_new(
     is_empty = is_bare
     left = None if is_bare else read_intent(store, base, (INTENT, FORMER))
     if not is_bare and (left is None or not left.is_job):
-        is_node = left is not None or node_kind(read_documents(store, [base])[0]) is not None
+        is_node = left is not None or _holds_node(store, base)
         if not is_node and not may_hold_others:
             raise StoreError(
                 f"{words} cannot begin: there is something that is no array and no group; expected nothing",
@@ -395,6 +395,13 @@ def begin_new(
                 path=place(store, base),
             )
         is_empty = not is_node
+    elif resume and not overwrite and left is not None and not left.is_ready and _holds_node(store, base):
+        # Nobody can tell whether it is still the node that was to be replaced.
+        raise StoreError(
+            f"{words} was interrupted before it had removed the array or group there; "
+            "pass overwrite=True to replace it",
+            path=place(store, base),
+        )
     replace = overwrite and not resume
     job = begin(
         store,
@@ -410,6 +417,10 @@ def begin_new(
     if not job.is_resumed and not is_empty:
         job.clear(lambda: clear(store, base))
     return job
+
+
+def _holds_node(store: Store, base: str) -> bool:
+    return node_kind(read_documents(store, [base])[0]) is not None
 
 
 def name_job(plan: Any) -> str:

@@ -126,8 +126,7 @@ def build(
         return group
     check_begun(group.store, group.path, work)
     if taken and not overwrite:
-        expected = "expected none, or overwrite"
-        raise StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
+        raise _levels_taken(group, taken)
     _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
     job = begin(
@@ -147,6 +146,9 @@ def build(
         return group
     if not job.is_resumed:
         taken = [name for name in pyramid.made if name in group]
+        # A pyramid that is a part of other work makes its levels anew.
+        if taken and not overwrite and left is not None and left.work == work:
+            raise _levels_taken(group, taken)
         job.clear(lambda: _clear(pyramid, group, taken, left))
     nodes = NewNodes(group.store, group.path, group.zarr_format)
     arrays = pyramid.draft(group, nodes, job.name)
@@ -224,6 +226,11 @@ def update(
     group = _finish(group, {**record, "build": name}, attributes, is_new=False)
     job.end()
     return group
+
+
+def _levels_taken(group: Group, taken: Sequence[str]) -> StoreError:
+    expected = "expected none, or overwrite"
+    return StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
 
 
 def _check_fits(pyramid: PyramidPlan, group: Group, options: RunOptions) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from zstore.engine.documents import place, render_node
 from zstore.engine.making import delete_node
-from zstore.errors import ChangedError, MetadataError
+from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
@@ -103,6 +103,9 @@ class FileJob:
                 is_ready=not (overwrite and paths),
             )
             if not job.is_ready:
+                if not overwrite and (taken := [path for path in paths if path in self.held]):
+                    expected = "expected overwrite, as nobody can tell whether they are those to be replaced"
+                    raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=self.where)
                 job.clear(lambda: self._delete(paths))
         else:
             if overwrite:
