@@ -44,7 +44,7 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
         reason = f"store failed: {os.strerror(error_number)}"
         if error_number == errno.EXDEV:
             reason = "a symbolic link leads out of the store; expected one opened at a directory above both"
-        elif error_number == errno.ENOLINK:
+        elif error_number in (errno.ENOLINK, errno.ENOTDIR):
             reason = REASONS[error_number]
         error = StoreError(reason, path=path, key=key)
         error.errno = error_number

@@ -20,6 +20,7 @@ from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.engine.objects import single
+from zstore.engine.walk import stored_cells
 from zstore.errors import CodecError, NotFoundError
 from zstore.indexing.select import plan_basic
 from zstore.model.array import ArrayModel
@@ -133,7 +134,7 @@ def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> 
         last = new.grid.count(old.shape)[d]
         inside[d] = last - (last > 0 and new.grid.start(d, last) > old.shape[d])
     if prod(counts) - prod(inside) > PROBED_COUNT:
-        for _, cell in _stored_cells(chunks.store, chunks.path, new):
+        for _, cell in stored_cells(chunks.store, chunks.path, new):
             is_inside = all(place < count for place, count in zip(cell, counts, strict=True))
             if is_inside and any(cell[d] >= inside[d] for d in growing):
                 yield cell
@@ -153,21 +154,12 @@ def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> 
         yield from (cell for cell, value in zip(window, found, strict=True) if value is not None)
 
 
-def _stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, Shape]]:
-    """(key, cell) of every stored chunk of the array."""
-    skip = len(path) + 1 if path else 0
-    for key in store.list(path):
-        cell = model.keys.cell(key[skip:], model.ndim)
-        if cell is not None:
-            yield key, cell
-
-
 def _clear_outside(chunks: Chunks, new: ArrayModel) -> None:
     """Delete the chunks outside the shape of `new`, and clear what edge chunks hold beyond it."""
     store, path, old = chunks.store, chunks.path, chunks.model
     start = old.grid.start
     counts = old.grid.count(new.shape)
-    for key, cell in list(_stored_cells(store, path, old)):
+    for key, cell in list(stored_cells(store, path, old)):
         if any(place >= count for place, count in zip(cell, counts, strict=True)):
             with store.lock(key):
                 store.delete(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from zstore.base.byterange import ByteRange
 from zstore.engine.documents import (
     Documents,
     list_below,
@@ -14,7 +15,7 @@ from zstore.engine.documents import (
     place,
     read_node,
 )
-from zstore.errors import MetadataError, NotFoundError, ZstoreError
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
@@ -101,3 +102,35 @@ def _load(path: str, load: Callable[[], ArrayModel | GroupModel | None]) -> Foun
         return path, MetadataError(f"document cannot be read: {type(error).__name__}: {error}", path=path)
     assert model is not None, "looked at above"
     return path, model
+
+
+def listed_cell(store: Store, path: str, model: ArrayModel, key: str) -> tuple[int, ...] | None:
+    """The grid coordinates of the chunk under a key that was listed below the array at `path`.
+
+    None for keys of no chunk: documents, and what others have put there.
+
+    Raises
+        StoreError: the key stands where a directory of chunks belongs, and leads out of the store or to
+            nothing, or is a file: chunks below it can neither be listed nor read.
+    """
+    below = key[len(path) + 1 if path else 0 :]
+    cell = model.keys.cell(below, model.ndim)
+    if cell is None and model.keys.is_above(below, model.ndim):
+        # Buckets may have such a key beside the chunks below it; links are an error of `get`.
+        value = store.get(key, ByteRange(0, 1))
+        if value is not None and store.local_path(path) is not None:
+            message = "a file lies where chunks are expected below a directory; they cannot be reached"
+            raise StoreError(message, path=store.url, key=key)
+    return cell
+
+
+def stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(key, coordinates) of every stored chunk of the array at `path`, those outside of its shape too.
+
+    Raises
+        StoreError: as `listed_cell`, or the store cannot list.
+    """
+    for key in store.list(path):
+        cell = listed_cell(store, path, model, key)
+        if cell is not None:
+            yield key, cell

@@ -21,7 +21,7 @@ from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
 from zstore.engine.documents import KEYS, check_path, render_node
 from zstore.engine.schedulers import thread_count
-from zstore.engine.walk import walk_nodes
+from zstore.engine.walk import listed_cell, walk_nodes
 from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import Unit
@@ -140,10 +140,25 @@ class StoredArray:
         """The store key of a chunk."""
         return join_key(self.path, self.model.keys.key(cell))
 
-    def stored(self) -> Iterator[Cell] | None:
-        """The stored chunks, strays too; None where the store cannot list."""
+    def stored(self, unreachable: list[StoreError] | None = None) -> Iterator[Cell] | None:
+        """The stored chunks, strays too; None where the store cannot list.
+
+        unreachable  takes the errors of keys that keep chunks out of reach, which else are raised
+        """
         keys = _listed(lambda: self.store.list(self.path))
-        return None if keys is None else (cell for key in keys if (cell := self._cell(key)) is not None)
+        return None if keys is None else self._stored(keys, unreachable)
+
+    def _stored(self, keys: Iterator[str], unreachable: list[StoreError] | None) -> Iterator[Cell]:
+        for key in keys:
+            try:
+                cell = self._cell(key)
+            except StoreError as error:
+                if unreachable is None:
+                    raise
+                unreachable.append(error)
+            else:
+                if cell is not None:
+                    yield cell
 
     def pages(self) -> Iterator[Page] | None:
         """The stored chunks without strays, many at a time; None where the store cannot list."""
@@ -165,7 +180,7 @@ class StoredArray:
         return page.where((cells < self.counts).all(1))
 
     def _cell(self, key: str) -> Cell | None:
-        return self.model.keys.cell(key[len(self.path) + 1 if self.path else 0 :], self.model.ndim)
+        return listed_cell(self.store, self.path, self.model, key)
 
     def holds(self, cell: Cell) -> bool:
         """Whether a chunk lies in the array."""

@@ -48,6 +48,15 @@ class ChunkKeys:
         # Keys that `key` would not make ("01", "+1", "²") are not chunks.
         return cell if len(cell) == ndim and [*map(str, cell)] == parts and min(cell) >= 0 else None
 
+    def is_above(self, key: str, ndim: int) -> bool:
+        """Whether chunks of a grid of `ndim` dimensions have keys that begin with this one and "/"."""
+        if self.separator != "/":
+            return False
+        numbers = key.split("/")
+        if self.name == "default" and numbers.pop(0) != "c":
+            return False
+        return len(numbers) < ndim and all(number.isdecimal() for number in numbers)
+
     def number(self, key: str, grid: Sequence[int]) -> int | None:
         """The place of the chunk under a key, counted in order C; None if it is no chunk of the grid.
 

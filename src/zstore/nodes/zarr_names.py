@@ -15,6 +15,7 @@ import numpy.typing as npt
 from zstore.base.misses import missing_name
 from zstore.codecs.base import ArrayCodec
 from zstore.codecs.chain import make_codec
+from zstore.engine.walk import stored_cells
 from zstore.errors import MetadataError, ZstoreError, without_secrets
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
@@ -122,14 +123,10 @@ class ArrayNames(Node[ArrayModel]):
     def nchunks_initialized(self: Any) -> int:
         """The number of stored chunks, found by listing them; every inner chunk of a stored shard counts."""
         counts = self._model.grid.count(self.shape)
-        cells = set(map(self._cell, self._store.list(self._path))) - {None}
+        cells = {cell for _, cell in stored_cells(self._store, self._path, self._model)}
         inside = sum(all(place < count for place, count in zip(cell, counts, strict=True)) for cell in cells)
         inner: int = prod(s // c for s, c in zip(self.shards or self.chunks, self.chunks, strict=True))
         return inside * inner
-
-    def _cell(self, key: str) -> Shape | None:
-        below = key[len(self._path) + 1 :] if self._path else key
-        return self._model.keys.cell(below, len(self._model.shape))
 
     def nbytes_stored(self) -> int:
         """The bytes that the array takes in its store, its metadata included; lists its keys."""

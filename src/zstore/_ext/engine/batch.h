@@ -144,7 +144,7 @@ static inline int zs_open_source(const zs_layout *layout, const zs_place *place,
     source->file = zs_open(place->directory, key, flags);
     if (source->file < 0 && errno == EXDEV && place->root) source->file = zs_open_in_store(place, key, flags);
     if (source->file < 0) {
-        *is_missing = errno == ENOENT || errno == ENOTDIR;
+        *is_missing = errno == ENOENT;
         return *is_missing ? ZS_OK : zs_store_fault(fault);
     }
     if (fstat(source->file, &status)) return zs_store_fault(fault);

@@ -65,10 +65,19 @@ static ssize_t zs_path_of(int directory, char path[PATH_MAX]) {
 #endif
 }
 
-/* Of a file that could not be opened: ENOLINK for ENOENT where its name is that of a symbolic link to nothing. */
+/* Of a file that could not be opened: ENOLINK for ENOENT where its name, or that of a directory above it, is that of a
+ * symbolic link to nothing. */
 static void zs_check_link(int directory, const char *name) {
     struct stat status;
+    char above[PATH_MAX];
     if (errno != ENOENT) return;
+    for (const char *end = strchr(name, '/'); end && end - name < PATH_MAX; end = strchr(end + 1, '/')) {
+        memcpy(above, name, (size_t)(end - name));
+        above[end - name] = 0;
+        if (!ZS_AGAIN(fstatat(directory, above, &status, 0))) continue;
+        name = above;
+        break;
+    }
     errno = ZS_AGAIN(fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW)) ? ENOENT : ENOLINK;
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from zstore.codecs.chain import make_codec
 from zstore.engine.walk import Found, walk_nodes
-from zstore.errors import NotFoundError, ZstoreError
+from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import MEMORY_SIZE, Box, Cell, Location, StoredArray
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job, resumable
@@ -273,14 +273,15 @@ class _Checked:
 
     def count(self) -> int:
         """How many chunks are to be checked."""
-        stored = None if self._is_complete else self._array.stored()
+        stored = None if self._is_complete else self._array.stored([])
         if stored is None:
             return prod(self._array.counts)
         return sum(map(self._array.holds, stored))
 
     def cells(self, made: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
         """The chunks to check, and whether each is stored; counts strays and missing chunks in `made`."""
-        stored = self._array.stored()
+        unreachable: list[StoreError] = []
+        stored = self._array.stored(unreachable)
         if stored is not None and in_order:
             lines = Spool(" ".join(map(str, cell)).encode() for cell in stored)
             stored = (tuple(map(int, line.split())) for line in lines)
@@ -296,6 +297,8 @@ class _Checked:
             else:
                 made.missing_count -= 1
                 yield cell, True
+        for error in unreachable:
+            made.add(Damage(self._array.path, error.key, error.message, "chunk"))
         if self._is_complete:
             yield from ((cell, cell in held) for cell in self._array.all_cells())
         else:
