@@ -1,4 +1,4 @@
-"""Making directories, on request so that they survive a power cut."""
+"""Making directories and keeping what is written, on request so that they survive a power cut."""
 
 from __future__ import annotations
 
@@ -39,3 +39,17 @@ def confirm_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def confirm_files(path: str) -> None:
+    """Wait until a file, or all files below a directory, and their names are on the disk (fsync)."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            confirm_files(f"{folder}/{name}")
+        confirm_directory(folder)
+    if not os.path.isdir(path):  # noqa: PTH112
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -24,6 +24,7 @@ from zstore.cli.options import (
     show_progress,
     storage_options,
 )
+from zstore.jobs.plan import Estimate
 from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")
@@ -170,7 +171,6 @@ def _to_raster(source: str, target: str, options: dict[str, Any]) -> Said:
 
 def _from_netcdf(source: str, target: str, options: dict[str, Any]) -> Said:
     from zstore.geo.rasters import netcdf_to_zarr
-    from zstore.geo.rasters.netcdf import NetcdfJob
 
     cut = {
         "zarr_format": options["zarr_format"] or 3,
@@ -178,24 +178,18 @@ def _from_netcdf(source: str, target: str, options: dict[str, Any]) -> Said:
         "shards": options["shards"],
         "compressors": codec_of(options["codec"]),
     }
-    if options["dry_run"]:
-        return _estimated(target, NetcdfJob(source, target, **cut))
     return _write(netcdf_to_zarr, source, target, options, **cut, overwrite=options["overwrite"])
 
 
 def _to_zarr(source: str, target: str, options: dict[str, Any]) -> Said:
     from zstore.geo.rasters import raster_to_zarr
-    from zstore.geo.rasters.raster import plan_raster
 
     bands, given = _raster_options(options)
-    if options["dry_run"]:
-        return _estimated(target, plan_raster(source, target, bands, _unrun(given)))
     return _write(raster_to_zarr, source, target, options, bands=bands, **given)
 
 
 def _to_stack(sources: Any, target: str, options: dict[str, Any]) -> Said:
     from zstore.geo.rasters import is_netcdf, rasters_to_zarr
-    from zstore.geo.rasters.stack import plan_stack
 
     stack, times = options["stack"], options["times"]
     if stack is None:
@@ -209,8 +203,6 @@ def _to_stack(sources: Any, target: str, options: dict[str, Any]) -> Said:
             raise click.UsageError(f"--stack is for rasters; {source!r} is none")
     words: Any = times.split(",") if times is not None and "," in times and "%" not in times else times
     bands, given = _raster_options(options)
-    if options["dry_run"]:
-        return _estimated(target, plan_stack(sources, target, stack, words, bands, _unrun(given)))
     said = {"stack": stack, "times": words, "bands": bands}
     return _write(rasters_to_zarr, list(sources), target, options, **said, **given)
 
@@ -219,27 +211,21 @@ def _write(
     function: Any, source: Any, target: str, options: dict[str, Any], unit: str = "cells", **given: Any
 ) -> Said:
     with show_progress("converting", unit) as progress:
-        going = {name: options[name] for name in ("resume", "plan", "as_json")}
+        going = {name: options[name] for name in ("resume", "plan", "as_json", "dry_run")}
         made = run_job(function, source, target, progress=progress, **going, **given)
+    if isinstance(made, Estimate):
+        return _estimated(target, made)
     return _made(target, made)
 
 
-def _unrun(options: dict[str, Any]) -> Any:
-    """The options of writing rasters, of which nothing is to be written."""
-    from zstore.geo.rasters.writing import WriteOptions
-
-    return WriteOptions(**options, resume=False, executor=None, progress=None)
-
-
-def _estimated(target: str, job: Any) -> Said:
-    """What a job of files takes, and which versions of them it reads."""
-    found, versions = job.estimate(), job.versions
-    files = [file for version in versions.values() for file in version]
+def _estimated(target: str, found: Estimate) -> Said:
+    """The estimate of a job of files, with the versions of those that it reads."""
+    files = [file for version in found.about["sources"].values() for file in version]
     size = sum(size for _, size, _ in files)
     text = f"{len(files)} files of {format_size(size)}\n{_planned(target, found, 'written')}"
-    if getattr(job, "level", ""):
+    if not found.about.get("levels_counted", True):
         text += "\n  coarser levels are not counted"
-    return {"path": target, "sources": versions, **found.as_json()}, text
+    return {"path": target, **found.as_json()}, text
 
 
 def _raster_options(options: dict[str, Any]) -> tuple[list[int] | None, dict[str, Any]]:

@@ -287,10 +287,10 @@ class StoredArray:
         return bound
 
 
-def thread_count_for(size: int, shares: int, *stores: Store) -> int:
+def thread_count_for(size: int, shares: int, *stores: Store, memory: int = MEMORY_SIZE) -> int:
     """How many threads work on values of `size` bytes at a time, in one of so many shares of the memory."""
     wanted = max(thread_count(), *(min(REQUEST_COUNT, store.request_count) for store in stores))
-    return max(1, min(wanted, MEMORY_SIZE // shares // max(1, size)))
+    return max(1, min(wanted, memory // shares // max(1, size)))
 
 
 def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:

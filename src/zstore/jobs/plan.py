@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 # Identifies a unit within its plan.
@@ -24,6 +24,8 @@ class Estimate:
     request_count  requests to stores
     memory_size    bytes in memory at once, on each machine
     scratch_size   bytes stored beside the target until the job ends
+    parts          the estimate of each array of a hierarchy, by its path
+    about          the sources and the result, by names, for JSON
     """
 
     unit_count: int
@@ -32,10 +34,33 @@ class Estimate:
     request_count: int | None = None
     memory_size: int | None = None
     scratch_size: int = 0
+    parts: Mapping[str, Estimate] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, int | None]:
+    def as_json(self) -> dict[str, Any]:
         """The estimate as a dictionary for JSON."""
-        return asdict(self)
+        shown = {name: value for name, value in vars(self).items() if name not in ("parts", "about")}
+        parts = {"arrays": {name: one.as_json() for name, one in self.parts.items()}} if self.parts else {}
+        return {**self.about, **shown, **parts}
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Estimate]) -> Estimate:
+        """The estimate of a job of several arrays, one after the other."""
+
+        def total(name: str) -> int | None:
+            sizes = [getattr(one, name) for one in parts.values()]
+            return None if None in sizes else sum(sizes)
+
+        held = [one.memory_size for one in parts.values() if one.memory_size is not None]
+        return cls(
+            unit_count=sum(one.unit_count for one in parts.values()),
+            read_size=total("read_size"),
+            write_size=total("write_size"),
+            request_count=total("request_count"),
+            memory_size=max(held, default=None),
+            scratch_size=sum(one.scratch_size for one in parts.values()),
+            parts=parts,
+        )
 
 
 class Plan(Protocol[R]):

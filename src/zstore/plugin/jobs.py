@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Progress, Unit
+from zstore.jobs.plan import Estimate, Progress, Unit
 from zstore.jobs.record import begin, name_job
 from zstore.jobs.runner import Executor, Runner, counter
 from zstore.jobs.target import describe_source
 
 __all__ = [
+    "NOT_BY_KEYS",
+    "READS_ONLY",
+    "Estimate",
     "Executor",
+    "How",
+    "HowWords",
     "Journal",
     "Progress",
     "Runner",
@@ -17,5 +23,6 @@ __all__ = [
     "begin",
     "counter",
     "describe_source",
+    "long_call",
     "name_job",
 ]

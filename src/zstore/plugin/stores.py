@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zstore.base.directories import make_directory
+from zstore.base.directories import confirm_directory, confirm_files, make_directory
 from zstore.base.limits import current_limits
 from zstore.base.settings import is_durable
 from zstore.storage.base import (
@@ -48,6 +48,8 @@ __all__ = [
     "Values",
     "check_key",
     "check_prefix",
+    "confirm_directory",
+    "confirm_files",
     "current_limits",
     "current_storage_options",
     "hold_bytes",

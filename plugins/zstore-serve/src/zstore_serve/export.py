@@ -17,13 +17,24 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import parse_qsl, urlencode
 from uuid import uuid4
 
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.plugin.jobs import Executor, Progress, Unit, begin, counter, describe_source, name_job
-from zstore.plugin.stores import LocalStore
+from zstore.plugin.jobs import (
+    NOT_BY_KEYS,
+    Estimate,
+    How,
+    HowWords,
+    Unit,
+    begin,
+    counter,
+    describe_source,
+    long_call,
+    name_job,
+)
+from zstore.plugin.stores import LocalStore, confirm_directory, confirm_files
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
 from zstore_serve.queries import (
@@ -51,6 +62,7 @@ __all__ = ["export", "export_site"]
 
 WORK = "export"
 TILES = "tiles"
+MEMORY = "a tile holds the cells that it shows, and each thread makes one tile at a time"
 FORMATS = ("png", "jpg", "webp")
 # The first file tells that an export made a folder; the others are the page of a site.
 SIGN, INDEX, *VENDOR = SITE_FILES
@@ -155,6 +167,7 @@ def _parse_query(scene: Scene, query: str) -> tuple[Selection, Style]:
     return selection, parse_style(parameters, selection)
 
 
+@long_call(memory=MEMORY, if_exists=NOT_BY_KEYS)
 def export(
     source: Any,
     target: str | os.PathLike[str],
@@ -164,11 +177,8 @@ def export(
     zooms: tuple[int, int] | None = None,
     format: str = "png",
     query: str = "",
-    overwrite: bool = False,
-    resume: bool = False,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> int:
     """Write tiles of a store to `map.pmtiles`, `map.mbtiles`, or a folder z/x/y; gives the number of tiles.
 
@@ -176,13 +186,13 @@ def export(
     tiles       the tile matrix set; None: WebMercatorQuad, or "pixels" for a grid without a CRS
     zooms       the first and the last; None: from one tile that shows all to pixels of the finest level
     query       what tiles show, as in a tile's address: "bands=3,2,1&rescale=0,3000"
-    resume      go on with an export that was interrupted
 
     Raises
         StoreError: the target exists already, or an interrupted export is there and is not resumed.
         MetadataError: an argument is wrong, or no tile would show anything.
         UnsupportedError: a tile would read too many cells, for want of coarser levels.
     """
+    how = How(**words)
     place, sources = Path(target), Sources((source,), storage_options)
     scenes = sources.scenes
     if collection is None and len(scenes) > 1:
@@ -195,34 +205,27 @@ def export(
     if is_archive and part.tms != WEB:
         raise MetadataError(f"tiles are {part.tms!r}; a file {place.suffix} holds those of {WEB}")
     publish = {".pmtiles": _write_pmtiles, ".mbtiles": _write_mbtiles}.get(place.suffix, _write_folder)
-    return _export(
-        sources, place, (part,), format, publish,
-        overwrite=overwrite, resume=resume, executor=executor, progress=progress,
-    )  # fmt: skip
+    return _export(sources, place, (part,), format, publish, how)
 
 
+@long_call(memory=MEMORY, if_exists=NOT_BY_KEYS)
 def export_site(
     sources: Iterable[Any],
     target: str | os.PathLike[str],
     *,
     format: str = "png",
-    overwrite: bool = False,
-    resume: bool = False,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> int:
     """Write a web site to a folder: a page, and tiles of all grids of the stores; gives the number of tiles.
 
     Raises
         As `export`.
     """
+    how = How(**words)
     kept = Sources(tuple(sources), storage_options)
     parts = tuple(_plan_scene(scene, f"{name}/", None, None, "") for name, scene in kept.scenes.items())
-    return _export(
-        kept, Path(target), parts, format, _write_site,
-        overwrite=overwrite, resume=resume, executor=executor, progress=progress,
-    )  # fmt: skip
+    return _export(kept, Path(target), parts, format, _write_site, how)
 
 
 def _plan_scene(
@@ -253,11 +256,7 @@ def _export(
     parts: tuple[SceneTiles, ...],
     format: str,
     publish: Callable[[TilePlan, Path, list[Unit]], Path],
-    *,
-    overwrite: bool,
-    resume: bool,
-    executor: Executor | None,
-    progress: Progress | None,
+    how: How,
 ) -> int:
     """Make all tiles, publish them at the target, and give their number.
 
@@ -266,34 +265,38 @@ def _export(
     if format not in FORMATS:
         raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
     target = target.absolute()
-    _check_free(target, overwrite, publish in (_write_pmtiles, _write_mbtiles))
+    _check_free(target, how.overwrite, publish in (_write_pmtiles, _write_mbtiles))
     # Beside the target, so that it takes the target's place in one step.
     work = target.with_name(f".{target.name}.zstore-export")
     plan = TilePlan(sources, str(work), parts, format)
+    how.stop_if_dry(lambda: Estimate(unit_count=sum(1 for _ in plan.units())))
     request = _describe_request(plan)
     target.parent.mkdir(parents=True, exist_ok=True)
     store = LocalStore(work)
-    job = begin(
-        store, "", WORK, request, name=name_job(request), resume=resume, replace=overwrite and not resume
-    )
+    replaces = how.overwrite and not how.resume
+    job = begin(store, "", WORK, request, name=name_job(request), resume=how.resume, replace=replaces)
     if not job.is_resumed:
         store.delete_prefix(TILES)
     units: list[Unit] = []
-    tick = counter(sum(1 for _ in plan.units()), progress)
+    tick = counter(sum(1 for _ in plan.units()), how.progress)
 
     def take(unit: Unit, size: int) -> None:
         if size:
             units.append(unit)
         tick(1)
 
-    with job.runner(executor) as runner:
+    with job.runner(how.executor) as runner:
         runner.run(plan, "tiles", take)
     if not units:
         job.end()
         shutil.rmtree(work)
         raise MetadataError("no tile shows anything of what is asked for", path=str(target))
     made = publish(plan, work, units)
+    if how.durable:
+        confirm_files(str(made))
     _put_in_place(made, target, work)
+    if how.durable:
+        confirm_directory(str(target.parent))
     job.end()
     shutil.rmtree(work)
     return len(units)

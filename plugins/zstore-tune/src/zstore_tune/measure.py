@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 import zstore
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.plugin.jobs import READS_ONLY, How, HowWords, long_call
 from zstore.plugin.stores import LocalStore
 from zstore_tune.choices import Options, choose_shards, item_size_of, list_chunks, list_codecs
 from zstore_tune.lossy import FLOATS, errors_of, round_bits, to_integers
@@ -143,18 +144,23 @@ class Tuning:
         }
 
 
+@long_call(
+    **READS_ONLY,
+    executor="it measures this machine",
+    resume="what was measured before says nothing of now",
+    dry_run="it measures a sample, for as long as seconds says",
+)
 def tune(
     source: Any,
     *,
     array: str | None = None,
     access: Iterable[str] | None = None,
     lossy: bool = False,
-    memory: int = 4 * SAMPLE_SIZE,
     seconds: float = 60.0,
     zarr_format: int = 3,
     scratch: str | Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    **words: Unpack[HowWords],
 ) -> Tuning:
     """How an array is stored best: codecs, chunks and shards, measured on a sample of it.
 
@@ -165,10 +171,10 @@ def tune(
               dimensions), "tiles" (windows on a grid of 256 × 256) and "series" (all times at one place);
               None: the whole and windows, and series where there are three dimensions or more
     lossy     also measure rounding of floats, and the error that it makes
-    memory    bytes to use; the sample is a quarter of it
     seconds   time after which nothing more is tried; what was measured by then is the result
     scratch   a directory for the stored samples; None: the system's temporary directory
-    progress  called with how many choices are measured, of how many
+
+    A quarter of `memory` is the sample: 32 MiB, unless another is asked for.
 
     Reads come from the system's page cache, so they measure decoding and assembling. On a slower disk or in a
     bucket, smaller choices and those with fewer objects gain.
@@ -178,6 +184,8 @@ def tune(
         MetadataError: the array has no items, or an argument is wrong.
         UnsupportedError: items of this kind, or a file of this kind, cannot be measured.
     """
+    how = How(**words)
+    memory = 4 * SAMPLE_SIZE if how.memory is None else how.memory
     accesses = _check(access, memory, seconds, zarr_format)
     end = time.monotonic() + seconds
     sample = take_sample(source, array, memory // 4, accesses or ACCESSES, storage_options)
@@ -187,7 +195,7 @@ def tune(
     reads = {name: list(_selections(name, sample)) for name in accesses}
     read_sizes = {name: _read_size(sample, selections) for name, selections in reads.items()}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="zstore-tune-") as place:
-        trial = _Trial(sample, Path(place), reads, zarr_format, end, progress)
+        trial = _Trial(sample, Path(place), reads, zarr_format, end, how.progress)
         choices = _try_all(trial, sample, lossy, zarr_format, notes)
     return Tuning(
         sample.where,

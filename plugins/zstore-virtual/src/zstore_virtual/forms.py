@@ -135,11 +135,16 @@ def _read(data: Any, path: str) -> Manifest:
 
 
 def write_manifest(
-    manifest: Manifest, address: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+    manifest: Manifest,
+    address: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    durable: bool = False,
 ) -> None:
     """Write a manifest as kerchunk's JSON, or as kerchunk's Parquet files where the address says so.
 
     address  a path or URL; one that ends in ".parq" or ".parquet" is a directory of Parquet files
+    durable  whether it survives a power cut from the moment that this returns
 
     Relative addresses of sources are written in full, unless they mean the same in the new place.
 
@@ -159,12 +164,12 @@ def write_manifest(
     if address.rstrip("/").endswith(FOLDERS):
         is_local = "://" not in address
         store = LocalStore(address) if is_local else open_store(address, storage_options=storage_options)
-        write_parquet(manifest, store)
+        write_parquet(manifest, store.as_durable() if durable else store)
         return
     store, name = open_beside(address, storage_options=storage_options)
     with store:
         check_replaceable(store, name, address)
-        store.put(name, write_json(manifest))
+        (store.as_durable() if durable else store).put(name, write_json(manifest))
 
 
 def _relocate(manifest: Manifest, address: str) -> Manifest:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
@@ -45,13 +45,14 @@ from zstore.geo.pyramid.passes import Budget, run_step
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
-from zstore.jobs.plan import Progress
-from zstore.jobs.record import Job, begin, check_begun, find_unfinished, name_job, resumable
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.jobs.plan import Estimate
+from zstore.jobs.record import Job, begin, check_begun, find_unfinished, name_job
 from zstore.jobs.record import Record as JobRecord
 from zstore.jobs.record import read_record as read_job
 from zstore.jobs.record import read_record as recorded
 from zstore.jobs.room import check_room, expect_size
-from zstore.jobs.runner import Executor, counter
+from zstore.jobs.runner import counter
 from zstore.model.array import ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -70,16 +71,6 @@ PLAIN = re.compile(r"\w[\w.-]*")
 
 # The boxes of the source that have changed, by the arrays' names; None: all is to be made.
 Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The caller's options for running a build: memory in bytes, executor, progress, durability."""
-
-    memory: int | None
-    executor: Executor | None
-    progress: Progress | None
-    durable: bool = False
 
 
 def open_target(
@@ -102,7 +93,7 @@ def open_target(
 
 
 def build(
-    pyramid: PyramidPlan, target: Group | PlaceLike, options: RunOptions, *, overwrite: bool, resume: bool
+    pyramid: PyramidPlan, target: Group | PlaceLike, options: How, *, overwrite: bool, resume: bool
 ) -> Group:
     """The group at `target` with the pyramid's levels.
 
@@ -122,11 +113,12 @@ def build(
     left = recorded(group.store, group.path)
     taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
     is_same = former is not None and {**former, "build": None} == {**record, "build": None}
-    if resume and left is None and len(taken) == len(pyramid.made) and is_same:
+    if resume and not options.dry_run and left is None and len(taken) == len(pyramid.made) and is_same:
         return group
     check_begun(group.store, group.path, work)
     if taken and not overwrite:
         raise _levels_taken(group, taken)
+    options.stop_if_dry(lambda: _estimate(pyramid, _drafted(pyramid, group), _whole(pyramid), options))
     _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
     job = begin(
@@ -154,7 +146,7 @@ def build(
     arrays = pyramid.draft(group, nodes, job.name)
     if job.is_resumed:
         nodes.check_own()
-    _fill(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, job, options)
+    _fill(pyramid, arrays, _whole(pyramid), job, options)
     job.check_held()
     nodes.publish()
     pyramid.settle(group, nodes)
@@ -170,7 +162,7 @@ def update(
     group: Group,
     former: Record,
     boxes: Mapping[str, Sequence[Box]],
-    options: RunOptions,
+    options: How,
     *,
     is_reshaped: bool,
     resume: bool,
@@ -192,6 +184,7 @@ def update(
     """
     group = group.as_durable() if options.durable else group
     pyramid.rehearse(Budget.of(options.memory), group)
+    options.stop_if_dry(lambda: _estimate(pyramid, pyramid.held(group), boxes, options))
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
     read = _read_arrays(pyramid)
@@ -233,7 +226,39 @@ def _levels_taken(group: Group, taken: Sequence[str]) -> StoreError:
     return StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
 
 
-def _check_fits(pyramid: PyramidPlan, group: Group, options: RunOptions) -> None:
+def _drafted(pyramid: PyramidPlan, group: Group, store: Store | None = None) -> dict[str, list[Array]]:
+    """The arrays of the levels as they would be, in memory."""
+    store = MemoryStore() if store is None else store
+    held = Group(store, "", GroupModel(group.zarr_format))
+    arrays = pyramid.draft(held, NewNodes(store, "", group.zarr_format), "")
+    store.delete_prefix("")
+    return arrays
+
+
+def _whole(pyramid: PyramidPlan) -> Boxes:
+    return {layer.name: [None] for layer in pyramid.layers}
+
+
+def _estimate(
+    pyramid: PyramidPlan, arrays: Mapping[str, Sequence[Array]], boxes: Boxes, options: How
+) -> Estimate:
+    """The estimate of making the cells that depend on the boxes."""
+    budget, unit_count, read_size, write_size = Budget.of(options.memory), 0, 0, 0
+    for layer in pyramid.layers:
+        item_size = layer.recipe.source.dtype.itemsize
+        for box in boxes[layer.name]:
+            for number, step in enumerate(pyramid.steps(layer, arrays, budget, box)):
+                units = [*step.plan.units()]
+                written = (cells for unit in units for _, cells in step.plan.written(unit))
+                unit_count += len(units)
+                read_size += 0 if number else step.plan.total_count() * item_size
+                write_size += sum(map(volume, written)) * item_size
+    return Estimate(
+        unit_count=unit_count, read_size=read_size, write_size=write_size, memory_size=budget.size
+    )
+
+
+def _check_fits(pyramid: PyramidPlan, group: Group, options: How) -> None:
     """Refuse a disk that is too full for the levels, as far as the first step of each layer tells.
 
     Raises
@@ -242,9 +267,7 @@ def _check_fits(pyramid: PyramidPlan, group: Group, options: RunOptions) -> None
 
     def expect() -> float:
         store, budget = MemoryStore(), Budget.of(options.memory)
-        held = Group(store, "", GroupModel(group.zarr_format))
-        arrays = pyramid.draft(held, NewNodes(store, "", group.zarr_format), "")
-        store.delete_prefix("")
+        arrays = _drafted(pyramid, group, store)
         steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
         return sum(expect_size(step.plan, store, step.is_blank) for first in steps for step in first)
 
@@ -337,7 +360,7 @@ def _fill(
     arrays: Mapping[str, Sequence[Array]],
     boxes: Boxes,
     job: Job,
-    options: RunOptions,
+    options: How,
     *,
     is_replacing: bool = False,
 ) -> None:
@@ -381,7 +404,7 @@ Lengths: TypeAlias = int | Sequence[int]
 UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def build_pyramid(
     source: Array | Group | PlaceLike,
@@ -400,13 +423,8 @@ def build_pyramid(
     grid: str = "aligned",
     copy_base: bool | None = None,
     profile: str | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    durable: bool = False,
-    memory: int | None = None,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Group:
     """The group at `target`, with the levels of `source` as groups: "0" as it is, "1", "2", ... coarser.
 
@@ -436,12 +454,6 @@ def build_pyramid(
                  than `factors` as large where these do not divide the size; with that, and "cascade", levels
                  are `gdaladdo`'s. No tile matrix set can say such levels
     profile      which of `zstore.geo.conventions.profiles.PROFILES` the geography is written for
-    overwrite    make those levels anew that are there already
-    resume       go on with a build of the same arguments that was interrupted, or begin it
-    durable      the levels survive a power cut from the moment that this returns; refused where they cannot
-    memory       bytes to hold at once, about; with an executor, in each of its workers
-    executor     what makes the units, e.g. a process pool or a `dask.distributed.Client`; None: threads here
-    progress     called with (cells read, cells to read)
     storage_options  how to reach buckets and web servers that are named by URL
 
     The source is read once, and all levels are made of that: reading, resampling and writing go on side by
@@ -456,12 +468,12 @@ def build_pyramid(
         UnsupportedError: the method does not take the data type, or the format has no such layout.
         UnknownExtensionError: nobody offers the method.
     """
+    how = How(**words)
     dataset = _open(source)
     if target is None and dataset.root is not None and not isinstance(source, Array | Group):
         target = source if isinstance(source, Store) else place_of(dataset.root)
     root, level, overall = _choose_target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
-    run = RunOptions(memory, executor, progress, durable)
     if grid not in GRIDS:
         raise MetadataError(f"grid is {grid!r}; expected {', '.join(map(repr, GRIDS))}")
     steps = pair_of(factors, "factors")
@@ -482,10 +494,10 @@ def build_pyramid(
     pyramid = PyramidPlan.make(
         dataset, levels_grid, layers, encoding, profile, name_resampling(layers, method)
     )
-    return build(pyramid, root, run, overwrite=overwrite, resume=resume)
+    return build(pyramid, root, how, overwrite=how.overwrite, resume=how.resume)
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def build_tile_pyramid(
     source: Array | Group | PlaceLike,
@@ -505,13 +517,8 @@ def build_tile_pyramid(
     derive: str = "auto",
     tolerance: float = TOLERANCE,
     profile: str | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    durable: bool = False,
-    memory: int | None = None,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Group:
     """The group at `target`, with `source` on the grids of a tile matrix set: one group for each zoom level.
 
@@ -543,6 +550,7 @@ def build_tile_pyramid(
         UnsupportedError: the set's matrices do not lie in one another; the method does not take the type.
         StoreError: a level is there already, or unfinished work (unless `overwrite`, or `resume` of it).
     """
+    how = How(**words)
     dataset = _open(source)
     if place_of(target) in (dataset.place, None if dataset.root is None else place_of(dataset.root)):
         raise MetadataError("source and target are one; expected another target", path=dataset.place)
@@ -563,9 +571,7 @@ def build_tile_pyramid(
         layers.append(replace(layer, sampling=_sampling(layer, sampling)))
     _check_empty(layers, dataset.place)
     pyramid = PyramidPlan.make(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
-    return build(
-        pyramid, root, RunOptions(memory, executor, progress, durable), overwrite=overwrite, resume=resume
-    )
+    return build(pyramid, root, how, overwrite=how.overwrite, resume=how.resume)
 
 
 def _choose_target(
@@ -648,7 +654,7 @@ def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
 Region: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 
 
-@resumable
+@long_call(overwrite="it changes the levels that are there", if_exists="it changes the levels that are there")
 @with_storage_options
 def update_pyramid(
     pyramid: Group | PlaceLike,
@@ -657,12 +663,8 @@ def update_pyramid(
     arrays: Sequence[str] | None = None,
     source: Array | Group | PlaceLike | None = None,
     mask: Array | str | None = None,
-    resume: bool = False,
-    durable: bool = False,
-    memory: int | None = None,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Group:
     """The pyramid that `build_pyramid` or `build_tile_pyramid` made, after its data have changed or grown.
 
@@ -678,8 +680,6 @@ def update_pyramid(
              pyramid is brought up to date too
     mask     the array, or its address, that was the mask, if that is neither in the pyramid's store nor in
              the source's
-    resume   go on with an update of the same arguments that was interrupted, or begin it: what the arrays
-             hold is as it was then. With no region, go on with whatever was interrupted
     durable, memory, executor, progress, storage_options   as for `build_pyramid`
 
     Levels stay readable meanwhile: each chunk is the old one or the new one, and levels grow when their new
@@ -694,6 +694,7 @@ def update_pyramid(
         SelectionError: the region does not fit the arrays.
         StoreError: other work is unfinished there, such as the building of the pyramid.
     """
+    how = How(**words)
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record, left = _checked(group)
     dataset = _find_source(group, record, source, arrays)
@@ -701,7 +702,7 @@ def update_pyramid(
     plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
     planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
     has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
-    is_all = not (has_new_shapes or (resume and any(left.boxes.values())))
+    is_all = not (has_new_shapes or (how.resume and any(left.boxes.values())))
     for layer in planned.layers:
         is_asked = arrays is None or layer.name in arrays
         asked = _asked_boxes(region, layer, dataset.place, is_all=is_all) if is_asked else []
@@ -710,12 +711,11 @@ def update_pyramid(
     if isinstance(region, Mapping) and not set(region) <= known:
         found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
         raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
-    options = RunOptions(memory, executor, progress, durable)
     is_left_reshaped = any(
         shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
     )
     is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved
-    return update(planned, group, record, boxes, options, is_reshaped=is_reshaped, resume=resume)
+    return update(planned, group, record, boxes, how, is_reshaped=is_reshaped, resume=how.resume)
 
 
 class _Left(NamedTuple):

@@ -6,16 +6,17 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Unpack
 from xml.etree import ElementTree
 
 import numpy as np
 
+from zstore.base.directories import confirm_directory, confirm_files
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.conventions.model import Variable
@@ -23,7 +24,8 @@ from zstore.geo.conventions.variables import colours_of
 from zstore.geo.pyramid.boxes import windows
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, open_levels, pick_level
 from zstore.geo.rasters.classes import write_classes
-from zstore.jobs.plan import Progress
+from zstore.jobs.how import How, HowWords, long_call
+from zstore.jobs.plan import Estimate
 from zstore.jobs.runner import counter
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -48,6 +50,11 @@ def import_rasterio() -> ModuleType:
     return rasterio  # type: ignore[no-any-return,unused-ignore]
 
 
+@long_call(
+    executor="GDAL writes a file in one process",
+    resume="a file appears whole or not at all, and nothing of it is kept",
+    if_exists="it writes one file",
+)
 @with_storage_options
 def zarr_to_raster(
     source: Array | Group | PlaceLike,
@@ -57,9 +64,8 @@ def zarr_to_raster(
     driver: str = "GTiff",
     arrays: Sequence[str] | None = None,
     compress: str | None = "deflate",
-    overwrite: bool = False,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Path:
     """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
 
@@ -78,11 +84,12 @@ def zarr_to_raster(
         UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
             GeoTIFF has.
     """
+    how = How(**words)
     rasterio = import_rasterio()
     target = Path(target)
     if driver not in DRIVERS:
         raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
-    if target.exists() and not overwrite:
+    if target.exists() and not how.overwrite:
         raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
     levels = open_levels(source)
     dataset = pick_level(levels, level)
@@ -94,7 +101,9 @@ def zarr_to_raster(
             files.append(_File.plan(rasterio, coarser, names, compress))
     if not target.parent.is_dir():
         raise StoreError("no directory to write a raster to", path=str(target.parent))
-    tell = counter(sum(file.cell_count for file in files), progress)
+    how.stop_if_dry(lambda: Estimate.of({str(number): file.estimate() for number, file in enumerate(files)}))
+    how.at_once(max(file.estimate().memory_size or 0 for file in files))
+    tell = counter(sum(file.cell_count for file in files), how.progress)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
         try:
             made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
@@ -112,6 +121,11 @@ def zarr_to_raster(
         else:
             placed.unlink(missing_ok=True)
         finished.replace(target)
+    if how.durable:
+        for written in (target, placed):
+            if written.exists():
+                confirm_files(str(written))
+        confirm_directory(str(target.parent))
     return target
 
 
@@ -136,12 +150,46 @@ class _File:
     def cell_count(self) -> int:
         return len(self.bands) * prod(self.dataset.geo.shape)
 
+    def windows(self) -> Iterator[tuple[slice, slice]]:
+        """The windows of whole tiles, and whole chunks where that can be, in which the file is written."""
+        unit = (TILE_LENGTH, TILE_LENGTH)
+        for band in self.bands:
+            lengths = band.array.shards or band.array.chunks
+            y, x = (lengths[axis] for axis in band.dataset.axes(band.name))
+            unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
+        return windows(self.dataset.geo.shape, unit, self.cell_size)
+
+    @property
+    def cell_size(self) -> int:
+        """The bytes of a cell of all bands."""
+        return sum(band.array.dtype.itemsize for band in self.bands)
+
+    def estimate(self) -> Estimate:
+        """The estimate of writing the file."""
+        sizes = [
+            prod(side.stop - side.start for side in window) * self.cell_size for window in self.windows()
+        ]
+        return Estimate(
+            unit_count=len(sizes),
+            read_size=sum(sizes),
+            write_size=sum(sizes),
+            request_count=len(sizes) * len(self.bands),
+            memory_size=max(sizes, default=0),
+        )
+
     def write(self, rasterio: ModuleType, path: Path, tell: Callable[[int], None]) -> None:
         # A mask of its own file would be left behind.
         inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
         with inside, rasterio.open(path, "w", driver="GTiff", **self.profile) as raster:
             _describe_file(rasterio, raster, self.dataset, self.bands)
-            _copy_bands(raster, self.bands, self.mask, tell)
+            for window in self.windows():
+                place = tuple((part.start, part.stop) for part in window)
+                for index, band in enumerate(self.bands, 1):
+                    block = band.read(window)
+                    raster.write(block, index, window=place)
+                    tell(block.size)
+                if self.mask is not None:
+                    raster.write_mask(self.mask.read(window), window=place)
 
 
 def _overviews(dataset: Dataset, coarser: Sequence[Dataset]) -> Sequence[Dataset]:
@@ -343,22 +391,3 @@ def _colours(bands: Sequence[_Band]) -> list[str]:
 
 def _tags(found: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
-
-
-def _copy_bands(raster: Any, bands: Sequence[_Band], mask: _Band | None, tell: Callable[[int], None]) -> None:
-    """Fill an open file window by window; of whole tiles, and whole chunks where that can be."""
-    unit = (TILE_LENGTH, TILE_LENGTH)
-    for band in bands:
-        lengths = band.array.shards or band.array.chunks
-        y, x = (lengths[axis] for axis in band.dataset.axes(band.name))
-        unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
-    for window in windows(
-        (raster.height, raster.width), unit, sum(band.array.dtype.itemsize for band in bands)
-    ):
-        place = tuple((part.start, part.stop) for part in window)
-        for index, band in enumerate(bands, 1):
-            block = band.read(window)
-            raster.write(block, index, window=place)
-            tell(block.size)
-        if mask is not None:
-            raster.write_mask(mask.read(window), window=place)

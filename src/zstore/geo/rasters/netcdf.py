@@ -10,11 +10,11 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
@@ -32,9 +32,10 @@ from zstore.geo.rasters.targets import (
     find_version,
 )
 from zstore.jobs.chunks import StoredArray
-from zstore.jobs.plan import Estimate, Progress, Unit
-from zstore.jobs.record import Job, resumable
-from zstore.jobs.runner import Executor, counter
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.jobs.plan import Estimate, Unit
+from zstore.jobs.record import Job
+from zstore.jobs.runner import counter
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
@@ -68,7 +69,7 @@ def is_netcdf(path: str | os.PathLike[str]) -> bool:
         return file.read(len(SIGNATURE)).startswith((SIGNATURE, *SIGNATURES))
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def netcdf_to_zarr(
     source: str | os.PathLike[str],
@@ -78,11 +79,8 @@ def netcdf_to_zarr(
     chunks: Lengths = "auto",
     shards: Lengths = None,
     compressors: Any = "auto",
-    overwrite: bool = False,
-    resume: bool = False,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Group:
     """The group at `target`, with the variables and groups of a NetCDF or HDF5 file.
 
@@ -90,9 +88,6 @@ def netcdf_to_zarr(
               (whole ones where it names none); or one length for the last two dimensions of every variable,
               or several for the last ones (1 along those before them)
     shards    likewise, multiples of the chunks; along dimensions that it does not name, one chunk
-    resume    go on with what the same arguments began here and was interrupted, or begin it
-    executor  what copies the windows, e.g. a process pool or a dask `Client`; None: threads here
-    progress  called with (items done, items to do)
 
     Raises
         ChangedError: the file was written meanwhile, or since what is to be gone on with.
@@ -105,8 +100,8 @@ def netcdf_to_zarr(
         AttributeWarning: an attribute is NaN or infinite, and written as a string; a text of NetCDF classic
             is no UTF-8.
     """
-    planned = NetcdfJob(source, target, zarr_format, chunks, shards, compressors)
-    return planned.carry_out(overwrite=overwrite, resume=resume, executor=executor, progress=progress)
+    how = How(**words)
+    return NetcdfJob(source, target, zarr_format, chunks, shards, compressors, how).carry_out()
 
 
 class NetcdfJob(FileJob):
@@ -124,10 +119,11 @@ class NetcdfJob(FileJob):
         chunks: Lengths,
         shards: Lengths,
         compressors: Any,
+        how: How,
     ) -> None:
         where = os.fspath(source)
         version = find_version([where])
-        super().__init__(target, zarr_format, {where: version})
+        super().__init__(target, zarr_format, {where: version}, how)
         with open_netcdf(source) as file:
             groups = dict(walk_groups(file, ""))
             variables = {
@@ -147,17 +143,19 @@ class NetcdfJob(FileJob):
 
     def estimate(self) -> Estimate:
         """What it takes."""
-        return self.copying.estimate()
+        return replace(self.copying.estimate(), about={"sources": self.versions})
 
-    def carry_out(
-        self, *, overwrite: bool, resume: bool, executor: Executor | None, progress: Progress | None
-    ) -> Group:
+    def carry_out(self) -> Group:
         """Copy the items and write the documents; the group that it all is in then."""
         held, nodes, copying = self.held, self.nodes, self.copying
+        self.how.stop_if_dry(self.estimate)
         self.check_fits(copying)
-        job = self._begin(overwrite=overwrite, resume=resume)
-        tick = counter(sum(prod(array.model.shape) for array in self.arrays.values()), progress)
-        with job.runner(executor, UNITS_AT_ONCE if executor is None else None) as runner:
+        most = UNITS_AT_ONCE if self.how.executor is None else None
+        if self.how.memory is not None:
+            most = self.how.at_once((copying.estimate().memory_size or 0) // UNITS_AT_ONCE, most)
+        job = self._begin(overwrite=self.how.overwrite, resume=self.how.resume)
+        tick = counter(sum(prod(array.model.shape) for array in self.arrays.values()), self.how.progress)
+        with job.runner(self.how.executor, most) as runner:
             runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
         for path, stated in self.attributes.items():
             if held is None or (path and path not in held):

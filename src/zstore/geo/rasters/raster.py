@@ -7,7 +7,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 from xml.etree import ElementTree
 
 import numpy as np
@@ -29,9 +29,7 @@ from zstore.geo.rasters.writing import (
     WriteOptions,
     open_raster,
 )
-from zstore.jobs.plan import Progress
-from zstore.jobs.record import resumable
-from zstore.jobs.runner import Executor
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.model.array import ZarrFormat
 from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
@@ -41,7 +39,7 @@ TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def raster_to_zarr(
     source: RasterPath,
@@ -54,13 +52,10 @@ def raster_to_zarr(
     bands: Sequence[int] | None = None,
     levels: int | None = 0,
     method: str = "average",
-    overwrite: bool = False,
-    resume: bool = False,
     profile: str | None = None,
     packing: Packing = "attributes",
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Group:
     """The group at `target`, with one array per band of the raster at `source`, and where it all lies.
 
@@ -73,9 +68,6 @@ def raster_to_zarr(
     profile    one of `zstore.geo.conventions.profiles.PROFILES`; None: for all readers together
     packing    "codecs": bands with a scale and an offset become floats that codecs pack (`scale_offset` and
                `cast_value`, Zarr v3), nodata NaN among them; what is stored is as small
-    resume     go on with what the same arguments began here and was interrupted, or begin it
-    executor   what writes the windows, e.g. a process pool or a dask `Client`; None: threads here
-    progress   called with (cells done, cells to do)
 
     Raises
         MetadataError: no such band or packing, or no float that holds what is packed; `resume`, and what was
@@ -88,6 +80,7 @@ def raster_to_zarr(
         RasterWarning: no CRS, no affine, a nodata value that the data type cannot hold, or what GDAL will not
             find of it in Zarr v3: that there is no nodata, where cells have the fill value; a rotated affine.
     """
+    how = How(**words)
     return plan_raster(source, target, bands, WriteOptions.among(locals())).carry_out()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -26,9 +26,7 @@ from zstore.geo.rasters.writing import (
     WriteOptions,
     open_raster,
 )
-from zstore.jobs.plan import Progress
-from zstore.jobs.record import resumable
-from zstore.jobs.runner import Executor
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.storage.url import with_storage_options
@@ -64,7 +62,7 @@ TIFF_DATE = re.compile(r"\s*(\d{4}):(\d{2}):(\d{2})(?: (\d{2}:\d{2}:\d{2}))?\s*"
 ALIGNMENT = 1e-3
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def rasters_to_zarr(
     sources: Sequence[RasterPath],
@@ -79,13 +77,10 @@ def rasters_to_zarr(
     bands: Sequence[int] | None = None,
     levels: int | None = 0,
     method: str = "average",
-    overwrite: bool = False,
-    resume: bool = False,
     profile: str | None = None,
     packing: Packing = "attributes",
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Group:
     """The group at `target`, with all of the rasters in it.
 
@@ -105,6 +100,7 @@ def rasters_to_zarr(
             date, or two of one.
         As `raster_to_zarr`.
     """
+    how = How(**words)
     return plan_stack(sources, target, stack, times, bands, WriteOptions.among(locals())).carry_out()
 
 

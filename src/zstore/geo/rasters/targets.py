@@ -20,6 +20,7 @@ from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
 from zstore.jobs.chunks import StoredArray
+from zstore.jobs.how import How
 from zstore.jobs.plan import Plan, Unit
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.room import check_room, expect_size
@@ -48,13 +49,15 @@ class FileJob:
     """
 
     def __init__(
-        self, target: Group | PlaceLike, zarr_format: ZarrFormat, versions: Mapping[str, Version]
+        self, target: Group | PlaceLike, zarr_format: ZarrFormat, versions: Mapping[str, Version], how: How
     ) -> None:
+        self.how = how
         self.held = target if isinstance(target, Group) else None
         if isinstance(target, Group):
             self.store, self.base, known = target.store, target.path, target.zarr_format
         else:
             self.store, self.base, known = open_store(target), "", zarr_format
+        self.store = how.opened(self.store)
         self.where, self.zarr_format = place(self.store, self.base), zarr_format
         if known != zarr_format:
             message = f"zarr_format is {zarr_format}; expected the target group's {known}"

@@ -28,10 +28,11 @@ from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.geo.rasters.geotiff import import_rasterio
 from zstore.geo.rasters.targets import FileJob, FileWindows, Version, Written, check_version
 from zstore.jobs.chunks import StoredArray
+from zstore.jobs.how import How
 from zstore.jobs.parts import as_part
-from zstore.jobs.plan import Estimate, Progress, Unit
+from zstore.jobs.plan import Estimate, Unit
 from zstore.jobs.record import Job, name_job
-from zstore.jobs.runner import Executor, counter, units_at_once
+from zstore.jobs.runner import counter, units_at_once
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
@@ -129,12 +130,9 @@ class WriteOptions:
     compressors: Any
     levels: int | None
     method: str
-    overwrite: bool
-    resume: bool
     profile: str | None
     packing: Packing
-    executor: Executor | None
-    progress: Progress | None
+    how: How
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
@@ -165,7 +163,8 @@ class RasterJob(FileJob):
         for name, packed in by_codecs.items():
             plans[name] |= {"filters": packed.filters, "fill_value": packed.fill_value}
         resamplers.resolve(options.method)
-        super().__init__(target, zarr_format, {part.path: part.version for part in found.rasters})
+        versions = {part.path: part.version for part in found.rasters}
+        super().__init__(target, zarr_format, versions, options.how)
         # A pyramid has the rasters as its finest level.
         self.level = "" if options.levels == 0 else "0"
         for name, plan in plans.items():
@@ -190,16 +189,20 @@ class RasterJob(FileJob):
 
     def estimate(self) -> Estimate:
         """What it takes, but for the levels of a pyramid."""
-        return self.writing.estimate(1 if self.options.executor else units_at_once())
+        most = 1 if self.how.executor else units_at_once()
+        about = {"sources": self.versions, "levels_counted": not self.level}
+        return replace(self.writing.estimate(most), about=about)
 
     def carry_out(self) -> Group:
         """Write the cells, the documents, and the levels of a pyramid; the group that it all is in then."""
         options, held, below = self.options, self.held, self.level
+        self.how.stop_if_dry(self.estimate)
         self.check_fits(self.writing)
+        most = None if self.how.memory is None else self.how.at_once(self.writing.most_size())
         job = self._begin()
         share = 1 if options.levels == 0 else 2
         total = share * sum(prod(part.shape) * len(part.bands) for part in self.found.rasters)
-        tick, filled = counter(total, options.progress), dict[str, Any]()
+        tick, filled = counter(total, self.how.progress), dict[str, Any]()
 
         def take(unit: Unit, written: Written) -> None:
             for name in written.filled:
@@ -207,7 +210,7 @@ class RasterJob(FileJob):
             tick(self.writing.count(unit))
 
         draft_auxiliaries(None if below else held, self.nodes, self.documents, "", below)
-        with job.runner(options.executor) as runner:
+        with job.runner(self.how.executor, most) as runner:
             runner.run(self.writing, "windows", take)
         _warn_of_gdal(self.found, filled)
         placed = self.documents[""]["attributes"]
@@ -237,15 +240,15 @@ class RasterJob(FileJob):
             "method": options.method,
             "profile": options.profile,
         }
-        taken = self.taken([self.level] if self.level else self.arrays, resume=options.resume)
+        taken = self.taken([self.level] if self.level else self.arrays, resume=self.how.resume)
         if taken:
             expected = "expected a group without them"
             raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=self.where)
-        return self.begin("raster_to_zarr", said, overwrite=options.overwrite, resume=options.resume)
+        return self.begin("raster_to_zarr", said, overwrite=self.how.overwrite, resume=self.how.resume)
 
     def _add_levels(self, root: Group, half: int, total: int) -> Group:
         """Make coarser levels of the finest; of a job in parts, by whoever ends it."""
-        options, progress = self.options, self.options.progress
+        options, progress = self.options, self.how.progress
         with as_part(None):
             return build_pyramid(
                 root["0"],
@@ -253,8 +256,9 @@ class RasterJob(FileJob):
                 levels=options.levels,
                 method=options.method,
                 profile=options.profile,
-                resume=options.resume,
-                executor=options.executor,
+                resume=self.how.resume,
+                memory=self.how.memory,
+                executor=self.how.executor,
                 progress=None
                 if progress is None
                 else lambda done, of: progress(half + half * done // of, total),
@@ -324,6 +328,10 @@ class RasterWindows(FileWindows):
             request_count=sum(prod(array.counts) for array in self.arrays.values()),
             memory_size=most * max(sizes, default=0),
         )
+
+    def most_size(self) -> int:
+        """The bytes that a unit holds at most."""
+        return max(map(self._size, self.units()), default=0)
 
     def _size(self, unit: Unit) -> int:
         """Bytes of the cells of a unit, and of those of one array of it that are on their way."""

@@ -9,20 +9,21 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isfinite, prod
 from operator import index
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from zstore.engine.schedulers import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, Sources, StoredArray
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Progress
-from zstore.jobs.record import begin_new, name_job, resumable
+from zstore.jobs.record import begin_new, name_job
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.jobs.room import check_room, expect_size
-from zstore.jobs.runner import UNITS_AHEAD, Executor, Runner, counter
+from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.target import check_apart, describe_source, is_stored
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing
@@ -90,6 +91,7 @@ class Reduction(Plan[CellStates]):
             write_size=prod(self.shape) * self.dtype.itemsize,
             memory_size=self.worker_count * (self.course.box_size + size) + size,
             scratch_size=size,
+            about={"shape": self.shape, "dtype": str(self.dtype)},
         )
 
     def box(self, patch: Patch) -> Box:
@@ -189,7 +191,7 @@ class Reduction(Plan[CellStates]):
         return tuple(steps.get(d, 0) for d in range(len(box))), first
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def reduce(
     source: Array | StoreLike,
@@ -203,12 +205,9 @@ def reduce(
     dtype: Any = None,
     ddof: int = 0,
     out: Any = None,
-    overwrite: bool = False,
-    resume: bool = False,
     missing: Missing | None = None,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Any:
     """The sum, mean, minimum, ... of an array's items along `axis`, without the whole array in memory.
 
@@ -226,10 +225,7 @@ def reduce(
     ddof      `var` and `std` divide by the number of items less this
     out       an array of numpy or in a store to write to, or the path or URL of a new one; None: it is
               returned
-    overwrite replace the node at `out`, or what an interrupted reduction left there
-    resume    go on with an interrupted reduction of the same arguments, or begin it; `out` is a path or URL
     missing   whether a chunk that is not stored is an error; None: as the array was opened
-    executor  what units run on, e.g. a process pool or a `dask.distributed.Client`; None: threads here
     storage_options   how to reach buckets and web servers that `source` and `out` name by URL
 
     Integers are summed exactly. Floats are summed in float64 with compensation, in the order of the chunks,
@@ -244,6 +240,7 @@ def reduce(
         ChangedError: the source was written to since the reduction into a new array began.
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     """
+    how = How(**words)
     if not isinstance(source, Array):
         source = open_array(source, mode="r", storage_options=storage_options)
     planned = plan_reduction(
@@ -251,9 +248,11 @@ def reduce(
         ddof=ddof, missing=missing,
     )  # fmt: skip
     if out is not None and not isinstance(out, np.ndarray | Array):
-        return _store(planned, out, overwrite, resume, executor, progress)
-    if resume:
-        raise ValueError("resume without a place of a new array; expected out to be one")
+        return _store(planned, out, how)
+    for word in ("resume", "overwrite", "durable"):
+        if getattr(how, word):
+            raise ValueError(f"{word} without a place of a new array; expected out to be one")
+    how.stop_if_dry(planned.estimate)
     made: Any = np.empty(planned.shape, planned.dtype) if out is None else out
     if made.shape != planned.shape or not np.can_cast(planned.dtype, made.dtype, "same_kind"):
         raise ValueError(
@@ -262,8 +261,8 @@ def reduce(
         )
     # Sums are checked against the data type of `out`.
     fitting = replace(planned, method=replace(planned.method, result=made.dtype))
-    with Runner(executor, None, _most(planned, executor)) as runner:
-        _run(runner, fitting, made, progress)
+    with Runner(how.executor, None, _most(planned, how)) as runner:
+        _run(runner, fitting, made, how.progress)
     return made if out is not None or planned.shape else made[()]
 
 
@@ -337,16 +336,9 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
     return packing._asdict() if nodata is None else {**packing._asdict(), "nodata": nodata}
 
 
-def _store(
-    planned: Reduction,
-    target: StoreLike,
-    overwrite: bool,
-    resume: bool,
-    executor: Executor | None,
-    progress: Progress | None,
-) -> Array:
+def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
     """Reduce into a new array, whose document is written last."""
-    store, attributes = open_store(target), dict[str, Any]()
+    store, attributes = how.opened(open_store(target)), dict[str, Any]()
     here = Location(planned.array.store, planned.array.path)
     check_apart(*here, store, "", "reduce")
     if planned.labels is not None:
@@ -370,16 +362,17 @@ def _store(
         copy = NewNodes(held, "", zarr_format).add_array("", **options)  # type: ignore[arg-type]
         return expect_size(_Patches(planned, copy), held) if _Patches.is_small(planned.course) else 0
 
+    how.stop_if_dry(planned.estimate)
     check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
     sources = Sources.of(here, {"": StoredArray(*here, planned.array.model)})
-    job = begin_new(store, "", zarr_format, "reduce", description, overwrite=overwrite, resume=resume)
+    job = begin_new(store, "", zarr_format, "reduce", description, overwrite=how.overwrite, resume=how.resume)
     job.check_versions(sources.versions, here.url)
     new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
     made = new.add_array("", **options)
     if job.is_resumed:
         new.check_own()
-    with job.runner(executor, _most(planned, executor)) as runner:
-        _run(runner, planned, made, progress)
+    with job.runner(how.executor, _most(planned, how)) as runner:
+        _run(runner, planned, made, how.progress)
     sources.check_unchanged()
     job.check_held()
     new.publish()
@@ -400,11 +393,12 @@ def _chunks(planned: Reduction) -> tuple[int, ...]:
     return tuple(max(1, span.stop) for span in planned.box(longest))
 
 
-def _most(planned: Reduction, executor: Executor | None) -> int:
+def _most(planned: Reduction, how: How) -> int | None:
     """How many units run, or wait to be joined in order, at a time."""
-    if executor is None:
-        return planned.worker_count
-    return max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, planned.course.patch_size)))
+    course, most = planned.course, planned.worker_count
+    if how.executor is not None:
+        most = max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, course.patch_size)))
+    return how.at_once(course.box_size + 2 * course.patch_size, most)
 
 
 def _run(runner: Runner, planned: Reduction, out: Any, progress: Progress | None) -> None:

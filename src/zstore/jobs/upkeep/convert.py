@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf, prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from zstore.engine.documents import (
     KEYS,
@@ -33,8 +33,9 @@ from zstore.engine.making import create_node
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.chunks import Location, Sources, StoredArray
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Estimate, Progress
+from zstore.jobs.plan import Estimate
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter
@@ -81,7 +82,7 @@ class _Change(NamedTuple):
     is_implied: bool = False
 
 
-@resumable
+@long_call(if_exists=NOT_BY_KEYS)
 def convert(
     source: Node[Any] | StoreLike,
     target: StoreLike,
@@ -95,17 +96,12 @@ def convert(
     serializer: Any = SAME,
     compressors: Any = SAME,
     chunk_key_encoding: Any = None,
-    overwrite: bool = False,
-    resume: bool = False,
     check: bool = False,
-    durable: bool = False,
-    memory: int | None = None,
     scratch: str | PathLike[str] | Store | None = None,
-    executor: Executor | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    **words: Unpack[HowWords],
 ) -> Array | Group:
     """Write the array or hierarchy at `path` of `source` to `target`, in Zarr `zarr_format`.
 
@@ -119,16 +115,9 @@ def convert(
                 as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
                 lengths than an array has dimensions is for its last dimensions
     check       read source and target afterwards, and raise where an item differs
-    durable     the target survives a power cut from the moment that this returns; refused where it cannot
-    overwrite   replace the node at the target, or what an interrupted conversion left, and nothing else
-    resume      go on with an interrupted conversion of the same arguments, or begin it; chunks that are
-                stored are not made again
-    memory      the most bytes that the conversion may hold at once, in each worker of an executor; by
-                default an eighth of the machine's memory
     scratch     where scratch arrays are kept: a directory, a URL (opened with `target_options`) or a store.
                 None: beside the target where that is a directory, or a bucket that workers of an executor
                 write to; else on the disk of temporary files, or in the bucket where that disk is full
-    executor    makes the units elsewhere, e.g. a process pool or a `dask.distributed.Client`; None: threads
 
     Raises
         UnsupportedError: the format cannot express something; nothing was written.
@@ -138,25 +127,26 @@ def convert(
         MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
         CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
+    how = How(**words)
     here = Location.open(source, path, storage_options, read_only=True)
     there = Location.open(target, target_path, target_options, read_only=False)
     plain = there
-    if durable:
-        there = there._replace(store=there.store.as_durable())
+    there = there._replace(store=how.opened(there.store))
     check_apart(*here, *there, "convert")
     options = ConvertOptions(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
     )
     changes = _plan(here, there, options)
     # Otherwise the place is empty, or the conversion does not begin.
-    former = read_record(*there) if resume or overwrite else None
-    if resume and former is None and _is_there(there, changes):
+    former = read_record(*there) if how.resume or how.overwrite or how.dry_run else None
+    if how.resume and not how.dry_run and former is None and _is_there(there, changes):
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
-    rooms = _list_rooms(plain, former, scratch, target_options, executor)
-    transfers = _plan_transfers(here, there, options, changes, memory, rooms, executor)
+    rooms = _list_rooms(plain, former, scratch, target_options, how.executor)
+    transfers = _plan_transfers(here, there, options, changes, how.memory, rooms, how.executor)
+    how.stop_if_dry(lambda: Estimate.of({below: one.estimate() for below, one in transfers.items()}))
     _check_room(there, [*transfers.values()], rooms)
     plan = {"source": here.url(), **_describe(options, changes)}
-    job = begin_new(*there, zarr_format, "convert", plan, overwrite=overwrite, resume=resume)
+    job = begin_new(*there, zarr_format, "convert", plan, overwrite=how.overwrite, resume=how.resume)
     sources = Sources.of(
         here,
         {below: one.source for below, one in transfers.items()},
@@ -168,17 +158,17 @@ def convert(
     if job.is_resumed:
         check_own(*there, models)
     total = sum(one.chunk_count + check * len(one.wanted) for one in transfers.values())
-    tick = counter(total, progress)
+    tick = counter(total, how.progress)
     has_scratch = any(one.scratches for one in transfers.values())
     between = [_open_room(room, there, job) for room in rooms] if has_scratch else []
-    with job.runner(executor) as runner:
+    with job.runner(how.executor) as runner:
         for number, one in enumerate(transfers.values()):
             room = between[one.passes.room] if one.passes and one.scratches else there
             spot = room._replace(path=room.key(str(number)))
             with runner.apart():
                 one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
                 if check and not runner.is_part:
-                    one.compare(check_memory(memory), executor, tick)
+                    one.compare(check_memory(how.memory), how.executor, tick)
     for room in between:
         room.store.delete_prefix(room.path)
     sources.check_unchanged()
@@ -192,30 +182,13 @@ def convert(
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
-def estimate_conversion(
-    source: Node[Any] | StoreLike,
-    target: StoreLike,
-    path: str | None = None,
-    *,
-    target_path: str | None = None,
-    memory: int | None = None,
-    scratch: str | PathLike[str] | Store | None = None,
-    executor: Executor | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
-    **asked: Any,
-) -> dict[str, Estimate]:
+def estimate_conversion(*args: Any, **words: Any) -> Mapping[str, Estimate]:
     """The estimate for each array, by its path, of `convert` with these arguments; nothing is written.
 
     Raises what `convert` raises before it begins, except for a target that exists.
     """
-    here = Location.open(source, path, storage_options, read_only=True)
-    there = Location.open(target, target_path, target_options, read_only=False)
-    options = ConvertOptions(**{"zarr_format": 3, **asked})
-    changes = _plan(here, there, options)
-    rooms = _list_rooms(there, read_record(*there), scratch, target_options, executor)
-    transfers = _plan_transfers(here, there, options, changes, memory, rooms, executor)
-    return {below: one.estimate() for below, one in transfers.items()}
+    estimate: Any = convert(*args, **words, dry_run=True)
+    return estimate.parts  # type: ignore[no-any-return]
 
 
 def _array(at: Location, below: str, model: ArrayModel, options: ConvertOptions) -> StoredArray:

@@ -13,13 +13,13 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
@@ -29,10 +29,11 @@ from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
 from zstore.engine.intent import FORMER, INTENT
 from zstore.engine.schedulers import map_threads, thread_count
-from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError
+from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
-from zstore.jobs.plan import Plan, Progress, Unit
-from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record, resumable
+from zstore.jobs.how import How, HowWords, long_call
+from zstore.jobs.plan import Estimate, Plan
+from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record
 from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
 from zstore.jobs.target import check_apart, file_of
@@ -48,7 +49,7 @@ from zstore.jobs.upkeep.manifest import (
     read_parts,
     render_name,
 )
-from zstore.jobs.upkeep.spool import Spool, align, name_of
+from zstore.jobs.upkeep.spool import Spool, align, name_of, split_lines
 from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
@@ -74,6 +75,9 @@ DOCUMENTS = METADATA_NAMES | {v1.ARRAY_KEY, v1.ATTRIBUTES_KEY}
 # The documents that make a node, which come last among those of one path.
 MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
 
+# The lines of some steps, as one text.
+Unit: TypeAlias = tuple[Any, ...]
+
 COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
 
 
@@ -97,15 +101,31 @@ class Copied:
     root: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class CopyEstimate(Estimate):
+    """What `copy` would take, and as in `Copied`, what it would do; `deleted_count` keys would be removed."""
+
+    key_count: int
+    size: int
+    kept_count: int
+    compared_count: int
+    deleted_count: int
+    root: str | None = None
+
+
 class _Pace:
     """Slows a copy down to `bandwidth` bytes per second; called with a part's size before it is read."""
 
-    def __init__(self, bandwidth: float | None) -> None:
+    def __init__(self, bandwidth: float | None, memory: int | None = None) -> None:
         self._bandwidth = bandwidth
         self.is_bound = bandwidth is not None
         self._guard = Lock()
         self._free = time.monotonic()
-        self.part_size = PART_SIZE if bandwidth is None else int(min(PART_SIZE, max(bandwidth, 64 << 10)))
+        most = PART_SIZE if memory is None else min(PART_SIZE, memory)
+        self.part_size = most if bandwidth is None else int(min(most, max(bandwidth, 64 << 10)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Pace, (self._bandwidth, self.part_size)
 
     def __call__(self, size: int) -> None:
         if self._bandwidth is None:
@@ -117,49 +137,38 @@ class _Pace:
         time.sleep(begin - now)
 
 
-@resumable
+@long_call(overwrite="it asks of each key: pass if_exists='overwrite'")
 def copy(
     source: Node[Any] | StoreLike,
     target: StoreLike,
     path: str | None = None,
     *,
     target_path: str | None = None,
-    if_exists: str = "error",
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] | None = None,
     delete: bool = False,
-    resume: bool = False,
     check: bool = False,
     manifest: str | os.PathLike[str] | None = None,
     bandwidth: float | None = None,
     request_count: int | None = None,
-    dry_run: bool = False,
-    durable: bool = False,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Copied:
     """Copy everything at and below `path` of `source` to `target`, byte for byte, whatever it is.
 
     Between directories the operating system copies, within a bucket the server; with `check`, `manifest` or
     `bandwidth` this process reads every value of the source, once.
 
-    if_exists      for keys that the target has: "error" refuses to begin, "skip" keeps them, "overwrite"
-                   replaces them, "changed" replaces those that differ. Values of the same size are read and
-                   compared, unless the manifest of the last copy has the version that the source has now
     include, exclude
                    patterns of keys below `path`, in which "*" stands for any characters and "?" for one, "/"
                    too. A key is copied if it matches a pattern of `include` (or there are none) and none of
                    `exclude`
     delete         remove keys of the target that the source does not have, as far as the patterns take them
-    resume         go on with an interrupted copy of the same arguments, or begin it
     check          read every value back from the target, and compare hashes
     manifest       a file to which a manifest of the copy is written
     bandwidth      the most bytes per second
     request_count  the most keys that are copied at a time
-    dry_run        return what would be done, and do nothing
-    durable        the target survives a power cut from the moment that this returns
-    progress       called with the bytes that are done, and of all
 
     Raises
         NotFoundError: there is nothing to copy.
@@ -168,26 +177,28 @@ def copy(
         StoreError: the target has one of the keys, chunks that would show in a copied array, unfinished work,
             or too little room; the source has unfinished work; or one of the stores failed.
     """
-    if if_exists not in CHOICES:
-        raise ValueError(f"if_exists={if_exists!r}, expected one of {', '.join(map(repr, CHOICES))}")
+    how = How(**words)
+    if how.if_exists not in CHOICES:
+        raise ValueError(f"if_exists={how.if_exists!r}, expected one of {', '.join(map(repr, CHOICES))}")
     if (bandwidth is not None and not bandwidth > 0) or (request_count is not None and request_count < 1):
         raise ValueError("bandwidth and request_count are larger than 0")
+    if bandwidth is not None and how.executor is not None:
+        raise UnsupportedError("bandwidth is that of this process; expected no executor with it")
     here = Location.open(source, path, storage_options, read_only=True)
     there = Location.open(target, target_path, target_options, read_only=False)
-    if durable:
-        there = there._replace(store=there.store.as_durable())
+    there = there._replace(store=how.opened(there.store))
     there.store.check_writable(there.key(JOB))
     check_apart(*here, *there, "copy")
     check_begun(*there, "copy")
     patterns = {"include": _words(include), "exclude": _words(exclude)}
-    arguments = {"source": here.url(), "if_exists": if_exists, "delete": delete, **patterns}
+    arguments = {"source": here.url(), "if_exists": how.if_exists, "delete": delete, **patterns}
 
     def start() -> Job:
-        replaces = if_exists == "overwrite" and not resume
-        return begin(*there, "copy", arguments, name=name_job(arguments), resume=resume, replace=replaces)
+        replaces = how.if_exists == "overwrite" and not how.resume
+        return begin(*there, "copy", arguments, name=name_job(arguments), resume=how.resume, replace=replaces)
 
     former = read_record(*there)
-    if former is not None and not resume and if_exists != "overwrite":
+    if former is not None and not how.resume and how.if_exists != "overwrite":
         start()  # says what is unfinished there
     own = [key for at in (here, there) if (key := key_within(at, manifest)) is not None]
     planner = Planner(
@@ -195,21 +206,20 @@ def copy(
         there,
         _accept(own, **patterns),
         None if include or exclude else own,
-        if_exists,
+        how.if_exists,
         delete=delete,
-        is_resumed=resume and former is not None,
+        is_resumed=how.resume and former is not None,
     )
-    plan = planner.plan(_known(manifest) if if_exists == "changed" else None)
-    if dry_run:
-        return plan.counts
-    _check_room(there, plan)
-    pace = _Pace(bandwidth)
+    plan = planner.plan(_known(manifest) if how.if_exists == "changed" else None)
+    pace = _Pace(bandwidth, how.memory)
     most = request_count or max(
         thread_count(), *(min(REQUEST_COUNT, at.store.request_count) for at in (here, there))
     )
-    copying = _CopyKeys(planner, plan, pace, most, hashes=check or manifest is not None, checks=check)
+    copying = _CopyKeys(planner, plan, pace, most, how, hashes=check or manifest is not None, checks=check)
+    how.stop_if_dry(copying.estimate)
+    _check_room(there, plan)
     job = start()
-    made = Manifest(copying.carry_out(job, progress))
+    made = Manifest(copying.carry_out(job, how))
     if manifest is not None:
         made.write(manifest)
         copying.done.root = made.root
@@ -250,10 +260,18 @@ def _check_room(there: Location, plan: CopyPlan) -> None:
 
 
 class _CopyKeys(Plan[bytes]):
-    """The plan of a copy: a unit is a stretch of its steps; results tell what was copied, with hashes."""
+    """The plan of a copy: a unit is the lines of some steps; results tell what was copied, with hashes."""
 
     def __init__(
-        self, planner: Planner, plan: CopyPlan, pace: _Pace, most: int, *, hashes: bool, checks: bool
+        self,
+        planner: Planner,
+        plan: CopyPlan,
+        pace: _Pace,
+        most: int,
+        how: How,
+        *,
+        hashes: bool,
+        checks: bool,
     ) -> None:
         self.planner = planner
         self.here = planner.here
@@ -261,14 +279,31 @@ class _CopyKeys(Plan[bytes]):
         self.plan = plan
         self.pace = pace
         self.most = most
-        self.unit_count = min(UNITS_AT_ONCE, most)
+        self.memory = how.memory or MEMORY_SIZE
+        self.unit_count = how.at_once(pace.part_size, min(UNITS_AT_ONCE, most)) or 1
         self.hashes = hashes
         self.checks = checks
         self.done = Copied(deleted_count=len(plan.deletions))
 
-    def carry_out(self, job: Job, progress: Progress | None) -> Spool:
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for workers, who need no lists of keys."""
+        return {**vars(self), "planner": None, "plan": None}
+
+    def estimate(self) -> CopyEstimate:
+        """The estimate of the copy."""
+        counts = self.plan.counts
+        return CopyEstimate(
+            unit_count=sum(1 for _ in self.units()),
+            read_size=counts.size,
+            write_size=counts.size,
+            request_count=2 * counts.key_count + counts.deleted_count,
+            memory_size=self.memory,
+            **asdict(counts),
+        )
+
+    def carry_out(self, job: Job, how: How) -> Spool:
         """Copy and delete as planned; gives the lines of a manifest."""
-        plan, tick, sums = self.plan, counter(self.plan.total_size, progress), Spool()
+        plan, tick, sums = self.plan, counter(self.plan.total_size, how.progress), Spool()
         self._remove_documents()
         self._delete()
 
@@ -282,12 +317,12 @@ class _CopyKeys(Plan[bytes]):
                 sums.add(b"\0".join((step.name, digest.hex().encode(), step.size, step.version)))
             tick(size)
 
-        with job.runner() as runner:
+        with job.runner(how.executor) as runner:
             runner.run(
                 self,
                 "keys",
                 lambda unit, result: take(self._steps(unit), result[FINGERPRINT_SIZE:]),
-                most=self.unit_count,
+                most=self.unit_count if how.executor is None else None,
             )
         check_listed(self.here, self.planner.listed, self.planner.is_copied, self.planner.doubtful)
         if self.there.path and plan.documents:
@@ -325,7 +360,12 @@ class _CopyKeys(Plan[bytes]):
             )
 
     def units(self) -> Iterator[Unit]:
-        """Stretches of the steps, by their offsets, with up to UNIT_COUNT keys or about UNIT_SIZE bytes."""
+        """The lines of the steps, up to UNIT_COUNT of them at a time, or of about UNIT_SIZE bytes to copy."""
+        for span in self._spans():
+            yield (b"".join(self.plan.steps.texts(*span)),)
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        """The offsets of each unit's lines."""
         start = offset = count = size = 0
         for text in self.plan.steps.texts():
             data = np.frombuffer(text, np.uint8)
@@ -346,13 +386,13 @@ class _CopyKeys(Plan[bytes]):
             yield start, offset
 
     def _steps(self, unit: Unit) -> list[CopyStep]:
-        return [CopyStep(*line.split(b"\0")) for line in self.plan.steps.lines(*unit)]
+        return [CopyStep(*line.split(b"\0")) for line in split_lines(unit[0])]
 
     def make(self, unit: Unit) -> bytes:
         """Copy the keys of a unit; gives their fingerprint, and whether each was copied, with its hash."""
         steps = self._steps(unit)
         held = max(min(int(step.size), self.pace.part_size) for step in steps)
-        most = max(1, min(self.most // self.unit_count, MEMORY_SIZE // UNITS_AT_ONCE // max(1, held)))
+        most = max(1, min(self.most // self.unit_count, self.memory // self.unit_count // max(1, held)))
         return _fingerprint(steps) + b"".join(map_threads(self._do, steps, waiting_count=most))
 
     def pack(self, result: bytes) -> bytes:

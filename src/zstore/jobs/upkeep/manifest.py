@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Unpack
 
 from zstore._ext.engine.files import entry_lines
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import Location
-from zstore.jobs.plan import Progress
+from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.room import free_size
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
@@ -99,8 +99,10 @@ class Manifest:
                 yield b"#: %s %s\n" % (each.size, each.version)
             yield _render(each)
 
-    def write(self, file: str | os.PathLike[str]) -> None:
+    def write(self, file: str | os.PathLike[str], *, durable: bool = False) -> None:
         """Write the manifest to a file, whole or not at all, or to a device or a pipe.
+
+        durable  whether the file survives a power cut from the moment that this returns
 
         Raises
             StoreError: the file cannot be written.
@@ -119,7 +121,7 @@ class Manifest:
         with TemporaryFile() as made:
             made.writelines(self.lines())
             made.flush()
-            LocalStore(where.parent).put_file(where.name, made.fileno(), made.tell())
+            LocalStore(where.parent, durable=durable or None).put_file(where.name, made.fileno(), made.tell())
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Manifest:
@@ -336,13 +338,18 @@ def key_within(at: Location, file: str | os.PathLike[str] | None) -> str | None:
     return where.relative_to(top).as_posix() if where.is_relative_to(top) else None
 
 
+@long_call(
+    overwrite="a manifest in the file is always replaced",
+    resume="nothing is kept of a manifest that was interrupted",
+    if_exists="it writes one file",
+)
 def manifest(
     target: Node[Any] | StoreLike,
     path: str | None = None,
     *,
     file: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **words: Unpack[HowWords],
 ) -> Manifest:
     """The manifest of all keys at and below `path`: the SHA-256 of each value, and a root hash for all.
 
@@ -355,6 +362,7 @@ def manifest(
         StoreError: a value cannot be read, or the store cannot list what it holds; or (before anything is
             read) the file cannot be written, or its disk has too little room.
     """
+    how = How(**words)
     at = Location.open(target, path, storage_options, read_only=True)
     local = at.store.local_path(at.path)
     if local is not None and not local.is_dir():
@@ -371,14 +379,14 @@ def manifest(
         done += size
         for (line,), (digest,) in hashed:
             sums.add(b"%s\0%s\0\0" % (line.partition(b"\0")[0], str(digest).encode()))
-        if progress is not None:
-            progress(done, total)
+        if how.progress is not None:
+            how.progress(done, total)
 
-    check_all(Hashing(at), ((line,) for line in listed), take)
+    check_all(Hashing(at), ((line,) for line in listed), take, how, read_size=total)
     check_listed(at, listed, *left_out)
     made = Manifest(sums)
     if file is not None:
-        made.write(file)
+        made.write(file, durable=how.durable)
     return made
 
 
@@ -408,6 +416,11 @@ class Hashing:
     def size(self, piece: Piece) -> int:
         """How many bytes of a value are held at once."""
         return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
+
+    @property
+    def most_size(self) -> int:
+        """How many bytes of any value are held at once at most."""
+        return PART_SIZE
 
     def check(self, piece: Piece) -> Outcome:
         """(size of the value, [(its SHA-256,)])."""

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 
 from zstore.codecs.chain import make_codec
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import MEMORY_SIZE, Box, Cell, Location, StoredArray
+from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
-from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job, resumable
-from zstore.jobs.runner import Executor, counter
+from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job
+from zstore.jobs.runner import counter
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
 from zstore.jobs.upkeep.spool import Spool
@@ -86,18 +87,17 @@ class Verification:
             self.damages.append(damage)
 
 
-@resumable
+@long_call(**READS_ONLY, resume="it goes on by the journal that it is given: pass journal")
 def verify(
     target: Node[Any] | StoreLike,
     path: str | None = None,
     *,
     missing: Missing = "fill",
     manifest: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
     journal: StoreLike | None = None,
-    progress: Progress | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    **words: Unpack[HowWords],
 ) -> Verification:
     """Read every chunk of the array or hierarchy at `path`, on all cores; report damage and unfinished jobs.
 
@@ -108,7 +108,6 @@ def verify(
     keys are compared with it, and `progress` is called with bytes. Keys that are "changed", "missing", "new"
     or "unreadable" are damage of that kind.
 
-    executor  makes the checks elsewhere, e.g. a process pool or a dask `Client`; None: threads here
     journal   an empty store elsewhere, where results are kept until the end: after an interruption the same
               call goes on from there. It does not notice changes to chunks that are checked already
 
@@ -118,6 +117,7 @@ def verify(
         StoreError: the store cannot list what it holds.
         ValueError: `missing` is neither "fill" nor "error".
     """
+    how = How(**words)
     is_complete = is_fault(missing)
     at = Location.open(target, path, storage_options, read_only=True)
     expected = None if manifest is None else Manifest.read(manifest)
@@ -136,12 +136,11 @@ def verify(
 
     if expected is None:
         return _verify_chunks(
-            at, start, executor, progress, is_complete=is_complete, allow_pickle=allow_pickle
+            at, start, how, in_order=journal is not None, is_complete=is_complete, allow_pickle=allow_pickle
         )
     # The values of all keys are compared with the manifest.
     total, pairs = pair_keys(at, expected, key_within(at, manifest))
-    result = _Tally(Verification(), progress, total)
-    job = start()
+    result = _Tally(Verification(), how.progress, total)
 
     def take(_: int, size: int, faults: list[tuple[Piece, Fault]]) -> None:
         result.take(
@@ -149,13 +148,13 @@ def verify(
             [(p[0] or p[1], (at.path, at.key(key or ""), *words)) for p, (key, *words) in faults],
         )
 
-    result.made.key_count = check_all(Comparing(at), pairs, take, executor, job)
+    result.made.key_count, job = check_all(Comparing(at), pairs, take, how, start, total)
     return result.end(job)
 
 
 def _verify_chunks(
-    at: Location, start: Callable[[], Job | None], executor: Executor | None, progress: Progress | None, *,
-    is_complete: bool, allow_pickle: bool,
+    at: Location, start: Callable[[], Job | None], how: How, *, in_order: bool, is_complete: bool,
+    allow_pickle: bool,
 ) -> Verification:  # fmt: skip
     """Parse all documents, and read all chunks."""
     made = Verification(unfinished=find_unfinished(*at))
@@ -167,14 +166,12 @@ def _verify_chunks(
             made.array_count += 1
             try:
                 array = StoredArray(at.store, path, model, allow_pickle=allow_pickle)
-                arrays.append(_Checked(array, is_complete=is_complete))
+                arrays.append(_Checked(array, how.memory or MEMORY_SIZE, is_complete=is_complete))
             except Exception as error:
                 # Whatever fails in one array, the others are to be checked.
                 made.add(Damage(path, None, _words(error), "document"))
-    total = sum(checked.count() for checked in arrays) if progress is not None else 0
-    result = _Tally(made, progress, total)
-    job = start()
-    in_order = job is not None
+    total = sum(checked.count() for checked in arrays) if how.progress is not None else 0
+    result = _Tally(made, how.progress, total)
     pieces = (
         (number, cell, is_stored)
         for number, checked in enumerate(arrays)
@@ -186,7 +183,8 @@ def _verify_chunks(
         made.missing_count += count - stored_count
         result.take(count, [(piece[:2], fault) for piece, fault in faults])
 
-    check_all(_Checking(at.store, tuple(arrays)), pieces, take, executor, job)
+    size = sum(checked.count() * checked.chunk_size for checked in arrays) if how.dry_run else None
+    _, job = check_all(_Checking(at.store, tuple(arrays)), pieces, take, how, start, size)
     return result.end(job)
 
 
@@ -238,6 +236,11 @@ class _Checking:
         """How many decoded bytes the check of a piece holds."""
         return self.arrays[piece[0]].size
 
+    @property
+    def most_size(self) -> int:
+        """How many decoded bytes the check of any chunk holds at most."""
+        return max((array.size for array in self.arrays), default=0)
+
     def check(self, piece: Piece) -> Outcome:
         """(1 if the chunk is stored, its faults)."""
         number, cell, is_stored = piece
@@ -252,8 +255,9 @@ class _Checked:
     size  decoded bytes that the check of one chunk holds
     """
 
-    def __init__(self, array: StoredArray, *, is_complete: bool) -> None:
+    def __init__(self, array: StoredArray, memory: int, *, is_complete: bool) -> None:
         self._array = array
+        self.chunk_size = array.chunk_size
         self.path, self.key = array.path, array.key
         self._is_complete = is_complete
         # Shards within other codecs are decoded whole.
@@ -267,7 +271,7 @@ class _Checked:
         # The shape that is read at once: a chunk, or as many inner chunks of a shard as memory holds.
         self._step = [*array.model.grid.chunk_shape]
         for axis, length in enumerate(self._inner or ()):
-            fitting = MEMORY_SIZE // max(1, prod(self._step) // self._step[axis] * array.item_size)
+            fitting = memory // max(1, prod(self._step) // self._step[axis] * array.item_size)
             self._step[axis] = min(self._step[axis], max(length, fitting // length * length))
         self.size = prod(self._step) * array.item_size
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 from zstore.engine.schedulers import map_threads
-from zstore.jobs.chunks import thread_count_for
-from zstore.jobs.plan import Plan
+from zstore.jobs.chunks import MEMORY_SIZE, thread_count_for
+from zstore.jobs.how import How
+from zstore.jobs.plan import Estimate, Plan
 from zstore.jobs.record import Job
-from zstore.jobs.runner import Executor, Runner
+from zstore.jobs.runner import Runner
 from zstore.storage.base import Store
 
 # The pieces and the bytes of a window, and how many windows are checked at a time.
@@ -41,16 +42,24 @@ class Check(Protocol):
     def size(self, piece: Piece) -> int:
         """How many bytes the check of a piece holds."""
 
+    @property
+    def most_size(self) -> int:
+        """How many bytes the check of any piece holds at most."""
+
 
 class Windows(Plan[Outcomes]):
-    """The plan of a check: units are windows of pieces, which hold the pieces themselves."""
+    """The plan of a check: units are windows of pieces, which hold the pieces themselves.
 
-    def __init__(self, check: Check, pieces: Iterable[Piece] = ()) -> None:
+    unit_size  the bytes that the checks of a unit hold at once
+    """
+
+    def __init__(self, check: Check, unit_size: int, pieces: Iterable[Piece] = ()) -> None:
         self._check = check
+        self._unit_size = unit_size
         self._pieces = pieces
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Windows, (self._check,)
+        return Windows, (self._check, self._unit_size)
 
     def units(self) -> Iterator[Piece]:
         window, held = list[Piece](), 0
@@ -65,7 +74,7 @@ class Windows(Plan[Outcomes]):
 
     def make(self, unit: Piece) -> Outcomes:
         check = self._check
-        most = thread_count_for(max(map(check.size, unit)), AT_ONCE, check.store)
+        most = thread_count_for(max(map(check.size, unit)), 1, check.store, memory=self._unit_size)
         return _fingerprint(unit), map_threads(check.check, unit, waiting_count=most)
 
     def pack(self, result: Outcomes) -> bytes:
@@ -90,16 +99,32 @@ def check_all(
     check: Check,
     pieces: Iterable[Piece],
     take: Callable[[int, int, list[tuple[Piece, Fault]]], None],
-    executor: Executor | None = None,
-    job: Job | None = None,
-) -> int:
-    """Check all pieces, and count them.
+    how: How,
+    start: Callable[[], Job | None] = lambda: None,
+    read_size: int | None = None,
+) -> tuple[int, Job | None]:
+    """Check all pieces; gives their number, and the job.
 
     `take` gets, window by window, how many pieces there are, the sum of their numbers, and faults with their
     pieces. With a job, pieces that its journal has are not checked again, as long as they come in the same
     order.
+
+    start      begins the job, if there is one
+    read_size  the bytes of all pieces, for an estimate
     """
-    most, total = AT_ONCE if executor is None else None, 0
+    memory, total = how.memory or MEMORY_SIZE, 0
+    most = how.at_once(check.most_size, AT_ONCE if how.executor is None else None)
+    windows = Windows(check, memory // (most or (AT_ONCE if how.memory is None else 1)), pieces)
+
+    def estimate() -> Estimate:
+        counts = [len(window) for window in windows.units()]
+        size, count = memory, sum(counts)
+        return Estimate(
+            unit_count=len(counts), read_size=read_size, write_size=0, request_count=count, memory_size=size
+        )
+
+    how.stop_if_dry(estimate)
+    job = start()
 
     def took(unit: Piece, result: Outcomes) -> None:
         nonlocal total
@@ -107,6 +132,6 @@ def check_all(
         faults = [(p, fault) for p, (_, own) in zip(unit, result[1], strict=True) for fault in own]
         take(len(unit), sum(number for number, _ in result[1]), faults)
 
-    with Runner(executor, most=most) if job is None else job.runner(executor, most) as runner:
-        runner.run(Windows(check, pieces), "windows", took)
-    return total
+    with Runner(how.executor, most=most) if job is None else job.runner(how.executor, most) as runner:
+        runner.run(windows, "windows", took)
+    return total, job

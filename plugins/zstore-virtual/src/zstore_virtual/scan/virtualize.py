@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from zstore.errors import MetadataError, NotFoundError, StoreError
-from zstore.plugin.jobs import Executor, Journal, Runner, counter, name_job
+from zstore.plugin.jobs import Estimate, How, HowWords, Journal, Runner, counter, long_call, name_job
 from zstore.plugin.stores import ByteRange, Store, current_storage_options, join_key
 from zstore_virtual.forms import FOLDERS, check_replaceable, open_beside, plain_address, write_manifest
 from zstore_virtual.manifest import Manifest, Source
@@ -26,6 +26,11 @@ JOURNAL = ".scanned"
 STEP = "files"
 
 
+@long_call(
+    memory="it holds the headers of a file, however large those are",
+    resume="it always goes on with what an interrupted call has scanned",
+    if_exists="it writes one manifest",
+)
 def virtualize(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     target: str | os.PathLike[str] | None = None,
@@ -37,8 +42,7 @@ def virtualize(
     append_to: Manifest | None = None,
     allow: Iterable[str | os.PathLike[str]] = (),
     storage_options: Mapping[str, Any] | None = None,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    **words: Unpack[HowWords],
 ) -> Manifest:
     """The manifest of one file, or of many as one hierarchy; chunks stay in their files.
 
@@ -55,8 +59,6 @@ def virtualize(
     allow            places from which values of `append_to` may be read to compare them, where it was read
                      from a file; its own directory and the places of `sources` are allowed in any case
     storage_options  for sources and a target that are URLs
-    executor         runs the scans, one for each file: an executor of `concurrent.futures`, a dask client
-    progress         called with (files done, files to do)
 
     Raises
         NotFoundError, StoreError: a file is not there, damaged, or not what the manifest says of it; or there
@@ -64,6 +66,7 @@ def virtualize(
         MetadataError: no files, many files without a dimension, or files that do not fit each other.
         UnsupportedError: something that references cannot express, which is named.
     """
+    how = How(**words)
     if concat is not None and stack_along is not None:
         raise MetadataError(f"concat is {concat!r} and stack_along {stack_along!r}; expected one of them")
     dimension = concat or stack_along
@@ -77,8 +80,9 @@ def virtualize(
     plan = ScanPlan.of(
         paths, drop=tuple(drop), dimension=dimension, is_new=stack_along is not None, options=options
     )
+    how.stop_if_dry(lambda: Estimate(unit_count=len(paths), write_size=None))
     store, folder = (None, "") if target is None else _open_journal(target, options)
-    parts = _scan(plan, len(paths), store, folder, executor, progress)
+    parts = _scan(plan, len(paths), store, folder, how)
     manifest = append_to
     if dimension is None:
         manifest = parts[0].manifest
@@ -96,7 +100,7 @@ def virtualize(
             manifest.address = append_to.address
     assert manifest is not None
     if target is not None:
-        write_manifest(manifest, target, storage_options=storage_options)
+        write_manifest(manifest, target, storage_options=storage_options, durable=how.durable)
     if store is not None:
         store.delete_prefix(folder)
         store.close()
@@ -108,12 +112,11 @@ def _scan(
     count: int,
     store: Store | None,
     folder: str,
-    executor: Executor | None,
-    progress: Callable[[int, int], None] | None,
+    how: How,
 ) -> list[ScannedFile]:
     """The parts of a plan, in order; those that the journal has of the same plan are not scanned again."""
     journal, parts = None, dict[int, ScannedFile]()
-    tick = counter(count, progress)
+    tick = counter(count, how.progress)
     if store is not None:
         request = [plan.addresses.hex(), plan.drop, plan.dimension, plan.is_new]
         journal = Journal(store, join_key(folder, name_job(request)))
@@ -122,7 +125,7 @@ def _scan(
         parts[unit[0]] = part
         tick(1)
 
-    with Runner(executor, journal) as runner:
+    with Runner(how.executor, journal) as runner:
         runner.run(plan, STEP, take)
     return [parts[number] for number in range(count)]
 
