@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import house
 import pytest
 
 import zstore.codecs
@@ -202,6 +203,7 @@ def test_the_walk_through_is_a_plugin(tmp_path: Path) -> None:
     (metadata / "METADATA").write_text(header)
     points = [f"{name} = {module}" for name, module in project["entry-points"]["zstore"].items()]
     (metadata / "entry_points.txt").write_text("\n".join(["[zstore]", *points, ""]))
+    assert house.internals(tmp_path / "acme_zstore") == []
     run_package(tmp_path, "test_acme.py")
 
 

@@ -23,6 +23,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.writer import has_ended, is_under_way, writing
 from zstore.engine.documents import find_documents, list_nodes, node_kind, parse_node, place, read_node
 from zstore.errors import ChangedError, StoreError
+from zstore.extensions.registry import jobs
 from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
 from zstore.model.group import GroupModel
@@ -65,11 +66,20 @@ WORKS = {
     "rasters_to_zarr": Work("the conversion of rasters", f"{RASTERS}.rasters_to_zarr", "resume"),
     "netcdf_to_zarr": Work("the conversion of a NetCDF or HDF5 file", f"{RASTERS}.netcdf_to_zarr", "resume"),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
-    "export": Work("an export of tiles", "zstore_serve.export.export", "resume"),
     "verify": Work("a verification", "zstore.verify"),
     "fix": Work("the fixing of documents", "zstore.geo.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
+
+
+def work_of(name: str) -> Work:
+    """The kind of work of a name: built in, or a job that a plugin offers; `UNKNOWN` for any other."""
+    work = WORKS.get(name)
+    if work is None and (target := jobs.target(name)) is not None:
+        work = Work(f"the job {name!r}", target.replace(":", "."), "resume")
+    return work or UNKNOWN
+
+
 # The kinds of work of one call, which the same call begins anew: nobody resumes it.
 OF_ONE_CALL = ("create", "delete")
 
@@ -102,7 +112,7 @@ class Intent:
 
     def words(self) -> str:
         """The kind of work, for messages."""
-        return WORKS.get(self.work, UNKNOWN).words
+        return work_of(self.work).words
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,7 @@ def parse_intent(data: bytes | memoryview) -> Intent:
     if work is None and ("made" in content or "writer" in content):
         # Earlier versions did not tell deletions from creations of groups.
         work = "delete" if made is None else "create"
-    if not isinstance(work, str) or work not in WORKS:
+    if not isinstance(work, str) or work_of(work) is UNKNOWN:
         return Intent("")
     name = content.get("name")
     name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
@@ -263,7 +273,7 @@ def _take_over(store: Store, path: str, data: bytes, seen: bytes | memoryview | 
 
 def describe(store: Store, path: str, intent: Intent) -> Unfinished:
     """The work that an intent stands for, and how to go on with it."""
-    work = WORKS.get(intent.work, UNKNOWN)
+    work = work_of(intent.work)
     asked = intent.asked if isinstance(intent.asked, dict) else {}
     resumed = f", {work.again}=True" if work.again else ""
     where = "..."
@@ -287,8 +297,12 @@ def _command(words: Any, work: Work) -> str | None:
 
 def _call(asked: Mapping[str, Any]) -> str | None:
     """A call in Python that resumes the work, with "..." for arguments that JSON could not represent."""
-    work, arguments = WORKS.get(str(asked.get("call"))), asked.get("arguments")
-    if work is None or not isinstance(arguments, dict) or not all(name.isidentifier() for name in arguments):
+    work, arguments = work_of(str(asked.get("call"))), asked.get("arguments")
+    if (
+        work is UNKNOWN
+        or not isinstance(arguments, dict)
+        or not all(name.isidentifier() for name in arguments)
+    ):
         return None
     if work.again is not None:
         arguments = {**arguments, work.again: True}

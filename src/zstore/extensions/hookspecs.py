@@ -23,6 +23,7 @@ __all__ = [
     "register_commands",
     "register_conventions",
     "register_data_types",
+    "register_jobs",
     "register_resamplers",
     "register_stores",
 ]
@@ -56,6 +57,11 @@ def register_commands() -> Sequence[Offer]:  # type: ignore[empty-body]
 @hookspec
 def register_conventions() -> Sequence[Offer]:  # type: ignore[empty-body]
     """Conventions, which say what attributes and arrays of a hierarchy mean, by their name."""
+
+
+@hookspec
+def register_jobs() -> Sequence[Offer]:  # type: ignore[empty-body]
+    """Jobs that can be resumed: the function that makes one, by the name under which it is recorded."""
 
 
 @hookspec

@@ -27,6 +27,7 @@ KINDS = {
     "convention": "register_conventions",
     "resampler": "register_resamplers",
     "command": "register_commands",
+    "job": "register_jobs",
 }
 
 TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -28,6 +28,7 @@ __all__ = [
     "commands",
     "conventions",
     "data_types",
+    "jobs",
     "list_offers",
     "resamplers",
     "stores",
@@ -114,6 +115,11 @@ class Registry:
         if name in names.owners:
             return self._imported(name, names.owners[name].target, names.owners[name].package)
         raise self._unknown(name, unknown_rest) from unknown_rest
+
+    def target(self, name: str) -> str | None:
+        """The target of the one plugin's offer of a name, which is not imported; None without one."""
+        line = self._from_plugins().owners.get(name)
+        return None if line is None else line.target
 
     def names(self) -> list[str]:
         """All names that can be resolved, without aliases, sorted."""
@@ -250,7 +256,9 @@ stores = Registry("store", builtin.STORES)
 conventions = Registry("convention", builtin.CONVENTIONS)
 resamplers = Registry("resampler", builtin.RESAMPLERS)
 commands = Registry("command", builtin.COMMANDS)
+jobs = Registry("job", ())
 
 REGISTRIES = {
-    registry.kind: registry for registry in (codecs, data_types, stores, conventions, resamplers, commands)
+    registry.kind: registry
+    for registry in (codecs, data_types, stores, conventions, resamplers, commands, jobs)
 }

@@ -31,9 +31,10 @@ from zstore.engine.intent import (
     describe,
     find_unfinished,
     read_intent,
+    work_of,
 )
 from zstore.engine.making import clear, clear_rests
-from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.parts import current_part
 from zstore.jobs.room import naming_full_disks
@@ -269,9 +270,12 @@ def begin(
     is_empty  whether the place was just seen to be empty, so that no record need be looked for
 
     Raises
+        ExtensionError: nobody offers work of this name.
         StoreError: other work is unfinished there, or this work, and `resume` is False.
         MetadataError: `resume`, and other work is recorded there.
     """
+    if work_of(work) is UNKNOWN:
+        raise ExtensionError(f"no job {work!r}; expected one that a plugin offers by the hook register_jobs")
     asked = _asked.get()
     known = None if asked is None else asked.jobs.get((id(store), base))
     if known is not None:
@@ -340,7 +344,7 @@ def check_begun(store: Store, base: str, work: str) -> bool:
     former = read_intent(store, base)
     if former is None or not former.is_ready:
         raise StoreError(
-            f"{WORKS[work].words} is not under way: it has ended, or was not begun", path=place(store, base)
+            f"{work_of(work).words} is not under way: it has ended, or was not begun", path=place(store, base)
         )
     return True
 
@@ -378,7 +382,7 @@ def begin_new(
     check_begun(store, base, work)
     store.check_writable(join_key(base, INTENT))
     check_above(store, base, zarr_format)
-    words, is_bare = WORKS[work].words, next(iter(store.list(base)), None) is None
+    words, is_bare = work_of(work).words, next(iter(store.list(base)), None) is None
     is_empty = is_bare
     left = None if is_bare else read_intent(store, base, (INTENT, FORMER))
     if not is_bare and (left is None or not left.is_job):
@@ -429,10 +433,10 @@ def name_job(plan: Any) -> str:
 
 
 def _check_same(store: Store, base: str, former: Intent, work: str, plan: Any) -> None:
-    what = WORKS.get(former.work, UNKNOWN).words
+    what = former.words()
     if former.work != work:
         raise MetadataError(
-            f"{what} was interrupted here; expected {WORKS[work].words}, or overwrite",
+            f"{what} was interrupted here; expected {work_of(work).words}, or overwrite",
             path=place(store, base),
         )
     if former.plan == plan:

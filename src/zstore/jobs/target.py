@@ -10,8 +10,9 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from zstore.engine.documents import place, render_node
+from zstore.engine.intent import work_of
 from zstore.errors import StoreError
-from zstore.jobs.record import JOB, WORKS, name_job
+from zstore.jobs.record import JOB, name_job
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
@@ -35,7 +36,8 @@ def check_apart(store: Store, base: str, target: Store, target_base: str, work: 
     shorter = min(len(parts), len(others))
     if parts[:shorter] == others[:shorter]:
         raise StoreError(
-            f"{WORKS[work].words} cannot put {place(store, base)!r} into itself; expected a target elsewhere",
+            f"{work_of(work).words} cannot put {place(store, base)!r} into itself; "
+            "expected a target elsewhere",
             path=place(target, target_base),
         )
 
@@ -51,7 +53,7 @@ def check_outside(files: Iterable[str], target: Store, target_base: str, work: s
         is_file = os.path.exists(file)  # noqa: PTH110 - what GDAL opens may be no path at all
         if where and is_file and Path(file).resolve().parts[: len(where)] == where:
             raise StoreError(
-                f"{WORKS[work].words} cannot replace what holds {file!r}; expected a target elsewhere",
+                f"{work_of(work).words} cannot replace what holds {file!r}; expected a target elsewhere",
                 path=place(target, target_base),
             )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Estimate, Progress, Unit
-from zstore.jobs.record import begin, name_job
+from zstore.jobs.plan import Estimate, Plan, Progress, Unit
+from zstore.jobs.record import Job, begin, name_job
 from zstore.jobs.runner import Executor, Runner, counter
 from zstore.jobs.target import describe_source
 
@@ -16,7 +16,9 @@ __all__ = [
     "Executor",
     "How",
     "HowWords",
+    "Job",
     "Journal",
+    "Plan",
     "Progress",
     "Runner",
     "Unit",

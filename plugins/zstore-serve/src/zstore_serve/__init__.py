@@ -12,13 +12,19 @@ from zstore.plugin import Offer, hookimpl
 if TYPE_CHECKING:
     from zstore_serve.service import Settings, router
 
-__all__ = ["Settings", "register_commands", "router"]
+__all__ = ["Settings", "register_commands", "register_jobs", "router"]
 
 
 @hookimpl
 def register_commands() -> list[Offer]:
     """The commands that this package adds to `zstore`."""
     return [Offer(word, f"zstore_serve.commands:{word}") for word in ("export", "serve", "view")]
+
+
+@hookimpl
+def register_jobs() -> list[Offer]:
+    """The job that this package can resume."""
+    return [Offer("export", "zstore_serve.export:export")]
 
 
 if not TYPE_CHECKING:  # so that type checkers still report unknown names
