@@ -70,7 +70,6 @@ WINGS: dict[str, dict[str, int]] = {
     "faces": {
         "zstore.report": 17,
         "zstore.testing": 17,
-        "zstore.units": 17,
         "zstore": 18,
         "zstore.cli": 19,
         "zstore.plugin.commands": 20,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zstore.geo.validation.run import validate
     from zstore.guests.dask import from_dask, to_dask
     from zstore.jobs.reduction.reduce import reduce
+    from zstore.jobs.units import finish_units, plan_units, run_units
     from zstore.jobs.upkeep.convert import convert, convert_metadata
     from zstore.jobs.upkeep.copy import copy
     from zstore.jobs.upkeep.manifest import manifest
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
         zeros_like,
     )
     from zstore.storage.cached import CachedStore
-    from zstore.units import finish_units, plan_units, run_units
 
 former.install()
 
@@ -76,17 +76,17 @@ _HOMES = {
     "create_group": "zstore.nodes.open",
     "create_hierarchy": "zstore.nodes.open",
     "downsample": "zstore.geo.resampling.methods",
-    "finish_units": "zstore.units",
+    "finish_units": "zstore.jobs.units",
     "from_dask": "zstore.guests.dask",
     "manifest": "zstore.jobs.upkeep.manifest",
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.geo.pyramid.tiles",
-    "plan_units": "zstore.units",
+    "plan_units": "zstore.jobs.units",
     "read_tile": "zstore.geo.pyramid.tiles",
     "reduce": "zstore.jobs.reduction.reduce",
-    "run_units": "zstore.units",
+    "run_units": "zstore.jobs.units",
     "set_cache_size": "zstore.engine.schedulers",
     "set_limits": "zstore.base.limits",
     "set_durable": "zstore.base.settings",

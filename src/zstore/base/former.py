@@ -57,6 +57,7 @@ FORMER = {
     "zstore.reduction": "zstore.jobs.reduction",
     "zstore.upkeep.copy_plan": "zstore.jobs.upkeep.copy",
     "zstore.upkeep": "zstore.jobs.upkeep",
+    "zstore.units": "zstore.jobs.units",
 }
 
 

@@ -184,7 +184,7 @@ def run_job(
     """Call the function of a long job; with `plan`, only begin the job, and end the command."""
     if plan is None:
         return function(*args, **options)
-    from zstore.units import plan_units
+    from zstore.jobs.units import plan_units
 
     count = plan_units(plan, function, *args, **options)
     command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])

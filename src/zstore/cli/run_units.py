@@ -35,8 +35,8 @@ def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bo
     zstore run-units plan.json --part 3/100
     zstore run-units plan.json --finish
     """
-    from zstore.units import finish_units
-    from zstore.units import run_units as run
+    from zstore.jobs.units import finish_units
+    from zstore.jobs.units import run_units as run
 
     if finish:
         finish_units(plan, part_count=None if part is None else part[1])

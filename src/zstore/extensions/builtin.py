@@ -123,6 +123,18 @@ RESAMPLERS = (
     Offer("gauss", "zstore.geo.resampling.methods:Gauss"),
 )
 
+# Long calls that can be made in parts, by the name of the function.
+JOBS = (
+    Offer("copy", "zstore.jobs.upkeep.copy:copy"),
+    Offer("convert", "zstore.jobs.upkeep.convert:convert"),
+    Offer("reduce", "zstore.jobs.reduction.reduce:reduce"),
+    Offer("build_pyramid", "zstore.geo.pyramid.build:build_pyramid"),
+    Offer("build_tile_pyramid", "zstore.geo.pyramid.build:build_tile_pyramid"),
+    Offer("raster_to_zarr", "zstore.geo.rasters.raster:raster_to_zarr"),
+    Offer("rasters_to_zarr", "zstore.geo.rasters.stack:rasters_to_zarr"),
+    Offer("netcdf_to_zarr", "zstore.geo.rasters.netcdf:netcdf_to_zarr"),
+)
+
 # `zstore info` is the function `info` of the module `zstore.cli.info`, with underscores for hyphens.
 COMMANDS = tuple(
     Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")))

@@ -256,7 +256,7 @@ stores = Registry("store", builtin.STORES)
 conventions = Registry("convention", builtin.CONVENTIONS)
 resamplers = Registry("resampler", builtin.RESAMPLERS)
 commands = Registry("command", builtin.COMMANDS)
-jobs = Registry("job", ())
+jobs = Registry("job", builtin.JOBS)
 
 REGISTRIES = {
     registry.kind: registry

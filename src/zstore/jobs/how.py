@@ -160,7 +160,7 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 def refusal(call: str, word: str, reason: str) -> str:
     """The sentence of an error for a word that has no meaning for a call."""
-    return f"{call} takes no {word}: {reason}"
+    return f"{word} does not go with {call}: {reason}"
 
 
 def refused(function: Callable[..., Any]) -> Mapping[str, str]:

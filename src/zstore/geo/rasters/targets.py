@@ -15,12 +15,13 @@ import numpy as np
 
 from zstore.engine.documents import place, render_node
 from zstore.engine.making import delete_node
-from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import How
+from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Plan, Unit
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.room import check_room, expect_size
@@ -53,6 +54,10 @@ class FileJob:
     ) -> None:
         self.how = how
         self.held = target if isinstance(target, Group) else None
+        if self.held is not None and current_part() is not None:
+            raise UnsupportedError(
+                "files cannot be put into a group in parts; expected the place of a new one"
+            )
         if isinstance(target, Group):
             self.store, self.base, known = target.store, target.path, target.zarr_format
         else:

@@ -17,6 +17,7 @@ from zstore.engine.schedulers import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.jobs.parts import current_part
 from zstore.jobs.plan import Estimate, Plan, Progress
 from zstore.jobs.record import begin_new, name_job
 from zstore.jobs.reduction import plan as plans
@@ -249,6 +250,8 @@ def reduce(
     )  # fmt: skip
     if out is not None and not isinstance(out, np.ndarray | Array):
         return _store(planned, out, how)
+    if current_part() is not None:
+        raise UnsupportedError("reduce would store nothing; expected out to be the place of a new array")
     for word in ("resume", "overwrite", "durable"):
         if getattr(how, word):
             raise ValueError(f"{word} without a place of a new array; expected out to be one")

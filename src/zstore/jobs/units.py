@@ -12,44 +12,28 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zstore.engine.documents import place
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
-from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
+from zstore.extensions.registry import jobs
+from zstore.jobs.how import WORDS, How
 from zstore.jobs.parts import MOST_PARTS, Part, UnitsLeft, as_part
-from zstore.jobs.plan import Progress
+from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.record import asked_as
-from zstore.jobs.reduction.reduce import reduce
 from zstore.jobs.runner import Executor
-from zstore.jobs.upkeep.convert import convert
-from zstore.jobs.upkeep.copy import copy
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 
-__all__ = ["finish_units", "plan_units", "run_units"]
+__all__ = ["Job", "finish_units", "plan_units", "run_units"]
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        build_pyramid,
-        build_tile_pyramid,
-        convert,
-        copy,
-        reduce,
-        raster_to_zarr,
-        rasters_to_zarr,
-        netcdf_to_zarr,
-    )
-}
-OF_FILES = (raster_to_zarr, rasters_to_zarr, netcdf_to_zarr)
 MEMBER, VERSION = "zstore_plan", 1
 # What says how a call goes about it, not what is made.
 OF_CALLS = ("executor", "progress", "resume", "dry_run")
@@ -57,12 +41,89 @@ PLACES = ("source", "sources", "target", "out", "scratch", "manifest")
 TUPLE = "()"
 
 
+class Job:
+    """A long call that is not made yet: what is made of which sources, where, and how.
+
+        job = Job("era.zarr", "mean.zarr", "reduce", How(memory=1 << 30), method="mean", axis="time")
+        job.estimate().read_size
+        job.run()
+
+    sources  of the call: its first argument
+    target   its argument `target` (of a reduction, `out`)
+    what     the function, or its name among the jobs that `zstore plugins` lists
+    options  all other arguments of the function
+
+    Raises
+        UnknownExtensionError: there is no job of that name.
+        TypeError: the function has no such arguments.
+    """
+
+    def __init__(
+        self,
+        sources: Any,
+        target: Any,
+        what: str | Callable[..., Any],
+        how: How | None = None,
+        **options: Any,
+    ) -> None:
+        function = jobs.resolve(what) if isinstance(what, str) else what
+        first, *others = inspect.signature(function).parameters
+        goal = "target" if "target" in others else "out"
+        words = {} if how is None else {name: getattr(how, name) for name in WORDS}
+        given = {name: value for name, value in words.items() if value != WORDS[name]}
+        self._hold(function, (), {first: sources, goal: target, **options, **given})
+
+    def _hold(self, function: Callable[..., Any], args: Sequence[Any], arguments: Mapping[str, Any]) -> None:
+        self.function = function
+        bound = inspect.signature(function).bind(*args, **arguments)
+        self.arguments: dict[str, Any] = bound.arguments
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *args: Any, **arguments: Any) -> Job:
+        """The job of a call with these arguments."""
+        job = cls.__new__(cls)
+        job._hold(function, args, arguments)
+        return job
+
+    def estimate(self) -> Estimate:
+        """The estimate of the call; nothing is written."""
+        estimate: Estimate = self._call(dry_run=True)
+        return estimate
+
+    def run(self) -> Any:
+        """Make the call; gives its result."""
+        return self._call()
+
+    def resume(self) -> Any:
+        """Go on with the same call that was interrupted, or begin it; gives its result."""
+        return self._call(resume=True)
+
+    def units(self) -> int:
+        """The number of units."""
+        return self.estimate().unit_count
+
+    def plan(self, file: str | os.PathLike[str]) -> int:
+        """As `plan_units`, for this job."""
+        return _plan(self, file)
+
+    def _call(self, **words: bool) -> Any:
+        return self.function(**{**self.arguments, **words})
+
+
+def _name_of(function: Callable[..., Any]) -> str | None:
+    """The name under which a function is offered as a job; None where it is not."""
+    target = f"{function.__module__}:{getattr(function, '__qualname__', '')}"
+    names = (line.name for line in jobs.listings() if line.target == target)
+    return next((name for name in names if jobs.resolve(name) is function), None)
+
+
 def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Begin a job without making any of its units, and write the plan for those who make them; how many.
 
-    The function is `zstore.copy`, `convert`, `reduce`, `build_pyramid`, `build_tile_pyramid`, or one of
-    `zstore.geo.rasters`: `raster_to_zarr`, `rasters_to_zarr` (whose coarser levels are made by who
-    ends the job) or `netcdf_to_zarr`; the arguments are its own. All is checked, and what is in the way
+    The function is one of the jobs that `zstore plugins` lists: `zstore.copy`, `convert`, `reduce`,
+    `build_pyramid`, `build_tile_pyramid`, of `zstore.geo.rasters` `raster_to_zarr`, `rasters_to_zarr` (whose
+    coarser levels are made by who ends the job) and `netcdf_to_zarr`, and those of plugins; the arguments are
+    its own. All is checked, and what is in the way
     removed, as the function does it; the job is under way at its target from then on. A job of no units is
     done, and has no plan: 0. Of a job of several arrays or passes, the units of the first are counted.
 
@@ -75,18 +136,21 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
         StoreError: there is such a file, or it cannot be written.
         Whatever the function raises before it makes anything.
     """
-    if FUNCTIONS.get(getattr(function, "__name__", "")) is not function:
+    return Job.of(function, *args, **kwargs).plan(file)
+
+
+def _plan(job: Job, file: str | os.PathLike[str]) -> int:
+    function, bound = job.function, dict(job.arguments)
+    offered = _name_of(function)
+    if offered is None:
         raise UnsupportedError(
-            f"{function!r} cannot be made in parts; expected one of {', '.join(FUNCTIONS)}"
+            f"{function!r} cannot be made in parts; expected one of {', '.join(jobs.names())}"
         )
     where = Path(file).absolute()
     if where.exists():
         raise StoreError("there is such a file already; expected none", path=os.fspath(file))
-    bound = inspect.signature(function).bind(*args, **kwargs).arguments
-    if bound.get("dry_run") or (function is reduce and isinstance(bound.get("out"), None | np.ndarray)):
+    if bound.get("dry_run"):
         raise UnsupportedError(f"{function.__name__} would store nothing; expected a target, and no dry_run")
-    if function in OF_FILES and isinstance(bound["target"], Node):
-        raise UnsupportedError("files cannot be put into a group in parts; expected the place of a new one")
     options = sorted(name for name, value in bound.items() if name.endswith("_options") and value)
     said = {
         name: _say(value, name)
@@ -104,7 +168,7 @@ def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args
         name, count = part.first or ("", 0)
         plan = {
             MEMBER: VERSION,
-            "function": function.__name__,
+            "function": offered,
             "arguments": said,
             "options": options,
             "first": {"name": name, "unit_count": count},
@@ -135,7 +199,6 @@ def run_units(
 
     Raises
         NotFoundError, MetadataError: there is no plan, or the file is none.
-        UnsupportedError: a copy with an executor, which it has no use for.
         StoreError: no such job is under way, or it would be divided otherwise here.
         Whatever the function raises.
     """
@@ -145,8 +208,6 @@ def run_units(
         )
     function, arguments, first = _read(plan, options)
     if executor is not None:
-        if function is copy:
-            raise UnsupportedError("copy takes no executor; expected more parts instead")
         arguments["executor"] = executor
     try:
         with as_part(Part(part, part_count, first=first, progress=progress)):
@@ -189,16 +250,19 @@ def _read(
         raise NotFoundError("there is no plan", path=path) from error
     except OSError as error:
         raise StoreError(f"cannot read the plan: {error.strerror}", path=path) from error
+    function = None
     try:
         said = parse_json(data, path=path)
     except MetadataError as error:
         reason = "expected the file that --plan or zstore.plan_units wrote"
         raise MetadataError(f"no plan of a job: {error.message}; {reason}", path=path) from error
-    function = FUNCTIONS.get(str(said.get("function")))
+    with suppress(UnknownExtensionError):
+        function = jobs.resolve(str(said.get("function")))
     arguments, first, given = said.get("arguments"), said.get("first"), said.get("options")
     if said.get(MEMBER) != VERSION or function is None or not isinstance(arguments, dict):
         raise MetadataError(
-            f"no plan of a job; expected {MEMBER!r} {VERSION}, arguments, and one of {', '.join(FUNCTIONS)}",
+            f"no plan of a job; expected {MEMBER!r} {VERSION}, arguments, and one of "
+            f"{', '.join(jobs.names())}",
             path=path,
         )
     name, count = (first.get("name"), first.get("unit_count")) if isinstance(first, dict) else (None, None)
