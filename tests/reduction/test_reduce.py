@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.reduction import methods, plan, reduce
+from zstore.model.packing import render_nodata
 from zstore.storage.memory import MemoryStore
 
 INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
@@ -447,6 +448,33 @@ def test_packed_values_are_unpacked_where_asked():
     assert make(np.array([1, 2j]), attributes=said).reduce("sum", unpack=True) == pytest.approx(546.4 + 0.2j)
     with pytest.raises(UnsupportedError, match="scale and offset of data type datetime64"):
         make(np.array([1, 2], "M8[s]"), attributes=said).reduce("min", unpack=True)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("scale", [None, 0.5, -2.0])
+def test_unpacking_leaves_out_nan_beside_the_fill_value_as_xarray_does(tmp_path, zarr_format, dtype, scale):
+    xarray = pytest.importorskip("xarray")
+    rows = [[1, -99, np.nan, -99], [2, 3, np.nan, np.nan], [np.nan, 5, -99, np.nan], [4, np.nan, np.nan, -99]]
+    packing = {} if scale is None else {"scale_factor": scale, "add_offset": 8.0}
+    url, fill = tmp_path / "packed.zarr", render_nodata(-99.0, np.dtype(dtype), zarr_format)
+    root = zstore.create_group(url, zarr_format=zarr_format)
+    array = root.create_array(
+        "v", data=np.array(rows, dtype), chunks=(3, 3), dimension_names=["y", "x"], fill_value=-99,
+        attributes={**fill, **packing},
+    )  # fmt: skip
+    meant = xarray.open_zarr(url, consolidated=False)["v"].load()
+    for method in ("count", "sum", "mean", "std", "min", "max"):
+        for axis in ("y", "x", ["y", "x"]):
+            made = np.asarray(array.reduce(method, axis, unpack=True), "f8")
+            wanted = np.asarray(getattr(meant, method)(axis), "f8")
+            if method in ("min", "max") and scale is None:
+                wanted = np.where(np.isnan(wanted), -99, wanted)
+            np.testing.assert_allclose(made, wanted, rtol=3e-3 if dtype == "f2" else 1e-6)
+    found = array.reduce("argmin", unpack=True)
+    assert meant.values.reshape(-1)[found] == meant.min()
+    assert np.isnan(array.reduce("mean", nodata=-99)), "a number alone leaves NaN in"
+    assert np.isnan(array.reduce("mean", nodata=-99, unpack=True))
 
 
 def test_packing_alone_decides_whether_values_can_be_unpacked():

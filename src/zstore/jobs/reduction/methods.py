@@ -77,6 +77,7 @@ class Method:
     fold        the name of the kernel's operation
     skip        which items are left out: "none", "value" or "nan"
     nodata      the item that is left out, as `folded`
+    fill        the item that is left out beside NaN, as `folded`; None where there is none
     result      the data type of the result
     many        whether a cell may get more items than 32 bits can count
     scale, offset  of packed values
@@ -95,6 +96,7 @@ class Method:
     scale: float = 1.0
     offset: float = 0.0
     ddof: int = 0
+    fill: Items | None = None
 
     @property
     def _planes(self) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
@@ -159,6 +161,8 @@ class Method:
     ) -> None:
         """Reduce a box of items into their cells; strides and labels are explained in `fold.h`."""
         shape, lanes = items.shape, self.lanes
+        if self.fill is not None:
+            items[items == self.fill] = np.nan
         if lanes > 1:
             if self.skip == "nan":
                 # A complex number with one NaN part is left out as a whole.
@@ -344,6 +348,7 @@ class Method:
             raise ValueError(f"{self.name} of no items of {where}; expected one at least, or nodata")
         made = a.view(self.dtype) if self.dtype.kind in "bmM" else a
         if not self._is_packed:
+            made = made if self.fill is None else np.where(np.isnan(made), self.fill, made)
             return made.astype(self.dtype, copy=False)
         values = made.astype(np.float64) * self.scale + self.offset
         if self.skip == "value":
@@ -390,8 +395,11 @@ def make_method(
     offset: float = 0.0,
     result: Any = None,
     ddof: int = 0,
+    skip_nan: bool = False,
 ) -> Method:
     """The method `name` for items of a data type, of which a cell gets at most `most`.
+
+    skip_nan  whether NaN is left out beside nodata
 
     Raises
         ValueError: there is no such method, or nodata is no value of the type.
@@ -425,6 +433,9 @@ def make_method(
     if kernel == "sum" and folded.kind in "iu" and folded.itemsize == 4 and most >= MANY:
         kernel = "wide_sum"
     skip, hole = _nodata(nodata, dtype, folded)
+    fill = None
+    if skip_nan and skip == "value" and dtype.kind == "f":
+        fill, (skip, hole) = hole, _nodata(None, dtype, folded)
     return Method(
         name,
         dtype,
@@ -438,6 +449,7 @@ def make_method(
         scale,
         offset,
         ddof,
+        fill,
     )
 
 

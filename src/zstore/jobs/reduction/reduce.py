@@ -119,7 +119,8 @@ class Reduction(Plan[CellStates]):
             names = course.groups.names
             text = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
             groups = hashlib.sha256(text).hexdigest()[:16]
-        fixed = {**vars(method), "nodata": method.nodata.tobytes().hex()}
+        fill = None if method.fill is None else method.fill.tobytes().hex()
+        fixed = {**vars(method), "nodata": method.nodata.tobytes().hex(), "fill": fill}
         return {
             **describe_source(array.store, array.path, array.model),
             **{name: str(value) for name, value in fixed.items()},
@@ -222,6 +223,7 @@ def reduce(
               Cells of the result without a valid item are NaN; nodata for `min` and `max`, -1 for `argmin`
               and `argmax`, 0 for sums and counts
     unpack    apply `scale_factor` and `add_offset` to stored values, and leave out nodata of the attributes
+              and NaN, as xarray does
     dtype     of the result; None: numpy's for the method, and float64 (complex128) for scaled values
     ddof      `var` and `std` divide by the number of items less this
     out       an array of numpy or in a store to write to, or the path or URL of a new one; None: it is
@@ -336,7 +338,9 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
         packing = Packing.parse(array.attrs, array.dtype, array.fill_value, array.zarr_format)
     except MetadataError as error:
         raise MetadataError(f"cannot unpack: {error.message}", path=array.store.url) from error
-    return packing._asdict() if nodata is None else {**packing._asdict(), "nodata": nodata}
+    if nodata is not None:
+        return {**packing._asdict(), "nodata": nodata}
+    return {**packing._asdict(), "skip_nan": True}
 
 
 def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
