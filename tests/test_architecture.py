@@ -83,6 +83,13 @@ def test_planted_offences_are_found(tmp_path, text, place, fault):
     assert fault in found
 
 
+def test_the_core_alone_is_a_copy_without_any_room_of_the_other_wings():
+    recipe = (ROOT / "Makefile").read_text().partition("\ncore: ")[2].partition("\n\n")[0]
+    removed = set(re.findall(r"\w+", recipe.partition("rm -r ")[2].partition("PYTHONPATH")[0]))
+    others = {room for wing, rooms in house.WINGS.items() if wing != "core" for room in rooms} - {"zstore"}
+    assert {room for room in others if not removed.intersection(room.split("."))} == set()
+
+
 def test_the_map_shows_the_floors_there_are():
     page = (ROOT / "docs/architecture.md").read_text().partition("\n## A read")[0]
     shown: dict[str, dict[str, int]] = {}

@@ -45,6 +45,7 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.nodes": 6,
         "zstore.aio": 7,
         "zstore.plugin": 7,
+        "zstore.testing": 7,
     },
     "jobs": {
         "zstore.jobs": 8,
@@ -69,7 +70,9 @@ WINGS: dict[str, dict[str, int]] = {
     },
     "faces": {
         "zstore.report": 17,
-        "zstore.testing": 17,
+        "zstore.testing.commands": 17,
+        "zstore.testing.conventions": 17,
+        "zstore.testing.resamplers": 17,
         "zstore": 18,
         "zstore.cli": 19,
         "zstore.plugin.commands": 20,
