@@ -6,15 +6,17 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, json_option, say, show_progress, storage_options
+from zstore.cli.options import FILE, going, how_options, say, say_estimate, storage_options
+from zstore.jobs.plan import Estimate
+from zstore.jobs.upkeep.manifest import manifest as make
 
 
 @click.command()
 @click.argument("path")
 @storage_options
 @click.option("-o", "--output", **FILE, help="Write it to this file.")
-@json_option
-def manifest(path: str, output: Any, as_json: bool) -> None:
+@how_options(make)
+def manifest(path: str, output: Any, as_json: bool, **options: Any) -> None:
     """Hash every key of PATH with SHA-256, and all together; nothing is decoded.
 
     Without --output the manifest is printed. `sha256sum -c` reads it in the directory, and
@@ -24,10 +26,11 @@ def manifest(path: str, output: Any, as_json: bool) -> None:
     zstore manifest scene.zarr -o scene.sha256
     zstore manifest s3://bucket/scene.zarr -o scene.sha256 --json
     """
-    from zstore.jobs.upkeep.manifest import manifest as make
-
-    with show_progress("hashing", unit="bytes") as progress:
-        made = make(path, file=output, progress=progress)
+    with going(options, "hashing", "bytes") as words:
+        made = make(path, file=output, **words)
+    if isinstance(made, Estimate):
+        say_estimate(as_json, path, made)
+        return
     if output is None and not as_json:
         for line in made.lines():
             click.echo(line, nl=False)

@@ -7,8 +7,11 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,9 +29,12 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from zstore.base.sizes import format_size
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import codecs as registry
 from zstore.geo.conventions.profiles import PROFILES
+from zstore.jobs.how import refusal, refused
+from zstore.jobs.plan import Estimate
 from zstore.jobs.record import Unfinished
 from zstore.model.document import plain
 from zstore.nodes.array import Array
@@ -150,6 +156,80 @@ plan_option = click.option(
 )
 
 
+# The options for the words of `How`, and the parameters that they give.
+HOW_OPTIONS: dict[str, tuple[Sequence[str], dict[str, Any]]] = {
+    "memory": (["--memory"], {**SIZE, "help": "About how much to hold at once, like 512M."}),
+    "executor": (
+        ["--processes"],
+        {"type": click.IntRange(min=1), "metavar": "N", "help": "Work in N other processes."},
+    ),
+    "durable": (["--durable"], {"is_flag": True, "help": "The target survives a power cut after the end."}),
+    "progress": (["-q", "--quiet"], {"is_flag": True, "help": "Show no progress."}),
+    "resume": (["--resume"], {"is_flag": True, "help": "Go on with what was interrupted, or begin it."}),
+    "overwrite": (["--overwrite"], {"is_flag": True, "help": "Replace what is there."}),
+    "dry_run": (["--dry-run"], {"is_flag": True, "help": "Say what it would take, and do nothing."}),
+    "if_exists": (
+        ["--if-exists"],
+        {
+            **one_of("error", "skip", "overwrite", "changed"),
+            "help": "What becomes of keys that TARGET has; changed: overwrite those that differ.",
+        },
+    ),
+}
+
+
+def how_options(*calls: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A decorator that adds the options for the words that one of these long calls takes, and --json.
+
+    Options for words that none of them takes are not shown, and refused with the reason.
+    """
+
+    def decorate(command: Any) -> Any:
+        command = json_option(command)
+        for word, (names, details) in reversed(HOW_OPTIONS.items()):
+            reasons = [refused(call).get(word) for call in calls]
+            if None in reasons:
+                command = click.option(*names, **details)(command)
+            else:
+                reason = refusal(calls[0].__name__, names[-1], str(reasons[0]))
+                hidden = {"hidden": True, "expose_value": False, "callback": partial(_refuse, reason)}
+                command = click.option(*names, **{**details, "default": None, **hidden})(command)
+        return command
+
+    return decorate
+
+
+def _refuse(reason: str, context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError(reason)
+
+
+@contextmanager
+def going(options: dict[str, Any], label: str, unit: str = "cells") -> Iterator[dict[str, Any]]:
+    """A context with the words of `How` that a command's options say, which are taken out of `options`."""
+    words = {word: options.pop(word) for word in HOW_OPTIONS if word in options}
+    quiet, count = options.pop("quiet", False), options.pop("processes", None)
+    with show_progress(label, unit, quiet=quiet) as progress:
+        if count is None:
+            yield {**words, "progress": progress}
+            return
+        # Forked processes would inherit locks that this one's threads hold.
+        with ProcessPoolExecutor(count, get_context("spawn")) as executor:
+            yield {**words, "progress": progress, "executor": executor}
+
+
+def say_estimate(as_json: bool, name: str, found: Estimate) -> None:
+    """Print an estimate."""
+    sizes = {
+        "reads": (found.read_size, "decoded"),
+        "writes": (found.write_size, "before they are encoded"),
+        "holds": (found.memory_size, "at once"),
+    }
+    lines = [f"{name}: {found.unit_count} units, {found.request_count} requests"]
+    lines += [f"  {verb:<7} {format_size(n)} {how}" for verb, (n, how) in sizes.items() if n is not None]
+    say(as_json, {"path": name, "is_dry_run": True, **found.as_json()}, "\n".join(lines))
+
+
 def hide_options(words: Iterable[str]) -> Iterator[str]:
     """A command line without the values of its storage options, which may be secret."""
     is_next = False
@@ -233,7 +313,9 @@ class _RateColumn(ProgressColumn):
 
 
 @contextmanager
-def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, int], None]]:
+def show_progress(
+    label: str, unit: str = "cells", *, quiet: bool = False
+) -> Iterator[Callable[[int, int], None]]:
     """A context with a progress bar on stderr, if that is a terminal; gives a function that updates it."""
     console = Console(stderr=True)
     columns = (
@@ -243,7 +325,7 @@ def show_progress(label: str, unit: str = "cells") -> Iterator[Callable[[int, in
         _RateColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -7,7 +7,18 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, PLACE, json_option, say, show_progress, show_unfinished, storage_options
+from zstore.cli.options import (
+    FILE,
+    PLACE,
+    going,
+    how_options,
+    say,
+    say_estimate,
+    show_unfinished,
+    storage_options,
+)
+from zstore.jobs.plan import Estimate
+from zstore.jobs.upkeep.verify import verify as check
 
 
 @click.command()
@@ -17,8 +28,10 @@ from zstore.cli.options import FILE, PLACE, json_option, say, show_progress, sho
 @click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
 @click.option("--manifest", **FILE, help="Decode nothing: compare hashes with this file.")
 @click.option("--journal", **PLACE, help="Keep in this directory how far it came, to go on from there.")
-@json_option
-def verify(path: str, inside: str | None, missing: bool, manifest: Any, journal: Any, as_json: bool) -> None:
+@how_options(check)
+def verify(
+    path: str, inside: str | None, missing: bool, manifest: Any, journal: Any, as_json: bool, **options: Any
+) -> None:
     """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails.
 
     With --manifest, say what is changed, missing, new or unreadable; any of these fails.
@@ -28,19 +41,21 @@ def verify(path: str, inside: str | None, missing: bool, manifest: Any, journal:
     zstore verify copy.zarr --manifest scene.sha256
     """
     from zstore.geo.validation.verdict import clean
-    from zstore.jobs.upkeep.verify import verify as check
 
     if missing and manifest is not None:
         raise click.UsageError("--missing does not go with --manifest, which says what is missing")
-    with show_progress("verifying", unit="chunks" if manifest is None else "bytes") as progress:
+    with going(options, "verifying", "chunks" if manifest is None else "bytes") as words:
         found = check(
             path,
             inside,
             missing="error" if missing else "fill",
             manifest=manifest,
             journal=journal,
-            progress=progress,
+            **words,
         )
+    if isinstance(found, Estimate):
+        say_estimate(as_json, path, found)
+        return
     if as_json:
         say(True, {"path": path, "is_sound": found.is_sound, **asdict(found)}, "")
     else:

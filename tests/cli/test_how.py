@@ -1,0 +1,42 @@
+"""Commands take the words of long calls as options, and refuse those without meaning with the same reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.jobs.how import refusal, refused
+
+pytest.importorskip("click", reason="the command line needs click (extra 'cli')")
+
+
+def run(*words: object, code: int = 0) -> str:
+    from click.testing import CliRunner
+
+    from zstore.cli.root import zstore as command
+
+    result = CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("name", ["verify", "manifest"])
+def test_words_are_options(name: str, tmp_path: Path) -> None:
+    from zstore.cli.options import HOW_OPTIONS
+
+    zstore.create_array(tmp_path / "a", data=np.arange(8), chunks=4)
+    call, shown = getattr(zstore, name), run(name, "--help")
+    for word, (names, _) in HOW_OPTIONS.items():
+        assert (names[-1] in shown) == (word not in refused(call)), word
+        if word in refused(call):
+            value = ["skip"] if word == "if_exists" else []
+            said = " ".join(run(name, tmp_path / "a", names[-1], *value, code=2).split())
+            assert refusal(name, names[-1], refused(call)[word])[:60] in said
+    found = json.loads(run(name, tmp_path / "a", "--dry-run", "--json", "-q"))
+    assert (found["is_dry_run"], found["unit_count"]) == (True, 1)
+    assert "1 units" in run(name, tmp_path / "a", "--dry-run", "--memory", "1G")
+    run(name, tmp_path / "a", "--processes", 1, "-q")
