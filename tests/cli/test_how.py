@@ -24,7 +24,7 @@ def run(*words: object, code: int = 0) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("name", ["verify", "manifest"])
+@pytest.mark.parametrize("name", ["verify", "manifest", "copy"])
 def test_words_are_options(name: str, tmp_path: Path) -> None:
     from zstore.cli.options import HOW_OPTIONS
 
@@ -34,9 +34,10 @@ def test_words_are_options(name: str, tmp_path: Path) -> None:
         assert (names[-1] in shown) == (word not in refused(call)), word
         if word in refused(call):
             value = ["skip"] if word == "if_exists" else []
-            said = " ".join(run(name, tmp_path / "a", names[-1], *value, code=2).split())
+            said = " ".join(run(name, tmp_path / "a", tmp_path / "t", names[-1], *value, code=2).split())
             assert refusal(name, names[-1], refused(call)[word])[:60] in said
-    found = json.loads(run(name, tmp_path / "a", "--dry-run", "--json", "-q"))
+    more = [tmp_path / "t"] if name == "copy" else []
+    found = json.loads(run(name, tmp_path / "a", *more, "--dry-run", "--json", "-q"))
     assert (found["is_dry_run"], found["unit_count"]) == (True, 1)
-    assert "1 units" in run(name, tmp_path / "a", "--dry-run", "--memory", "1G")
-    run(name, tmp_path / "a", "--processes", 1, "-q")
+    assert run(name, tmp_path / "a", *more, "--dry-run", "--memory", "1G")
+    run(name, tmp_path / "a", *more, "--processes", 1, "-q")

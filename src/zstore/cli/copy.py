@@ -12,14 +12,14 @@ from zstore.base.sizes import format_size
 from zstore.cli.options import (
     FILE,
     check_plan,
-    json_option,
-    one_of,
+    going,
+    how_options,
     plan_option,
     run_job,
     say,
-    show_progress,
     storage_options,
 )
+from zstore.jobs.upkeep.copy import copy as copy_store
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
@@ -36,22 +36,15 @@ def _bandwidth_of(value: str) -> float:
 @click.argument("source")
 @click.argument("target")
 @storage_options
-@click.option(
-    "--if-exists",
-    **one_of("error", "skip", "overwrite", "changed"),
-    help="What becomes of keys that TARGET has; changed: overwrite those that differ.",
-)
 @click.option("--include", multiple=True, metavar="PATTERN", help="Copy keys that match, like 'red/*'.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out keys that match.")
 @click.option("--delete", is_flag=True, help="Remove what TARGET has and SOURCE has not.")
-@click.option("--resume", is_flag=True, help="Go on with a copy that was interrupted.")
 @click.option("--check", is_flag=True, help="Read everything again from TARGET and compare hashes.")
 @click.option("--manifest", **FILE, help="Write the hashes of all keys to this file.")
 @click.option("--bandwidth", type=_bandwidth_of, metavar="N", help="Bytes a second at most: 500K, 20M, 1.5G.")
 @click.option("--requests", "request_count", type=click.IntRange(min=1), help="Keys at a time at most.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @plan_option
-@json_option
+@how_options(copy_store)
 def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     """Copy all that SOURCE holds to TARGET, byte for byte: directories, zip files, buckets.
 
@@ -62,11 +55,10 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     zstore copy scene.zarr scene.zip --check --manifest scene.sha256
     zstore copy scene.zarr mirror.zarr --if-exists changed --delete --dry-run
     """
-    from zstore.jobs.upkeep.copy import copy as copy_store
-
     check_plan(options)
-    with show_progress("copying", unit="bytes") as progress:
-        done = run_job(copy_store, source, target, progress=progress, as_json=as_json, **options)
+    given = dict(options)
+    with going(given, "copying", "bytes") as how:
+        done = run_job(copy_store, source, target, as_json=as_json, **given, **how)
     words = [f"{done.key_count} keys ({format_size(done.size)}) {_verb(options, 'to copy', 'copied')}"]
     if done.compared_count:
         words.append(f"{done.compared_count} to compare")
