@@ -210,10 +210,17 @@ class Job:
             )
 
     def clear(self, act: Callable[[], None]) -> None:
-        """Call `act` to remove the nodes to be replaced, and note in the record that they are gone."""
+        """Call `act` to remove the nodes to be replaced, and note in the record that they are gone.
+
+        Raises
+            ChangedError: somebody else has ended the job.
+        """
         act()
         key = join_key(self.base, INTENT)
-        content = json.loads(bytes(self.store.get(key) or b"{}"))
+        data = self.store.get(key)
+        if data is None:
+            self.check_held()
+        content = json.loads(bytes(data or b"{}"))
         self.store.put(key, _render({**content, "is_ready": True}))
         self.is_ready = True
 

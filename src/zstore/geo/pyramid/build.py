@@ -138,8 +138,9 @@ def build(
         return group
     if not job.is_resumed:
         taken = [name for name in pyramid.made if name in group]
-        # A pyramid that is a part of other work makes its levels anew.
-        if taken and not overwrite and left is not None and left.work == work:
+        # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
+        if taken and not overwrite and (left is None or left.work == work):
+            job.end()
             raise _levels_taken(group, taken)
         job.clear(lambda: _clear(pyramid, group, taken, left))
     nodes = NewNodes(group.store, group.path, group.zarr_format)

@@ -1,0 +1,116 @@
+"""Two calls that build one pyramid at once: both leave equal documents, or a sentence refuses one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import StoreError
+from zstore.geo.pyramid import build
+
+COUNT = 10
+# Builds one target after the other, each when a line says so, and tells how it ended.
+CALLS = """
+import sys, zstore
+from zstore.errors import ZstoreError
+from zstore.geo.pyramid.build import build_pyramid
+source, resume = sys.argv[1], sys.argv[2] == "resume"
+print("ready", flush=True)
+for target in map(str.strip, sys.stdin):
+    try:
+        build_pyramid(source, target, resume=resume)
+        print("made", flush=True)
+    except ZstoreError as error:
+        print("refused:", error, flush=True)
+"""
+
+
+def make_source(place: Path) -> Path:
+    data = np.arange(1, 256 * 256 + 1, dtype="u4").reshape(256, 256)
+    root = zstore.create_group(place)
+    root.create_array("v", data=data, chunks=(64, 64), dimension_names=["y", "x"])
+    return place
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+def check_whole(made: Path, expected: dict[str, bytes]) -> None:
+    """The pyramid has the same chunks and documents, all of them consolidated, and nothing beside them."""
+    found = files(made)
+    assert found == expected
+    told = json.loads(found["zarr.json"])["consolidated_metadata"]["metadata"]
+    assert {f"{path}/zarr.json" for path in told} == {k for k in found if k.endswith("/zarr.json")}
+
+
+@pytest.mark.parametrize("way", ["plain", "resume"])
+def test_two_processes_at_once_leave_one_whole_pyramid(tmp_path, way):
+    source = make_source(tmp_path / "s")
+    zstore.build_pyramid(source, tmp_path / "whole")
+    expected = files(tmp_path / "whole")
+    calls = [
+        subprocess.Popen(
+            [sys.executable, "-c", CALLS, source, way],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        assert [call.stdout.readline() for call in calls] == ["ready\n"] * 2
+        for number in range(COUNT):
+            target = tmp_path / f"t{number}"
+            for call in calls:
+                call.stdin.write(f"{target}\n")
+                call.stdin.flush()
+            ends = sorted(call.stdout.readline().strip() for call in calls)
+            assert ends[0] == "made"
+            sentences = (
+                "made",
+                "refused: the building of a pyramid is unf",
+                "refused: levels 0, 1",
+                "refused: somebody",
+            )
+            assert ends[1].startswith(sentences)
+            check_whole(target, expected)
+    finally:
+        for call in calls:
+            call.stdin.close()
+            call.wait(60)
+            call.stdout.close()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("moment", ["check_begun", "_check_fits", "begin", "_clear"])
+def test_a_pyramid_that_another_call_has_just_built_stays(tmp_path, monkeypatch, moment, resume):
+    source, target = make_source(tmp_path / "s"), tmp_path / "t"
+    zstore.build_pyramid(source, tmp_path / "whole")
+    expected, original, times = files(tmp_path / "whole"), getattr(build, moment), []
+
+    def other_first(*args, **options):
+        monkeypatch.setattr(build, moment, original)
+        if moment == "_clear" and not resume:
+            with pytest.raises(StoreError, match="the building of a pyramid is unfinished"):
+                zstore.build_pyramid(source, target)
+            return original(*args, **options)
+        zstore.build_pyramid(source, target, resume=resume)
+        times.extend(file.stat().st_mtime_ns for file in sorted(target.rglob("zarr.json")))
+        return original(*args, **options)
+
+    monkeypatch.setattr(build, moment, other_first)
+    if moment == "_clear" and not resume:
+        zstore.build_pyramid(source, target)
+    else:
+        expectation = "somebody else" if moment == "_clear" else "levels 0, 1, 2 are there already"
+        with pytest.raises(StoreError, match=expectation):
+            zstore.build_pyramid(source, target, resume=resume)
+        assert times == [file.stat().st_mtime_ns for file in sorted(target.rglob("zarr.json"))]
+    check_whole(target, expected)
