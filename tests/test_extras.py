@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # For those who work on the project.
-OURS = {"all", "test", "readers", "writers", "bench", "fuzz", "lint", "docs"}
+OURS = {"all", "test", "readers", "writers", "bench", "fuzz", "lint", "docs", "dev"}
 
 ARRAY = """
     place = {"spatial:dimensions": ["y", "x"], "spatial:transform": [30, 0, 0, 0, -30, 9]}

@@ -50,7 +50,7 @@ FORMER = {
     "zstore.indexing.runs": "zstore.indexing.select",
     "zstore.nodes.attributes": "zstore.nodes.node",
     "zstore.nodes.indexers": "zstore.nodes.lazy",
-    "zstore.nodes.near": "zstore.nodes.advice",
+    "zstore.nodes.near": "zstore.nodes.open",
     "zstore.pyramid": "zstore.geo.pyramid",
     "zstore.resampling": "zstore.geo.resampling",
     "zstore.validation": "zstore.geo.validation",

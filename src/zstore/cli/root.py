@@ -19,7 +19,7 @@ from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, Zst
 from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
 from zstore.jobs.record import asked_as
-from zstore.nodes.advice import say_file
+from zstore.nodes.open import say_file
 
 # An argument of a Python function in the text of an error.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")

@@ -1,20 +1,10 @@
-"""Hints for error messages: zarr-python's names and options, and nodes near a path without one."""
+"""Hints for error messages: what to type instead of zarr-python's names and options."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable
 from functools import wraps
-from itertools import islice
-from pathlib import Path
 from typing import ParamSpec, TypeVar
-from urllib.parse import unquote_to_bytes, urlsplit
-
-from zstore.engine.documents import METADATA_NAMES, ancestors, find_documents, node_kind
-from zstore.errors import ZstoreError
-from zstore.storage.base import Store, join_key
-from zstore.storage.local import LocalStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,102 +84,3 @@ def advise_options(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **options)
 
     return call
-
-
-# Paths without a node
-
-# The most names of a directory that are compared, and the most that a message mentions.
-MOST_NAMES = 1000
-MOST_SAID = 3
-
-CONVERT = "`zstore convert {path} NAME.zarr` makes a Zarr of it"
-# Files of other kinds: their first bytes, what they are, and what to do with them.
-FILES = (
-    (b"PK\3\4", "a zip file", "open it as 'zip::{path}'"),
-    (b"PK\5\6", "an empty zip file", "open it as 'zip::{path}'"),
-    (b"SQLite format 3\0", "an SQLite file", "open it as 'sqlite://{path}' (plugin zstore-sqlite)"),
-    (b"II", "a TIFF file", CONVERT),
-    (b"MM\0", "a TIFF file", CONVERT),
-    (b"\x89PNG", "a PNG file", CONVERT),
-    (b"\xff\xd8\xff", "a JPEG file", CONVERT),
-    (b"GRIB", "a GRIB file", CONVERT),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", CONVERT),
-    (b"CDF", "a NetCDF file", CONVERT),
-    (b"", "a file", "it is no store; a Zarr is a directory, a .zip file or a URL"),
-)
-
-
-def say_near(store: Store, path: str) -> str:
-    """The end of an error message: what exists at, above, below and beside the path.
-
-    Empty for stores where every look is a request over a network, and for those that cannot be listed.
-    """
-    if store.request_count > 1:
-        return ""
-    folder = store.local_path()
-    if folder is not None:
-        if (folder / path).is_file():
-            return say_file((folder / path).as_uri())
-        # Directories above the store's own may have the node, so the search covers the whole file system.
-        full = folder / path
-        store, path = LocalStore(full.anchor, read_only=True), str(full.relative_to(full.anchor))
-    try:
-        return "".join(f"; {hint}" for hint in _hints(store, path, folder))
-    except (ZstoreError, OSError):
-        return ""
-
-
-def say_file(url: str) -> str:
-    """The end of an error message: the file at or above a "file://" URL where a directory was expected."""
-    place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
-    found = next((path for path in (place, *place.parents) if path.is_file()), None)
-    if found is None:
-        return ""
-    with found.open("rb") as file:
-        begin = file.read(16)
-    what, advice = next((what, advice) for mark, what, advice in FILES if begin.startswith(mark))
-    return f", found {what} at {str(found)!r}: {advice.format(path=found)}"
-
-
-def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
-    above = [*ancestors(path)]
-    for place, documents in reversed([*zip(above, find_documents(store, above), strict=True)]):
-        kind = node_kind(documents)
-        if kind in ("array", "v1") or (kind == "v3" and b'"array"' in bytes(documents["zarr.json"])):
-            yield f"{_named(place, folder)} is an array, which has no nodes below it"
-            return
-        if kind is not None:
-            break
-    below = _nodes(store, path)
-    if below:
-        yield f"there are nodes below it: {_listed(below)}"
-        return
-    parent, _, name = path.rpartition("/")
-    names = [n for n in _names(store, parent) if n != name and n not in METADATA_NAMES]
-    if close := get_close_matches(name, names, MOST_SAID):
-        yield f"near it: {_listed(close)}"
-
-
-def _nodes(store: Store, path: str) -> list[str]:
-    names = _names(store, path)[: 4 * MOST_SAID]
-    documents = find_documents(store, [join_key(path, name) for name in names])
-    return [name for name, found in zip(names, documents, strict=True) if node_kind(found) is not None]
-
-
-def _names(store: Store, path: str) -> list[str]:
-    """The names of the children of a path, at most MOST_NAMES."""
-    folder = store.local_path(path)
-    if folder is None:
-        return store.list_children(path)[:MOST_NAMES]
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in islice(entries, MOST_NAMES))
-
-
-def _named(path: str, folder: Path | None) -> str:
-    return repr(path if folder is None else f"/{path}")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names[:MOST_SAID])
