@@ -547,5 +547,12 @@ def test_refusals_come_before_anything_is_written(tmp_path: Path) -> None:
         build_pyramid(source)
     with pytest.raises(MetadataError, match="source and target are one"):
         build_pyramid(source, tmp_path / "s")
+    (tmp_path / "a link").symlink_to(tmp_path / "s")
+    for build in (build_pyramid, zstore.build_tile_pyramid):
+        for way in (tmp_path / "a link", zstore.open_group(tmp_path / "a link")):
+            with pytest.raises(MetadataError, match="source and target are one"):
+                build(source, way)
+            with pytest.raises(MetadataError, match="source and target are one"):
+                build(zstore.open_group(tmp_path / "a link"), tmp_path / "s")
     with pytest.raises(MetadataError, match="expected 2, the target's own"):
         build_pyramid(source, zstore.create_group(tmp_path / "two", zarr_format=2), zarr_format=3)

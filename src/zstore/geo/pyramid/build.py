@@ -29,6 +29,7 @@ from zstore.geo.pyramid.dataset import (
     open_dataset,
     place_of,
     read_record,
+    real_place,
 )
 from zstore.geo.pyramid.levels import (
     CellOptions,
@@ -553,7 +554,8 @@ def build_tile_pyramid(
     """
     how = How(**words)
     dataset = _open(source)
-    if place_of(target) in (dataset.place, None if dataset.root is None else place_of(dataset.root)):
+    sources = (dataset.place, *(() if dataset.root is None else (place_of(dataset.root),)))
+    if real_place(place_of(target)) in map(real_place, sources):
         raise MetadataError("source and target are one; expected another target", path=dataset.place)
     dataset = replace(dataset, root=None, level="", extras=free_extras(dataset))
     if not 0 <= tolerance < 1:
@@ -579,16 +581,16 @@ def _choose_target(
     dataset: Dataset, target: Group | PlaceLike | None, zarr_format: ZarrFormat | None
 ) -> tuple[Group | PlaceLike, str, ZarrFormat]:
     """(where the levels go, the dataset's own name where it is one of them, the format)."""
-    root_place = None if dataset.root is None else place_of(dataset.root)
     if target is None:
         if dataset.root is None:
             raise MetadataError("source is no level of a pyramid; expected a target", path=dataset.place)
         target = dataset.root
-    place = place_of(target)
-    if place == dataset.place:
-        raise MetadataError("source and target are one; expected another target", path=place)
-    level = dataset.level if place == root_place else ""
-    if not level and dataset.is_group and place == dataset.place.rpartition("/")[0]:
+    place, source = real_place(place_of(target)), real_place(dataset.place)
+    if place == source:
+        raise MetadataError("source and target are one; expected another target", path=place_of(target))
+    is_root = dataset.root is not None and place == real_place(place_of(dataset.root))
+    level = dataset.level if is_root else ""
+    if not level and dataset.is_group and place == source.rpartition("/")[0]:
         level = dataset.place.rpartition("/")[2]
     opened, overall = open_target(target, zarr_format, _own_format(dataset))
     return opened, level, overall

@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -101,6 +102,12 @@ def place_of(node: Array | Group | PlaceLike) -> str:
     store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
     url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
     return join_url(url, path)
+
+
+def real_place(place: str) -> str:
+    """A URL in which the symbolic links of a path on this machine are resolved; others stay as they are."""
+    scheme, mark, path = place.rpartition("file://")
+    return f"{mark}{os.path.realpath(unquote(path))}" if mark and not scheme else place
 
 
 def node_within(store: Store, address: str) -> Array | Group | None:

@@ -256,7 +256,9 @@ def _check_room(there: Location, plan: CopyPlan) -> None:
         size = 2 * new + (file.stat().st_size if file.exists() else 0)
     free = free_size(where)
     if size > free:
-        raise StoreError(f"no room for the copy: {size} bytes to write, {free} are free", path=there.url())
+        raise StoreError(
+            f"no room for the copy: {size} bytes needed at once, {free} are free", path=there.url()
+        )
 
 
 class _CopyKeys(Plan[bytes]):
