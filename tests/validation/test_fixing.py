@@ -13,15 +13,18 @@ from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.validation.fixing.fix import fix, plan_fix
+from zstore.geo.validation.fixing.georeference import affine_of, crs_of
+from zstore.geo.validation.fixing.plan import Draft
 from zstore.geo.validation.fixing.write import restore_backup
 from zstore.geo.validation.rules import all_rules
 from zstore.geo.validation.run import validate
-from zstore.geo.validation.view import load_hierarchy
+from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
 from ..faults.drills import FailingStore
 from . import cases
+from .breakages import BREAKAGES
 from .cases import CASES, Case
 from .stores import DEGREES, UTM, Documents, model, right
 
@@ -122,6 +125,38 @@ def test_every_second_cell_is_left_where_that_may_be_meant() -> None:
     assert not [key for key in plan.changes if key.startswith("1/x/c")]
 
 
+ALL = [
+    pytest.param(c.make, c.spoil, c.profile, NEEDS_A_WORD.get(c.rule, {}), id=f"{c.rule}-{n}")
+    for n, c in enumerate(CASES)
+]
+ALL += [pytest.param(b.make, b.spoil, None, dict(b.options), id=b.name) for b in BREAKAGES]
+
+
+@pytest.mark.parametrize("make, spoil, profile, options", ALL)
+def test_what_is_read_after_a_fix_is_what_was_chosen(make, spoil, profile, options) -> None:
+    store = make()
+    spoil(Documents(store))
+    plan = plan_fix(store, profile, **options)
+    crs = Crs.from_user(options["crs"]) if "crs" in options else None
+    before = Draft(load_hierarchy(store), plan.store, crs=crs)
+    after = load_hierarchy(plan.store)
+    for path, grid in before.hierarchy.grids.items():
+        chosen, affine = crs_of(before, grid), affine_of(before, grid)
+        if after.grids[path].shape != grid.shape:
+            # Its dimensions were named wrongly, so that the affine was chosen for another shape.
+            continue
+        geo = after.meaning.read(after.grids[path].node).geo
+        if chosen is not None:
+            assert geo.crs.is_same(chosen), (path, geo.crs, chosen)
+        if affine is not None:
+            np.testing.assert_allclose(geo.affine, affine, rtol=1e-9, atol=1e-6, err_msg=path)
+    # An array that could not be read before may show mistakes of its own.
+    read = {node.path for node in before.hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
+    known = {(f.rule, f.path) for f in plan.before.findings}
+    new = {(f.rule, f.path) for f in plan.after.findings if f.severity != "note" and f.path in read}
+    assert new <= known
+
+
 def test_two_crss_are_left_until_the_user_says_which() -> None:
     store = right(3, model(levels=0))
     Documents(store).set("b02", _CRS={"wkt": Crs.from_user("EPSG:32633").wkt})
@@ -133,6 +168,35 @@ def test_two_crss_are_left_until_the_user_says_which() -> None:
     parent = zstore.open_group(plan.store, mode="r")
     assert read_geo(array, parent)[0].crs.code == "EPSG:32633"
     assert parent.attrs["proj:code"] == "EPSG:32633"
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_another_crs_leaves_no_parameters_of_the_former_one(zarr_format) -> None:
+    store = right(zarr_format, model(levels=0))
+    assert zstore.open_array(store, "spatial_ref", mode="r").attrs["false_easting"] == 500000.0
+    crs = Crs.from_user("EPSG:3035")
+    attributes = zstore.open_array(plan_fix(store, crs=crs).store, "spatial_ref", mode="r").attrs
+    for name in ("grid_mapping_name", "false_easting", "longitude_of_projection_origin"):
+        assert attributes[name] == crs.cf[name]
+    assert not {"scale_factor_at_central_meridian", "longitude_of_central_meridian"} & set(attributes)
+
+
+@pytest.mark.parametrize(
+    ("scale", "fixed"), [([1.0, 3.0, 3.0], [1.0, 2.0, 2.0]), ([3.0, 3.0], [2.0, 2.0]), ("x", [2.0, 2.0])]
+)
+def test_the_scale_of_a_level_is_worked_out_and_that_of_other_dimensions_stays(scale, fixed) -> None:
+    store = right(3)
+    Documents(store).multiscales(lambda m: m["layout"][1]["transform"].update(scale=scale, more="kept"))
+    stated = zstore.open_group(plan_fix(store).store, mode="r").attrs["multiscales"]
+    transform = stated["layout"][1]["transform"]
+    assert (transform["scale"], transform["more"]) == (fixed, "kept")
+
+
+def test_the_longer_form_of_grid_mapping_stays() -> None:
+    store = right(3, model(levels=0))
+    Documents(store).set("b02", grid_mapping="spatial_ref: x y", _CRS=None)
+    attributes = zstore.open_array(plan_fix(store).store, "b02", mode="r").attrs
+    assert attributes["grid_mapping"] == "spatial_ref: x y" and "wkt" in attributes["_CRS"]
 
 
 def test_a_raster_with_gdals_crs_only_gets_a_grid_mapping() -> None:
@@ -210,12 +274,16 @@ def test_zarr_v1_is_left_as_it_is(tmp_path) -> None:
 
 
 def test_coordinates_are_written_where_only_a_transform_says_them() -> None:
+    """And as they are where zstore writes the raster."""
     store = right(3, model(levels=0))
     for name in ("x", "y"):
         Documents(store).remove(name)
     group = zstore.open_group(plan_fix(store).store, mode="r")
     np.testing.assert_array_equal(group["x"][:3], [300005.0, 300015.0, 300025.0])
-    assert group["y"].attrs["standard_name"] == "projection_y_coordinate"
+    for name in ("x", "y"):
+        assert dict(group[name].attrs) == dict(
+            zstore.open_array(right(3, model(levels=0)), name, mode="r").attrs
+        )
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

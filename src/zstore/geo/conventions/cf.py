@@ -127,7 +127,8 @@ class Cf(Convention):
                     dimension_names=variable.dimensions or geo.dimensions,
                     fill_value=render_fill(variable, zarr_format),
                 )
-            coordinates = _render_coordinates(geo, grid)
+            is_short = max(grid.shape) <= COORDINATE_LIMIT
+            coordinates = render_coordinates(geo, grid) if is_short else {}
             documents |= {join_key(grid.path, name): document for name, document in coordinates.items()}
             if geo.crs is not None:
                 attributes = {"long_name": "coordinate reference system", "crs_wkt": geo.crs.wkt}
@@ -170,10 +171,9 @@ def coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
     }
 
 
-def _render_coordinates(geo: GeoModel, grid: Level) -> Documents:
-    if grid.affine is None or max(grid.shape) > COORDINATE_LIMIT:
-        return {}
-    centres = grid.affine.coordinates(grid.shape)
+def render_coordinates(geo: GeoModel, grid: Level) -> Documents:
+    """The coordinate variables of a grid by name; none where it is rotated or has no affine."""
+    centres = None if grid.affine is None else grid.affine.coordinates(grid.shape)
     if centres is None:
         return {}
     return {

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Convention
-from zstore.geo.conventions.cf import coordinate_attributes
+from zstore.geo.conventions.base import Convention, Document, Documents
+from zstore.geo.conventions.cf import mapping_names, render_coordinates
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.decoding import angle_of, rounding_of
 from zstore.geo.conventions.gdal import CRS_VARIABLE, parse_geotransform, render_geotransform
@@ -36,7 +36,8 @@ from zstore.geo.conventions.geozarr import (
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.lists import Multiscales
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.model import Affine, GeoModel, Level
+from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
+from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.documents import implied_nodata
 from zstore.geo.validation.fixing.evidence import fit_line
 from zstore.geo.validation.fixing.plan import Draft
@@ -49,7 +50,6 @@ from zstore.geo.validation.rules.pyramids import (
 )
 from zstore.geo.validation.units import dimension_of
 from zstore.geo.validation.view import ArrayView, GroupView, NodeView, coordinate_of, mapping_of
-from zstore.model.array import ZarrFormat
 from zstore.model.packing import decode, encode, quantum, render_nodata
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.base import join_key
@@ -91,132 +91,228 @@ def _parsed(value: Any) -> Crs | None:
         return None
 
 
+class Member(NamedTuple):
+    """How the rendered value of an attribute is put over the stored one.
+
+    rule      that a change is noted for
+    is_right  (stored, rendered, the model) -> whether the stored value stays
+    is_added  whether the rendered value is stored where there is none
+    """
+
+    rule: str
+    is_right: Callable[[Any, Any, GeoModel], bool]
+    is_added: bool = False
+
+
+def _is_equal(stored: Any, rendered: Any, geo: GeoModel) -> bool:
+    return bool(stored == rendered)
+
+
+def _is_any(stored: Any, rendered: Any, geo: GeoModel) -> bool:
+    return True
+
+
+def _is_crs(stored: Any, rendered: Any, geo: GeoModel) -> bool:
+    is_bare = isinstance(stored, str) and re.fullmatch(r"[\w ]*", stored) is not None
+    return not is_bare and _states(stored, geo.crs)
+
+
+def _is_place(stored: Any, rendered: Any, geo: GeoModel) -> bool:
+    """Whether numbers are the rendered ones within a millionth of a cell, or a text of numbers is."""
+    if isinstance(rendered, str):
+        try:
+            stored, rendered = list(parse_geotransform(stored)), list(parse_geotransform(rendered))
+        except MetadataError:
+            return False
+    numbers, small = parse_numbers(stored, len(rendered)), 1e-6 * min(geo.cell_size or (0.0,))
+    return numbers is not None and all(abs(a - b) <= small for a, b in zip(numbers, rendered, strict=True))
+
+
+def _is_number(stored: Any, rendered: Any, geo: GeoModel) -> bool:
+    """Whether a number is the rendered one; texts have several spellings, each of which stays."""
+    if not isinstance(rendered, int | float):
+        return stored is not None and rendered is not None
+    return is_number(stored) and abs(stored - rendered) <= 1e-9 * abs(rendered) + 1e-12
+
+
+def _is_scale(stored: Any, rendered: Any, geo: GeoModel) -> bool:
+    """Whether a layout's transform scales the last two dimensions as rendered, and moves nothing."""
+    scale, moves = member_of(stored, "scale"), member_of(stored, "translation")
+    if (
+        not stored
+        or not isinstance(stored, dict)
+        or (moves and any(moves if isinstance(moves, list) else [1]))
+    ):
+        return False
+    numbers = parse_numbers(scale[-2:], 2) if isinstance(scale, list) else None
+    return (
+        scale is None
+        if numbers is None
+        else all(abs(a - b) <= 1e-6 * b for a, b in zip(numbers, rendered["scale"][-2:], strict=True))
+    )
+
+
+# Attributes that are not here stay as they are, and are not added.
+MEMBERS = {
+    **dict.fromkeys(
+        ("grid_mapping", "coordinates", "_FillValue", "missing_value"), Member("MS-05", _is_equal, True)
+    ),
+    "_CRS": Member("OC-06", _is_equal, True),
+    **dict.fromkeys(("crs_wkt", "spatial_ref"), Member("OC-05", _is_crs, True)),
+    "grid_mapping_name": Member("OC-05", _is_equal, True),
+    **dict.fromkeys(CRS_MEMBERS, Member("ZC-07", _is_crs)),
+    **dict.fromkeys(("spatial:transform", "spatial:bbox"), Member("ZC-05", _is_place)),
+    "spatial:shape": Member("ZC-05", _is_equal),
+    "spatial:dimensions": Member("ZC-05", _is_any),
+    **dict.fromkeys(("standard_name", "units", "axis"), Member("GZ-14", _is_any, True)),
+    "transform": Member("GZ-44", _is_scale),
+    "GeoTransform": Member("MS-28", _is_place),
+    **dict.fromkeys(("cellSize", "scaleDenominator"), Member("GZ-44", _is_number, True)),
+}
+WORDS = {
+    "MS-05": "written for the variable that holds the CRS",
+    "GZ-14": "added",
+    **dict.fromkeys(("MS-28", "ZC-05"), "written for the grid's own place"),
+}
+PARAMETER = Member("OC-05", _is_number, True)
+
+
+def render_grid(grid: Grid, crs: Crs | None, affine: Affine | None) -> tuple[GeoModel, Documents]:
+    """(model, documents) of one grid by itself: of its group "", the array "data", and `spatial_ref`."""
+    geo = GeoModel(crs, affine, grid.shape, variables={"data": Variable()})
+    return geo, render_geo(geo, grid.node.zarr_format)[0]
+
+
+def repairs(stored: Mapping[str, Any], rendered: Mapping[str, Any], geo: GeoModel) -> dict[str, Any]:
+    """The values to store in place of wrong and missing ones; None for those to remove."""
+    gone = [name for name, wanted in rendered.items() if wanted is None]
+    known = dict.fromkeys([*gone, *(geo.crs.cf if geo.crs else ())], PARAMETER) | MEMBERS
+    changes: dict[str, Any] = {}
+    for name in [name for name in rendered if name in known]:
+        member, wanted = known[name], rendered[name]
+        is_missing = name not in stored and member.is_added and wanted is not None
+        if is_missing or (name in stored and not member.is_right(stored[name], wanted, geo)):
+            changes[name] = wanted
+    return changes
+
+
+def put(draft: Draft, node: NodeView, changes: Mapping[str, Any]) -> None:
+    """Set attributes, and remove those that are None; they are noted by rule."""
+    attributes = draft.attributes(node) | dict(changes)
+    if changes:
+        draft.set_attributes(node, {n: v for n, v in attributes.items() if v is not None or n not in changes})
+    rules = {name: MEMBERS.get(name, PARAMETER).rule for name in changes}
+    for rule in dict.fromkeys(rules.values()):
+        names = ", ".join(name for name in changes if rules[name] == rule)
+        draft.note(rule, node, f"{names} {WORDS.get(rule, 'written for the CRS')}")
+
+
+def _states(value: Any, crs: Crs | None) -> bool:
+    """Whether a value states that CRS."""
+    found = _parsed(value)
+    return crs is not None and found is not None and found.is_same(crs)
+
+
 def fix_crs(draft: Draft) -> None:
     """Fix every grid's grid mapping variable and `_CRS`, and `proj:` of the groups that have it."""
     for grid in draft.hierarchy.grids.values():
         crs = crs_of(draft, grid, refuses=True)
         if crs is None:
             continue
-        if isinstance(grid.node.parent, GroupView):
-            _fix_mapping(draft, grid, grid.node.parent, crs)
-        _fix_gdal(draft, grid, crs)
+        geo, documents = render_grid(grid, crs, None)
+        stored = draft.attributes(grid.node)
+        whole = documents["data"]["attributes"]["_CRS"]
+        rendered: dict[str, Any] = {"_CRS": _gdals(stored.get("_CRS"), whole, geo)}
+        name = _fix_mapping(draft, grid, geo, documents[CRS_VARIABLE])
+        if name is not None:
+            # Without it among the coordinates, xarray reads the variable as data, and rioxarray finds no CRS.
+            listed = str(stored.get("coordinates") or "").split()
+            names = " ".join(listed if name in listed else [name, *listed])
+            spelt = stored.get("grid_mapping")
+            is_named = mapping_names(spelt)[:1] == [name]
+            rendered |= {"grid_mapping": spelt if is_named else name, "coordinates": names}
+            if (nodata := implied_nodata(grid.node)) is not None:
+                # With a grid mapping, the array is no longer GDAL's alone, nor its fill value nodata.
+                rendered |= render_nodata(nodata, grid.node.dtype, 3)
+        put(draft, grid.node, repairs(stored, rendered, geo))
     _fix_groups(draft)
 
 
-def _fix_mapping(draft: Draft, grid: Grid, group: GroupView, crs: Crs) -> None:
-    if not draft.has_mapping and grid.node.attrs.get("grid_mapping") is None:
-        return
+def _gdals(stored: Any, rendered: dict[str, Any], geo: GeoModel) -> dict[str, Any]:
+    """`_CRS` with the members that are stored, each right; with its WKT where none is."""
+    if not isinstance(stored, dict) or not stored:
+        return rendered
+    members = {n: rendered.get(n) for n in ("url", "wkt", "projjson") if n in stored}
+    right = {n: stored[n] if _states(stored[n], geo.crs) else v for n, v in members.items()}
+    right = {n: v for n, v in right.items() if v is not None} or {"wkt": rendered["wkt"]}
+    return {n: v for n, v in stored.items() if n not in members} | right
+
+
+def _fix_mapping(draft: Draft, grid: Grid, geo: GeoModel, document: Document) -> str | None:
+    """Fix or create a grid's grid mapping variable; gives its name, None where the grid is to have none."""
+    group = grid.node.parent
+    is_wanted = draft.has_mapping or grid.node.attrs.get("grid_mapping") is not None
     stated, mapping = mapping_of(grid.node)
-    if mapping is not None and not isinstance(mapping, ArrayView):
-        # It lies above all that is looked at.
-        return
+    # A mapping that is no view lies above all that is looked at.
+    if not isinstance(group, GroupView) or not is_wanted or not isinstance(mapping, ArrayView | None):
+        return None
     # Of a name that no node of the group can have, nothing is made.
     name = stated if stated and "/" not in stated and stated.strip(".") else CRS_VARIABLE
-    if mapping is None and (there := _mapping_there(draft, group, crs)) is not None:
+    if mapping is None and (there := _mapping_there(draft, group, geo.crs)) is not None:
         name, mapping = there.name, there
-    if mapping is None or (mapping.attrs.keys() and mapping.name in (grid.node.dims or ())):
-        if mapping is not None:
-            # A coordinate that is named for the CRS is not the place for one.
-            name, mapping = CRS_VARIABLE, None
+    if mapping is not None and mapping.attrs.keys() and mapping.name in (grid.node.dims or ()):
+        # A coordinate that is named for the CRS is not the place for one.
+        name, mapping = CRS_VARIABLE, None
+    if mapping is None:
         existing = group.arrays.get(name)
         mapping = existing if existing is not None and existing.shape == () else None
         if mapping is None and name in group.children:
             draft.refuse("MS-05", grid.node, f"{name!r} is there, and is no grid mapping variable")
-            return
-    attributes = {
-        **crs.cf,
-        "long_name": "coordinate reference system",
-        "crs_wkt": crs.wkt,
-        "spatial_ref": crs.wkt,
-    }
+            return None
     if mapping is None:
-        if not _create_mapping(draft, group, name, attributes):
-            return
-    else:
-        _fix_parameters(draft, mapping, crs)
-    listed = str(grid.node.attrs.get("coordinates", "")).split()
-    changes: dict[str, Any] = {"grid_mapping": name}
-    if name not in listed:
-        # Without this, xarray reads the variable as data, and rioxarray finds no CRS.
-        changes["coordinates"] = " ".join([name, *listed])
-    nodata = implied_nodata(grid.node)
-    if nodata is not None:
-        # With a grid mapping, the array is no longer GDAL's alone, and its fill value no longer nodata.
-        changes |= render_nodata(nodata, grid.node.dtype, 3)
-    draft.update("MS-05", grid.node, f"{', '.join(changes)}: {name!r} holds the CRS", changes)
+        is_there = _create(draft, "MS-04", group, name, document, "the grid mapping variable is written")
+        return name if is_there else None
+    stored = draft.attributes(mapping)
+    # Parameters of the CRS that was stated before, which this one has not.
+    former = None if _states(stored.get("crs_wkt"), geo.crs) else _parsed(stored.get("crs_wkt"))
+    put(
+        draft,
+        mapping,
+        repairs(stored, dict.fromkeys(former.cf if former else ()) | document["attributes"], geo),
+    )
+    return name
 
 
-def _mapping_there(draft: Draft, group: GroupView, crs: Crs) -> ArrayView | None:
+def _mapping_there(draft: Draft, group: GroupView, crs: Crs | None) -> ArrayView | None:
     """The group's one grid mapping variable, if it states that CRS."""
     mappings: list[ArrayView] = list(draft.hierarchy.meaning.roles(group).mappings.values())
-    says = len(mappings) == 1 and any(
-        _states(mappings[0].attrs.get(n), crs) for n in ("crs_wkt", "spatial_ref")
-    )
-    return mappings[0] if says else None
+    stated = [mappings[0].attrs.get(n) for n in ("crs_wkt", "spatial_ref")] if len(mappings) == 1 else []
+    return mappings[0] if any(_states(value, crs) for value in stated) else None
 
 
-def _create_mapping(draft: Draft, group: GroupView, name: str, attributes: Mapping[str, Any]) -> bool:
+def _create(
+    draft: Draft, rule: str, group: GroupView, name: str, document: Document, message: str, **options: Any
+) -> bool:
+    """Create a coordinate or a grid mapping variable as rendered; False where values without a node lie."""
     path = join_key(group.path, name)
-    if draft.store.get(join_key(path, "zarr.json" if group.zarr_format == 3 else ".zarray")) is not None:
-        return True
-    if draft.is_occupied("MS-04", path):
-        return False
+    key = join_key(path, "zarr.json" if group.zarr_format == 3 else ".zarray")
+    is_there = draft.store.get(key) is not None
+    if not options and (is_there or draft.is_occupied(rule, path)):
+        return is_there
     create_array(
         draft.store,
         path,
-        shape=(),
-        dtype=np.int32,
-        chunks=(),
+        data=document["data"],
+        chunks=-1 if document["data"].shape else (),
         compressors=None,
-        fill_value=0,
+        fill_value=document["fill_value"],
         zarr_format=group.zarr_format,
-        dimension_names=(),
-        attributes=attributes,
+        dimension_names=document["dimension_names"],
+        attributes=document["attributes"],
+        **options,
     )
-    draft.note("MS-04", path, "the grid mapping variable is written")
+    draft.note(rule, path, message)
     return True
-
-
-def _fix_parameters(draft: Draft, mapping: ArrayView, crs: Crs) -> None:
-    stated = draft.attributes(mapping)
-    changes: dict[str, Any] = {}
-    for member in ("crs_wkt", "spatial_ref"):
-        if not _states(stated.get(member), crs):
-            changes[member] = crs.wkt
-    for name, expected in crs.cf.items():
-        found = stated.get(name)
-        if isinstance(expected, int | float) and isinstance(found, int | float):
-            if np.isclose(found, expected, rtol=1e-9, atol=1e-9):
-                continue
-        elif isinstance(expected, list) and isinstance(found, list) and np.allclose(found, expected):
-            continue
-        if found is None or isinstance(expected, int | float) or name == "grid_mapping_name":
-            changes[name] = expected
-    others = {name: value for name, value in changes.items() if stated.get(name) != value}
-    # Parameters of the CRS that was stated before, which this one has not.
-    former = _parsed(stated.get("crs_wkt"))
-    gone = [name for name in (former.cf if former else ()) if name in stated and name not in crs.cf]
-    if gone and "crs_wkt" in others:
-        draft.set_attributes(mapping, {name: value for name, value in stated.items() if name not in gone})
-    draft.update("OC-05", mapping, f"{', '.join(sorted(others))} say the CRS", others)
-
-
-def _states(value: Any, crs: Crs) -> bool:
-    """Whether a value states that CRS."""
-    found = _parsed(value)
-    return found is not None and found.is_same(crs)
-
-
-def _fix_gdal(draft: Draft, grid: Grid, crs: Crs) -> None:
-    stated = draft.attributes(grid.node).get("_CRS")
-    members = {"url": crs.url, "wkt": crs.wkt, "projjson": dict(crs.projjson)}
-    wanted = {name: value for name, value in members.items() if value is not None}
-    if isinstance(stated, dict) and stated:
-        kept = {name: value for name, value in stated.items() if name not in members or _states(value, crs)}
-        wanted = {**kept, **{n: wanted[n] for n in stated if n in wanted and n not in kept}}
-        if not set(wanted) & set(members):
-            wanted = {"wkt": crs.wkt, **wanted}
-    draft.update("OC-06", grid.node, "_CRS says the CRS", {"_CRS": wanted})
 
 
 def _fix_groups(draft: Draft) -> None:
@@ -226,48 +322,29 @@ def _fix_groups(draft: Draft) -> None:
         group = grid.node.parent
         if crs is not None and isinstance(group, GroupView):
             held.setdefault(group.path, (group, []))[1].append(crs)
+    # What a multiscale group says of its CRS its levels say again, which inherit nothing from it.
+    repeated: set[str] = set()
     for pyramid in draft.hierarchy.pyramids:
-        found = [
-            crs for level in pyramid.levels for grid in level.grids.values() if (crs := crs_of(draft, grid))
-        ]
+        levels = [grid for level in pyramid.levels for grid in level.grids.values()]
+        found = [crs for grid in levels if (crs := crs_of(draft, grid))]
         if found and pyramid.group.path not in held:
             held[pyramid.group.path] = (pyramid.group, found)
-        _repeat(draft, pyramid, held)
+        if any(name in pyramid.group.attrs for name in CRS_MEMBERS):
+            repeated |= {level.node.path for level in pyramid.levels if isinstance(level.node, GroupView)}
     for group, found in held.values():
         if all(crs.is_same(found[0]) for crs in found):
-            _fix_proj(draft, group, found[0])
+            _fix_proj(draft, group, found[0], group.path in repeated)
     for group in draft.hierarchy.groups:
         _declare(draft, group)
 
 
-def _repeat(draft: Draft, pyramid: Pyramid, held: Mapping[str, tuple[GroupView, list[Crs]]]) -> None:
-    """Repeat `proj:` of a multiscale group on its levels, which inherit nothing from it."""
-    if not any(name in pyramid.group.attrs for name in CRS_MEMBERS):
-        return
-    for level in pyramid.levels:
-        node = level.node
-        if (
-            isinstance(node, GroupView)
-            and node.path in held
-            and not any(name in node.attrs for name in CRS_MEMBERS)
-        ):
-            crs = held[node.path][1][0]
-            draft.update("ZC-07", node, "proj: repeated, as it reaches direct children only", render_crs(crs))
-
-
-def _fix_proj(draft: Draft, group: GroupView, crs: Crs) -> None:
-    attributes = draft.attributes(group)
-    wrong = [name for name in CRS_MEMBERS if name in attributes and not _states(attributes[name], crs)]
-    if isinstance(attributes.get("proj:code"), str) and ":" not in attributes["proj:code"]:
-        wrong.append("proj:code")
-    is_empty = "proj" in declared(group) and not any(name in attributes for name in CRS_MEMBERS)
-    if not wrong and not is_empty:
-        return
-    kept = {name: value for name, value in attributes.items() if name not in wrong}
-    if not any(name in kept for name in CRS_MEMBERS):
-        kept |= render_crs(crs)
-    draft.set_attributes(group, kept)
-    draft.note("ZC-07", group, "proj: says the CRS")
+def _fix_proj(draft: Draft, group: GroupView, crs: Crs, is_repeated: bool) -> None:
+    stored, rendered = draft.attributes(group), render_crs(crs)
+    changes = repairs(stored, dict.fromkeys(CRS_MEMBERS) | rendered, GeoModel(crs, None, (1, 1)))
+    is_said = any(name in stored and changes.get(name, True) is not None for name in CRS_MEMBERS)
+    if not is_said and (changes or is_repeated or "proj" in declared(group)):
+        changes |= rendered
+    put(draft, group, changes)
 
 
 def _is_nameless(entry: Any) -> bool:
@@ -387,93 +464,55 @@ def fix_time(draft: Draft) -> None:
 
 def fix_places(draft: Draft) -> None:
     """Fix the coordinates of every grid, and the transforms that are stated of it."""
-    done: set[tuple[str, str]] = set()
+    done: set[str] = set()
     for grid in draft.hierarchy.grids.values():
         affine = affine_of(draft, grid)
         if affine is None:
             continue
-        centres = affine.coordinates(grid.shape)
-        for axis in (0, 1) if centres is not None else ():
-            dimension = grid.dimensions[axis]
-            parent = grid.node.parent
-            if (
-                centres is None
-                or not isinstance(parent, GroupView)
-                or not dimension
-                or (parent.path, dimension) in done
-            ):
-                continue
-            done.add((parent.path, dimension))
-            _fix_coordinate(draft, grid, parent, axis, centres[axis])
+        group, crs = grid.node.parent, None if crs_of(draft, grid) is None else grid.crs
+        geo = GeoModel(crs, affine, grid.shape, grid.dimensions)
+        documents = render_coordinates(geo, geo.grids[0]) if isinstance(group, GroupView) else {}
+        for name, document in documents.items():
+            path = join_key(group.path, name)
+            if name and path not in done:
+                done.add(path)
+                _fix_coordinate(draft, grid, geo, name, document)
         if grid.node.attrs.get("AREA_OR_POINT") != "Point":
             _fix_transforms(draft, grid, affine)
 
 
-def _fix_coordinate(
-    draft: Draft, grid: Grid, group: GroupView, axis: int, centres: np.ndarray[Any, Any]
-) -> None:
-    dimension = grid.dimensions[axis]
-    wanted = _axis_attributes(draft, grid, axis)
-    coordinate = coordinate_of(grid.node, dimension)
+def _fix_coordinate(draft: Draft, grid: Grid, geo: GeoModel, name: str, document: Document) -> None:
+    group, centres = grid.node.parent, document["data"]
+    wanted = {n: value for n, value in document["attributes"].items() if n != "long_name"}
+    coordinate = coordinate_of(grid.node, name)
     if coordinate is None:
-        if dimension in group.children or dimension.startswith("/"):
-            return
-        path = join_key(group.path, dimension)
-        if draft.is_occupied("MS-11", path):
-            return
-        _create_coordinate(draft, path, group.zarr_format, dimension, centres, wanted)
-        draft.note("MS-11", path, "coordinates written")
+        if name not in group.children and not name.startswith("/"):
+            _create(draft, "MS-11", group, name, document, "coordinates written")
         return
-    missing = {name: value for name, value in wanted.items() if name not in coordinate.attrs}
-    if "units" in missing and coordinate.attrs.get(
-        "standard_name", wanted.get("standard_name")
-    ) != wanted.get("standard_name"):
-        missing = {}
-    draft.update("GZ-14", coordinate, f"{', '.join(sorted(missing))} added", missing)
+    missing = repairs(coordinate.attrs, wanted, geo)
+    name_there = coordinate.attrs.get("standard_name", wanted.get("standard_name"))
+    if "units" not in missing or name_there == wanted.get("standard_name"):
+        put(draft, coordinate, missing)
     if len(coordinate.shape) == 1 and coordinate.shape != centres.shape:
-        _fix_length(draft, grid, coordinate, centres)
+        _fix_length(draft, grid, coordinate, document)
         return
     _fix_description(draft, grid, coordinate, centres, wanted)
     _fix_values(draft, coordinate, centres, wanted)
 
 
-def _create_coordinate(
-    draft: Draft,
-    path: str,
-    zarr_format: ZarrFormat,
-    dimension: str,
-    centres: np.ndarray[Any, Any],
-    attributes: Mapping[str, Any],
-    **options: Any,
-) -> None:
-    create_array(
-        draft.store,
-        path,
-        data=centres,
-        chunks=-1,
-        compressors=None,
-        fill_value=float("nan"),
-        zarr_format=zarr_format,
-        dimension_names=(dimension,),
-        attributes=attributes,
-        **options,
-    )
-
-
-def _fix_length(draft: Draft, grid: Grid, coordinate: ArrayView, centres: np.ndarray[Any, Any]) -> None:
+def _fix_length(draft: Draft, grid: Grid, coordinate: ArrayView, document: Document) -> None:
     """Write coordinates of another length anew, where the grid's own length is confirmed."""
     is_level = draft.evidence.pyramid_of(grid) is not None
     shapes = [coordinate.parent.attrs.get("spatial:shape")] if coordinate.parent is not None else []
     if not is_level and list(grid.shape) not in shapes:
-        message = f"coordinates are {coordinate.shape[0]} long, the dimension {len(centres)}"
+        message = f"coordinates are {coordinate.shape[0]} long, the dimension {len(document['data'])}"
         draft.refuse("MS-11", coordinate, f"{message}; expected spatial:shape to say which is right")
         return
-    attributes = {**draft.attributes(coordinate)}
+    attributes = draft.attributes(coordinate)
     attributes.pop("_ARRAY_DIMENSIONS", None)
-    _create_coordinate(
-        draft, coordinate.path, coordinate.zarr_format, coordinate.name, centres, attributes, overwrite=True
-    )
-    draft.note("MS-11", coordinate, f"as many coordinates as cells written: {len(centres)}")
+    message = f"as many coordinates as cells written: {len(document['data'])}"
+    document = Document({**document, "attributes": attributes})
+    _create(draft, "MS-11", grid.node.parent, coordinate.name, document, message, overwrite=True)
 
 
 DEGREES = re.compile(r"degrees?(_[a-z]+|[ENSW])?", re.IGNORECASE)
@@ -528,13 +567,6 @@ def _is_impossible(found: Mapping[str, Any], values: np.ndarray[Any, Any]) -> bo
     return bool(is_angle or is_named) and bool(np.nanmax(np.abs(values), initial=0.0) > FULL_CIRCLE)
 
 
-def _axis_attributes(draft: Draft, grid: Grid, axis: int) -> dict[str, Any]:
-    """The attributes that the coordinate of an axis should have under the grid's CRS."""
-    letter = "YX"[axis]
-    stated = coordinate_attributes(grid.crs if crs_of(draft, grid) is not None else None, letter)
-    return {name: value for name, value in stated.items() if name != "long_name"}
-
-
 def _are_centres(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: np.ndarray[Any, Any]) -> bool:
     """Whether a coordinate's values are the centres, as far as it can store them."""
     if values.shape != centres.shape:
@@ -574,26 +606,27 @@ def _fix_values(
 
 
 def _fix_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
-    mapping = mapping_of(grid.node)[1]
-    # What one in a group above says is not this grid's alone.
-    is_beside = mapping is not None and mapping.parent is grid.node.parent
-    stating: list[NodeView] = [grid.node, mapping] if is_beside else [grid.node]
-    for node in stating:
-        stated = draft.attributes(node).get("GeoTransform")
-        if stated is None or not _is_alone(draft, grid, node):
+    geo, documents = render_grid(grid, None, affine)
+    # Without a CRS no grid mapping variable is rendered, and yet one may have the transform.
+    transform = {"GeoTransform": render_geotransform(affine)}
+    spatial = {**documents[""]["attributes"], "spatial:dimensions": list(grid.dimensions)}
+    group, mapping = grid.node.parent, mapping_of(grid.node)[1]
+    placed: list[tuple[Any, dict[str, Any]]] = [(grid.node, transform | spatial), (group, spatial)]
+    if mapping is not None and mapping.parent is group:
+        # What one in a group above says is not this grid's alone.
+        placed.insert(1, (mapping, transform))
+    for node, rendered in placed if isinstance(group, GroupView) else placed[:1]:
+        stored = draft.attributes(node)
+        is_pixel = stored.get("spatial:registration") in (None, "pixel")
+        wanted = {n: v for n, v in rendered.items() if is_pixel or not n.startswith("spatial:")}
+        is_placed = "spatial:shape" in wanted and any(name.startswith("spatial:") for name in stored)
+        if not is_placed and not ("GeoTransform" in stored and "GeoTransform" in wanted):
             continue
-        try:
-            numbers: Any = list(parse_geotransform(stated))
-        except MetadataError:
-            numbers = None
-        if not is_near(numbers, affine, affine):
-            value = render_geotransform(affine)
-            draft.update("MS-28", node, "GeoTransform is the grid's own", {"GeoTransform": value})
-    group = grid.node.parent
-    placed: list[NodeView] = [grid.node, group] if isinstance(group, GroupView) else [grid.node]
-    for node in placed:
-        if any(name.startswith("spatial:") for name in node.attrs) and _is_alone(draft, grid, node):
-            _fix_spatial(draft, grid, node, affine)
+        if _is_alone(draft, grid, node):
+            changes = repairs(stored, wanted, geo)
+            if is_placed and "spatial:dimensions" not in {**getattr(node.parent, "attrs", {}), **stored}:
+                changes["spatial:dimensions"] = wanted["spatial:dimensions"]
+            put(draft, node, changes)
 
 
 def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
@@ -603,33 +636,6 @@ def _is_alone(draft: Draft, grid: Grid, node: NodeView) -> bool:
         return True
     draft.refuse("MS-28", node, "its grids have several shapes: one transform cannot be all theirs")
     return False
-
-
-def is_near(numbers: Sequence[float] | None, wanted: Sequence[float], affine: Affine) -> bool:
-    """Whether stated numbers are those that are wanted, within a millionth of a cell."""
-    small = 1e-6 * min(affine.cell)
-    return numbers is not None and all(abs(a - b) <= small for a, b in zip(numbers, wanted, strict=True))
-
-
-def _fix_spatial(draft: Draft, grid: Grid, node: NodeView, affine: Affine) -> None:
-    attributes = draft.attributes(node)
-    changes: dict[str, Any] = {}
-    if attributes.get("spatial:registration") not in (None, "pixel"):
-        return
-    if "spatial:dimensions" not in attributes and "spatial:dimensions" not in getattr(
-        node.parent, "attrs", {}
-    ):
-        changes["spatial:dimensions"] = list(grid.dimensions)
-    stated = parse_numbers(attributes.get("spatial:transform"), 6)
-    if "spatial:transform" in attributes and not is_near(stated, affine, affine):
-        changes["spatial:transform"] = list(affine)
-    if "spatial:shape" in attributes and attributes["spatial:shape"] != list(grid.shape):
-        changes["spatial:shape"] = list(grid.shape)
-    if "spatial:bbox" in attributes:
-        bounds = affine.bounds(grid.shape)
-        if not is_near(parse_numbers(attributes["spatial:bbox"], 4), bounds, affine):
-            changes["spatial:bbox"] = list(bounds)
-    draft.update("ZC-05", node, f"{', '.join(changes)} are the grid's own", changes)
 
 
 # The rule and the message of a pyramid that is written in another convention.
@@ -745,7 +751,7 @@ def _fix_layout(layout: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
     if known != sorted(known):
         # Readers take the first for the finest.
         items.sort(key=lambda item: ranks.get(asset_path(item) or "", len(ranks)))
-    return [_fix_item(item, geo) for item in items]
+    return [_fix_item(item, rendered.get(str(member_of(item, "asset")), {}), geo) for item in items]
 
 
 def _with_asset(item: Any, pyramid: Pyramid) -> Any:
@@ -777,42 +783,27 @@ def _with_unlisted(items: list[Any], pyramid: Pyramid, geo: GeoModel) -> list[An
     return items + more
 
 
-def _fix_item(item: Any, geo: GeoModel) -> Any:
-    if not isinstance(item, dict):
-        return item
-    changed = dict(item)
-    level = next((level for level in geo.levels if level.path == changed.get("asset")), None)
+def _fix_item(item: Any, rendered: Mapping[str, Any], geo: GeoModel) -> Any:
+    """An item of a layout with the rendered one put over it; its scale is that from its own source."""
+    levels = {level.path: level for level in geo.levels}
+    level = levels.get(str(member_of(item, "asset")))
     if level is None:
-        return changed
-    if "spatial:shape" in item and item["spatial:shape"] != list(level.shape):
-        changed["spatial:shape"] = list(level.shape)
-    affine, stated = level.affine, parse_numbers(item.get("spatial:transform"), 6)
-    if "spatial:transform" in item and affine is not None and not is_near(stated, affine, affine):
-        changed["spatial:transform"] = list(affine)
-    source = next((s for s in geo.levels if s.path == str(item.get("derived_from", "")).strip("/")), None)
-    if "derived_from" in item and (source is None or source is level):
-        source = geo.levels[0]
-        changed["derived_from"] = source.path
-    return changed | _fix_scale(item, level, source or geo.levels[0], "derived_from" in item)
-
-
-def _fix_scale(item: dict[str, Any], level: Level, source: Level, is_derived: bool) -> dict[str, Any]:
-    """The corrected `transform` of an item of a layout, which leads from the source to the level."""
-    transform = item.get("transform")
-    wanted = [mine / theirs for mine, theirs in zip(level.factors, source.factors, strict=True)]
-    if not isinstance(transform, dict):
-        made = {"scale": [float(f) for f in wanted], "translation": [0.0, 0.0]}
-        return {"transform": made} if is_derived else {}
-    changed = dict(transform) or {"scale": [0.0, 0.0], "translation": [0.0, 0.0]}
-    scale, translation = changed.get("scale"), changed.get("translation")
-    if isinstance(scale, list) and len(scale) >= 2:
-        found = parse_numbers(scale[-2:], 2)
-        if found is None or any(abs(a - b) > 1e-6 * b for a, b in zip(found, wanted, strict=True)):
-            changed["scale"] = [*scale[:-2], *(float(f) for f in wanted)]
-    if isinstance(translation, list) and any(translation):
-        # All levels share their corner: the offset of the first centre is none.
-        changed["translation"] = [0.0] * len(translation)
-    return {"transform": changed}
+        return item
+    source = levels.get(str(item.get("derived_from", "")).strip("/"))
+    if "derived_from" in item:
+        # A level without a transform gets one, where it is derived.
+        item = {**item, "transform": item.get("transform")}
+        if source is None or source is level:
+            source = geo.levels[0]
+            item["derived_from"] = source.path
+    # What is said of dimensions beside y and x stays, as do other members.
+    transform, stated = item.get("transform"), member_of(item.get("transform"), "scale")
+    sizes = zip(level.factors, (source or geo.levels[0]).factors, strict=True)
+    scale = [*(stated[:-2] if isinstance(stated, list) else ()), *(float(a / b) for a, b in sizes)]
+    others = transform if isinstance(transform, dict) else {}
+    transform = {**others, "scale": scale, "translation": [0.0] * len(scale)}
+    changes = repairs(item, {**rendered, "transform": transform}, replace(geo, affine=level.affine))
+    return item | changes
 
 
 def _fix_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[str, Any]:
@@ -858,10 +849,7 @@ def _is_other_crs(pyramid: Pyramid, geo: GeoModel) -> bool:
 def _fix_matrix(
     matrix: dict[str, Any], wanted: dict[str, Any], pyramid: Pyramid, place: LevelPlace
 ) -> dict[str, Any]:
-    changed = {**matrix, "id": str(matrix["id"])}
-    for name in ("cellSize", "scaleDenominator"):
-        if not is_number(matrix.get(name)) or abs(matrix[name] - wanted[name]) > 1e-9 * abs(wanted[name]):
-            changed[name] = wanted[name]
+    changed = {**matrix, "id": str(matrix["id"]), **repairs(matrix, wanted, GeoModel(None, None, (1, 1)))}
     for name in ("tileWidth", "tileHeight"):
         if matrix.get(name) != wanted[name] and not _holds_all(matrix, place):
             changed[name] = wanted[name]
