@@ -152,6 +152,7 @@ def _is_scale(stored: Any, rendered: Any, geo: GeoModel) -> bool:
     )
 
 
+TILES = ("tileWidth", "tileHeight", "matrixWidth", "matrixHeight", "pointOfOrigin", "cornerOfOrigin")
 # Attributes that are not here stay as they are, and are not added.
 MEMBERS = {
     **dict.fromkeys(
@@ -168,6 +169,7 @@ MEMBERS = {
     "transform": Member("GZ-44", _is_scale),
     "GeoTransform": Member("MS-28", _is_place),
     **dict.fromkeys(("cellSize", "scaleDenominator"), Member("GZ-44", _is_number, True)),
+    **dict.fromkeys(TILES, Member("GZ-44", _is_equal, True)),
 }
 WORDS = {
     "MS-05": "written for the variable that holds the CRS",
@@ -847,31 +849,24 @@ def _is_other_crs(pyramid: Pyramid, geo: GeoModel) -> bool:
 
 
 def _fix_matrix(
-    matrix: dict[str, Any], wanted: dict[str, Any], pyramid: Pyramid, place: LevelPlace
+    matrix: dict[str, Any], rendered: dict[str, Any], pyramid: Pyramid, place: LevelPlace
 ) -> dict[str, Any]:
-    changed = {**matrix, "id": str(matrix["id"]), **repairs(matrix, wanted, GeoModel(None, None, (1, 1)))}
-    for name in ("tileWidth", "tileHeight"):
-        if matrix.get(name) != wanted[name] and not _holds_all(matrix, place):
-            changed[name] = wanted[name]
-    is_same_cut = all(
-        changed.get(name) == matrix.get(name) for name in ("cellSize", "tileWidth", "tileHeight")
-    )
+    """A tile matrix with the rendered one put over it; it may begin any number of tiles before its level."""
+    wanted, geo = dict(rendered), GeoModel(None, None, (1, 1))
+    if _holds_all(matrix, place):
+        wanted |= {name: matrix[name] for name in ("tileWidth", "tileHeight")}
+    is_same_cut = not {"cellSize", "tileWidth", "tileHeight"} & set(repairs(matrix, wanted, geo))
     offset = tile_offset(pyramid, place.path) if is_same_cut else None
-    first = [round(tiles) for tiles in offset] if offset is not None else [0, 0]
-    is_aligned = offset is not None and all(
-        abs(tiles - near) < 1e-6 and near >= 0 for tiles, near in zip(offset, first, strict=True)
-    )
-    if not is_aligned:
-        first = [0, 0]
-        changed["pointOfOrigin"] = wanted["pointOfOrigin"]
-        if wanted["cornerOfOrigin"] != matrix.get("cornerOfOrigin", "topLeft"):
-            changed["cornerOfOrigin"] = wanted["cornerOfOrigin"]
-    for name, before in (("matrixWidth", first[0]), ("matrixHeight", first[1])):
-        found, needed = matrix.get(name), wanted[name] + before
-        is_right = found == needed if before == 0 else is_number(found) and found >= needed
-        if not is_right:
-            changed[name] = needed
-    return changed
+    first = [round(tiles) for tiles in offset or ()]
+    if offset and all(abs(tiles - n) < 1e-6 and n >= 0 for tiles, n in zip(offset, first, strict=True)):
+        for name, before in zip(("matrixWidth", "matrixHeight"), first, strict=True):
+            # Beyond the level's last tile, such a matrix may have more.
+            most = matrix[name] if before and is_number(matrix.get(name)) else 0
+            wanted[name] = max(wanted[name] + before, most)
+        wanted |= {name: matrix.get(name) for name in ("pointOfOrigin", "cornerOfOrigin")}
+    elif wanted["cornerOfOrigin"] == matrix.get("cornerOfOrigin", "topLeft"):
+        del wanted["cornerOfOrigin"]
+    return {**matrix, "id": str(matrix["id"]), **repairs(matrix, wanted, geo)}
 
 
 def _holds_all(matrix: dict[str, Any], place: LevelPlace) -> bool:
