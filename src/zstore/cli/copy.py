@@ -11,8 +11,6 @@ import click
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     FILE,
-    check_plan,
-    going,
     how_options,
     plan_option,
     run_job,
@@ -21,6 +19,8 @@ from zstore.cli.options import (
 )
 from zstore.jobs.upkeep.copy import copy as copy_store
 
+# Options that are arguments of `zstore.copy`.
+GIVEN = ("include", "exclude", "delete", "check", "manifest", "bandwidth", "request_count")
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -55,10 +55,10 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     zstore copy scene.zarr scene.zip --check --manifest scene.sha256
     zstore copy scene.zarr mirror.zarr --if-exists changed --delete --dry-run
     """
-    check_plan(options)
-    given = dict(options)
-    with going(given, "copying", "bytes") as how:
-        done = run_job(copy_store, source, target, as_json=as_json, **given, **how)
+    given = {name: options[name] for name in GIVEN}
+    done = run_job(
+        {**options, "as_json": as_json}, copy_store, source, target, label="copying", unit="bytes", **given
+    )
     words = [f"{done.key_count} keys ({format_size(done.size)}) {_verb(options, 'to copy', 'copied')}"]
     if done.compared_count:
         words.append(f"{done.compared_count} to compare")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
@@ -13,7 +14,7 @@ from decimal import Decimal
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
@@ -40,8 +41,6 @@ from zstore.model.document import plain
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.url import use_storage_options
-
-R = TypeVar("R")
 
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
@@ -117,7 +116,6 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help=f"{', '.join(CODECS)} or any other that `zstore plugins` lists, such as zstd:9; or none.",
         ),
         click.option("--levels", type=click.IntRange(min=0), help="How many coarser levels to make."),
-        click.option("--overwrite", is_flag=True, help="Replace what is there."),
         click.option(
             "--profile",
             type=click.Choice(list(PROFILES)),
@@ -204,6 +202,27 @@ def _refuse(reason: str, context: click.Context, parameter: click.Parameter, val
         raise click.UsageError(reason)
 
 
+def check_options(
+    context: click.Context, function: Callable[..., Any], what: str, arguments: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse options on the command line that say nothing to the function that is called.
+
+    what       the kind of work, for the error
+    arguments  the function's arguments that an option gives, where those have other names than its own;
+               an option that gives none is of the command itself
+    """
+    shown = inspect.signature(function).parameters
+    taken = dict(arguments, quiet=(), as_json=(), processes=("executor",))
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        names = taken.get(name, (name,))
+        is_said = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if is_said and isinstance(parameter, click.Option) and names and shown.keys().isdisjoint(names):
+            reason = getattr(function, "__refused__", {}).get(names[0])
+            more = "" if reason is None else f": {reason}"
+            raise click.UsageError(f"{parameter.opts[-1]} does not go with {what}{more}")
+
+
 @contextmanager
 def going(options: dict[str, Any], label: str, unit: str = "cells") -> Iterator[dict[str, Any]]:
     """A context with the words of `How` that a command's options say, which are taken out of `options`."""
@@ -218,16 +237,30 @@ def going(options: dict[str, Any], label: str, unit: str = "cells") -> Iterator[
             yield {**words, "progress": progress, "executor": executor}
 
 
-def say_estimate(as_json: bool, name: str, found: Estimate) -> None:
-    """Print an estimate."""
-    sizes = {
-        "reads": (found.read_size, "decoded"),
-        "writes": (found.write_size, "before they are encoded"),
-        "holds": (found.memory_size, "at once"),
-    }
-    lines = [f"{name}: {found.unit_count} units, {found.request_count} requests"]
-    lines += [f"  {verb:<7} {format_size(n)} {how}" for verb, (n, how) in sizes.items() if n is not None]
-    say(as_json, {"path": name, "is_dry_run": True, **found.as_json()}, "\n".join(lines))
+def say_estimate(as_json: bool, name: str, estimate: Estimate) -> None:
+    """Print an estimate, array by array."""
+    about, lines = estimate.about, list[str]()
+    if "sources" in about:
+        files = [file for version in about["sources"].values() for file in version]
+        lines.append(f"{len(files)} files of {format_size(sum(size for _, size, _ in files))}")
+    if "dtype" in about:
+        lines.append(f"result  {about['shape']} {about['dtype']}")
+    for path, one in (estimate.parts or {name: estimate}).items():
+        if estimate.parts and one.memory_size is None:
+            lines.append(f"{path or name}: {(one.request_count or 0) // 2} chunks are copied as they are")
+            continue
+        requests = "" if one.request_count is None else f", {one.request_count} requests"
+        lines.append(f"{path or name}: {one.unit_count} units{requests}")
+        sizes = {
+            "reads": (one.read_size, "decoded"),
+            "writes": (one.write_size, "before they are encoded"),
+            "holds": (one.memory_size, "at once"),
+            "keeps": (one.scratch_size or None, "in between"),
+        }
+        lines += [f"  {verb:<7} {format_size(n)} {how}" for verb, (n, how) in sizes.items() if n is not None]
+    if not about.get("levels_counted", True):
+        lines.append("  coarser levels are not counted")
+    say(as_json, {"path": name, "is_dry_run": True, **estimate.as_json()}, "\n".join(lines))
 
 
 def hide_options(words: Iterable[str]) -> Iterator[str]:
@@ -252,21 +285,29 @@ def codec_of(name: str | None) -> Any:
     return f"numcodecs.{name}" if bare not in known and f"numcodecs.{bare}" in known else name
 
 
-def check_plan(options: Mapping[str, Any]) -> None:
-    """Refuse --plan together with --dry-run."""
-    if options["plan"] is not None and options["dry_run"]:
-        raise click.UsageError("--plan does not go with --dry-run")
-
-
 def run_job(
-    function: Callable[..., R], *args: Any, plan: Path | None = None, as_json: bool = False, **options: Any
-) -> R:
-    """Call the function of a long job; with `plan`, only begin the job, and end the command."""
-    if plan is None:
-        return function(*args, **options)
-    from zstore.jobs.units import plan_units
+    options: Mapping[str, Any],
+    function: Callable[..., Any],
+    *args: Any,
+    label: str,
+    unit: str = "cells",
+    **arguments: Any,
+) -> Any:
+    """Call the function of a long job as the options for its words say; gives its result, or an `Estimate`.
 
-    count = plan_units(plan, function, *args, **options)
+    With --plan, the job is only begun, and the command ends.
+    """
+    plan, as_json = options.get("plan"), options.get("as_json", False)
+    how = {name: value for name, value in options.items() if name not in refused(function)}
+    for name in ("dry_run", "processes"):
+        if plan is not None and options.get(name):
+            raise click.UsageError(f"--plan does not go with --{name.replace('_', '-')}")
+    with going(how, label, unit) as words:
+        if plan is None:
+            return function(*args, **arguments, **words)
+        from zstore.jobs.units import plan_units
+
+        count = plan_units(plan, function, *args, **arguments, **words)
     command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
     text = f"{plan}: {count} units; make them by `{command}`, then `--finish`"
     document = {"plan": str(plan) if count else None, "unit_count": count, "is_finished": not count}

@@ -11,19 +11,24 @@ import zstore as library
 from zstore.cli.options import (
     FILE,
     LENGTHS,
-    SIZE,
+    check_options,
     codec_of,
     cutting_options,
-    json_option,
+    how_options,
     list_tree,
     one_of,
     plan_option,
     run_job,
     say,
-    show_progress,
+    say_estimate,
     storage_options,
 )
 from zstore.cli.quicklook import check_png, write_png
+from zstore.jobs.plan import Estimate
+
+LABEL = "making levels"
+# The arguments of `build_pyramid` and `update_pyramid` that options give which have other names.
+ARGUMENTS = {"methods": ("method",), "codec": ("compressors",), "tms": (), "preview": (), "plan": ()}
 
 
 def _region_of(value: str) -> Any:
@@ -62,7 +67,6 @@ def _region_of(value: str) -> Any:
     **one_of("aligned", "gdal"),
     help="Cells that cover whole cells, or GDAL's, which cover the same extent.",
 )
-@click.option("--resume", is_flag=True, help="Go on with a build that was interrupted.")
 @click.option(
     "--update",
     "region",
@@ -84,38 +88,36 @@ def _region_of(value: str) -> Any:
     **one_of("auto", "nearest", "bilinear", "cubic", "average"),
     help="With --tms: how the finest level is sampled.",
 )
-@click.option("--memory", **SIZE, help="About how much to hold at once, like 512M.")
 @click.option("--preview", **FILE, help="A PNG file for all levels side by side.")
 @plan_option
-@json_option
-def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool, **options: Any) -> None:
+@how_options(library.build_pyramid, library.build_tile_pyramid, library.update_pyramid)
+@click.pass_context
+def pyramid(
+    ctx: click.Context, /, source: str, target: str | None, preview: Path | None, **options: Any
+) -> None:
     """Make coarser levels of SOURCE: beside its finest level, or with it in TARGET."""
-    options["as_json"] = as_json
-    if preview is not None and options["plan"] is not None:
-        raise click.UsageError("--plan does not go with --preview")
+    as_json = options["as_json"]
+    for word in ("plan", "dry_run"):
+        if preview is not None and options[word]:
+            raise click.UsageError(f"--{word.replace('_', '-')} does not go with --preview")
     if preview is not None:
         check_png(preview, "--preview")
-    with show_progress("making levels") as progress:
-        if options["tms"] == "native" and (options["min_zoom"] or options["max_zoom"]):
-            raise click.UsageError("--min-zoom and --max-zoom take --tms; expected --levels, or --tms")
-        if options["tms"] != "native":
-            group = _build_tiles(source, target, options, progress)
-        elif options["region"] is None:
-            group = _build(source, target, options, progress)
-        else:
-            if options["plan"] is not None:
-                raise click.UsageError("--plan does not go with --update")
-            region = None if options["region"] == "grown" else options["region"]
-            built, made_of = (source, None) if target is None else (target, source)
-            group = library.update_pyramid(
-                built,
-                region,
-                source=made_of,
-                mask=options["mask"],
-                resume=options["resume"],
-                memory=options["memory"],
-                progress=progress,
-            )
+    if options["tms"] == "native" and (options["min_zoom"] or options["max_zoom"]):
+        raise click.UsageError("--min-zoom and --max-zoom take --tms; expected --levels, or --tms")
+    if options["tms"] != "native":
+        group = _build_tiles(source, target, options)
+    elif options["region"] is None:
+        check_options(ctx, library.build_pyramid, "a pyramid on the data's own grid", ARGUMENTS)
+        group = _build(source, target, options)
+    else:
+        check_options(ctx, library.update_pyramid, "--update", {**ARGUMENTS, "plan": ("plan",)})
+        region = None if options["region"] == "grown" else options["region"]
+        built, made_of = (source, None) if target is None else (target, source)
+        update, mask = library.update_pyramid, options["mask"]
+        group = run_job(options, update, built, region, source=made_of, mask=mask, label=LABEL)
+    if isinstance(group, Estimate):
+        say_estimate(as_json, source if target is None else target, group)
+        return
     document: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
@@ -128,23 +130,24 @@ def pyramid(source: str, target: str | None, preview: Path | None, as_json: bool
     say(as_json, document, text)
 
 
-def _shared_arguments(options: dict[str, Any], progress: Any) -> dict[str, Any]:
+def _shared_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """The arguments that both kinds of pyramid take."""
-    kept = ("derive", "profile", "overwrite", "resume", "memory", "plan", "as_json")
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     return {
-        **{name: options[name] for name in kept},
+        "derive": options["derive"],
+        "profile": options["profile"],
         "method": methods or "average",
         "mask": None if options["mask"] == "none" else options["mask"],
         "nodata": "auto" if options["nodata"] is None else options["nodata"],
         "compressors": codec_of(options["codec"]),
         "zarr_format": options["zarr_format"],
-        "progress": progress,
+        "label": LABEL,
     }
 
 
-def _build(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
+def _build(source: str, target: str | None, options: dict[str, Any]) -> Any:
     return run_job(
+        options,
         library.build_pyramid,
         source,
         target,
@@ -154,11 +157,11 @@ def _build(source: str, target: str | None, options: dict[str, Any], progress: A
         shards=options["shards"] or "auto",
         grid=options["grid"],
         copy_base=None if target is None else True,
-        **_shared_arguments(options, progress),
+        **_shared_arguments(options),
     )
 
 
-def _build_tiles(source: str, target: str | None, options: dict[str, Any], progress: Any) -> library.Group:
+def _build_tiles(source: str, target: str | None, options: dict[str, Any]) -> Any:
     if target is None or options["region"] is not None:
         raise click.UsageError("--tms takes a target, and no --update")
     if options["grid"] != "aligned" or options["factors"] != 2:
@@ -171,6 +174,7 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any], progr
     if shard is not None and (length is None or shard % length):
         raise click.UsageError("--tms takes --shards that are a multiple of --chunks, and both of them")
     return run_job(
+        options,
         library.build_tile_pyramid,
         source,
         target,
@@ -180,5 +184,5 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any], progr
         sampling=options["sampling"],
         tile_length=length,
         tiles_per_shard=None if shard is None else shard // length,
-        **_shared_arguments(options, progress),
+        **_shared_arguments(options),
     )

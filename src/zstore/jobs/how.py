@@ -109,7 +109,7 @@ def _tell(estimate: Estimate) -> NoReturn:
 WORDS: dict[str, Any] = {one.name: one.default for one in fields(How)}
 MEANINGS = dict(re.findall(r"^    (\w+) +(\S.*(?:\n {16}.*)*)", How.__doc__ or "", re.MULTILINE))
 # Reasons for which words have no meaning.
-NOT_BY_KEYS = "it makes whole nodes, not keys: overwrite=True replaces what is there"
+NOT_BY_KEYS = "it makes whole nodes, not keys: overwrite replaces what is there"
 READS_ONLY = {
     "durable": "it stores nothing that could be lost",
     "overwrite": "it stores nothing in place of anything",
