@@ -302,7 +302,8 @@ def test_units_are_kept_where_it_takes_long_to_make_them_again(
         monkeypatch.setattr(f"zstore.jobs.journal.{setting}", value)
     source, store = make_array(MemoryStore(), cells((128, 128))), JournalStore()
     zstore.build_pyramid(source, store, levels=2, chunks=32)
-    assert len(store.kept) == len(set(store.kept)) == expected
+    kept = [key for key in store.kept if not key.endswith("/source")]
+    assert len(kept) == len(set(kept)) == expected
     assert not [key for key in store.list("") if "zstore-job" in key]
 
 

@@ -440,8 +440,11 @@ class StoredChunks(NamedTuple):
     version: str
 
     @classmethod
-    def of(cls, array: StoredArray, *, least: int = 0) -> StoredChunks:
-        """The listing of an array's chunks that have `least` bytes or more."""
+    def of(cls, array: StoredArray, *, least: int = 0, has_documents: bool = True) -> StoredChunks:
+        """The listing of an array's chunks that have `least` bytes or more.
+
+        has_documents  whether documents of the array count for the version
+        """
         pages = array.pages()
         if pages is None:
             return cls(ChunkSet(array.counts, None), 0, "")
@@ -454,7 +457,7 @@ class StoredChunks(NamedTuple):
                 # A sum does not depend on the order in which a store lists.
                 marks += int(_mark(page).sum(dtype=np.uint64))
                 size += int(page.sizes.sum())
-                for entry in page.documents:
+                for entry in page.documents if has_documents else ():
                     marks += int.from_bytes(sha256(repr(entry).encode()).digest()[:8], "little")
                 yield page.cells
 

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
-from zstore.engine.documents import render_node
-from zstore.errors import MetadataError, NotFoundError, SelectionError, StoreError, UnsupportedError
+from zstore.engine.documents import read_node, render_node
+from zstore.errors import (
+    ChangedError,
+    MetadataError,
+    NotFoundError,
+    SelectionError,
+    StoreError,
+    UnsupportedError,
+)
 from zstore.geo.conventions.model import Affine
 from zstore.geo.pyramid.boxes import Box, Shape, volume, whole
 from zstore.geo.pyramid.dataset import (
@@ -46,6 +53,7 @@ from zstore.geo.pyramid.passes import Budget, run_step
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
+from zstore.jobs.chunks import StoredArray, StoredChunks
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import Job, begin, check_begun, find_unfinished, name_job
@@ -54,7 +62,7 @@ from zstore.jobs.record import read_record as read_job
 from zstore.jobs.record import read_record as recorded
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import counter
-from zstore.model.array import ZarrFormat
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
@@ -122,6 +130,7 @@ def build(
     options.stop_if_dry(lambda: _estimate(pyramid, _drafted(pyramid, group), _whole(pyramid), options))
     _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
+    sources = _Sources.of(pyramid)
     job = begin(
         group.store,
         group.path,
@@ -137,6 +146,7 @@ def build(
         group.consolidate()
         job.end()
         return group
+    job.check_versions(sources.versions, sources.place)
     if not job.is_resumed:
         taken = [name for name in pyramid.made if name in group]
         # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
@@ -149,6 +159,7 @@ def build(
     if job.is_resumed:
         nodes.check_own()
     _fill(pyramid, arrays, _whole(pyramid), job, options)
+    sources.check_unchanged()
     job.check_held()
     nodes.publish()
     pyramid.settle(group, nodes)
@@ -181,7 +192,7 @@ def update(
 
     Raises
         MetadataError: memory that holds no unit.
-        ChangedError: `resume`, and an array that is read is not described as it was.
+        ChangedError: an array that is read was written to meanwhile; with `resume`, since the update began.
         StoreError: the store fails, or other work is unfinished there.
     """
     group = group.as_durable() if options.durable else group
@@ -189,8 +200,8 @@ def update(
     options.stop_if_dry(lambda: _estimate(pyramid, pyramid.held(group), boxes, options))
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
-    read = _read_arrays(pyramid)
-    source = name_job([place_of(array) for array in read.values()])
+    sources = _Sources.of(pyramid)
+    source = name_job([place_of(array) for array in sources.arrays.values()])
     shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
     pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
     left = recorded(group.store, group.path)
@@ -204,14 +215,13 @@ def update(
         group.consolidate()
         job.end()
         return group
-    # What attributes say of cells is in the pyramid's record, and ends of updates write them.
-    versions = {name: name_job(render_node(array.model.with_attributes({}))) for name, array in read.items()}
-    job.check_versions(versions, lambda name: place_of(read[name]))
+    job.check_versions(sources.versions, sources.place)
     name = job.name
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
         pyramid.shrink(group)
     _fill(pyramid, pyramid.held(group), boxes, job, options, is_replacing=not group.store.durable)
+    sources.check_unchanged()
     attributes: Mapping[str, Any] = dict(group.attrs)
     if is_reshaped:
         pyramid.replace_beside(group)
@@ -301,13 +311,49 @@ def _record(pyramid: PyramidPlan) -> Record:
     }
 
 
-def _read_arrays(pyramid: PyramidPlan) -> dict[str, Array]:
-    """The arrays that all is made of, and their masks."""
-    arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
-    for layer in pyramid.layers:
-        if layer.recipe.mask is not None:
-            arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
-    return arrays
+class _Sources(NamedTuple):
+    """The arrays that all is made of, and their masks, by name, with their versions when the work began.
+
+    versions  of the chunks, and of the documents without attributes: what these say of cells is in the
+              pyramid's record, and the ends of builds and updates write them
+    """
+
+    arrays: Mapping[str, Array]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def of(cls, pyramid: PyramidPlan) -> _Sources:
+        """The arrays as they are stored now."""
+        arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
+        for layer in pyramid.layers:
+            if layer.recipe.mask is not None:
+                arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
+        return cls(arrays, {name: cls._version(array) for name, array in arrays.items()})
+
+    def place(self, name: str) -> str:
+        """The URL of an array, for errors."""
+        return place_of(self.arrays[name])
+
+    def check_unchanged(self) -> None:
+        """Compare with what is stored now.
+
+        Raises
+            ChangedError: a chunk was written, is new or is gone, or an array is described otherwise.
+        """
+        for name, array in self.arrays.items():
+            if self._version(array) != self.versions[name]:
+                raise ChangedError(
+                    "the source changed while it was read; expected nobody to write to it",
+                    path=self.place(name),
+                )
+
+    @staticmethod
+    def _version(array: Array) -> str:
+        model = read_node(array.store, array.path, array.zarr_format)
+        if not isinstance(model, ArrayModel):
+            return ""
+        chunks = StoredChunks.of(StoredArray(array.store, array.path, model), has_documents=False)
+        return name_job([render_node(model.with_attributes({})), chunks.version])
 
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
@@ -467,6 +513,7 @@ def build_pyramid(
     Raises
         MetadataError: arguments or geography that contradict each other.
         StoreError: a level is there already, or unfinished work (unless `overwrite`, or `resume` of it).
+        ChangedError: the source was written to since the work began; no document was written.
         UnsupportedError: the method does not take the data type, or the format has no such layout.
         UnknownExtensionError: nobody offers the method.
     """
@@ -551,6 +598,7 @@ def build_tile_pyramid(
             and without a mask among the arrays.
         UnsupportedError: the set's matrices do not lie in one another; the method does not take the type.
         StoreError: a level is there already, or unfinished work (unless `overwrite`, or `resume` of it).
+        ChangedError: the source was written to since the work began; no document was written.
     """
     how = How(**words)
     dataset = _open(source)
@@ -691,7 +739,8 @@ def update_pyramid(
     its region: it makes again all that the two were to make, or with `resume` only what was not made yet.
 
     Raises
-        ChangedError: `resume`, and an array that the levels are made of is not described as it was.
+        ChangedError: an array that the levels are made of was written to meanwhile; with `resume`, since the
+            update began.
         MetadataError: nothing says how the pyramid was built, or an array is missing; or it was built of what
             lies outside its store, and `source` or `mask` does not name that.
         SelectionError: the region does not fit the arrays.
