@@ -41,3 +41,31 @@ def test_words_are_options(name: str, tmp_path: Path) -> None:
     assert (found["is_dry_run"], found["unit_count"]) == (True, 1)
     assert run(name, tmp_path / "a", *more, "--dry-run", "--memory", "1G")
     run(name, tmp_path / "a", *more, "--processes", 1, "-q")
+
+
+COMMANDS: dict[str, list[str]] = {
+    "convert": ["netcdf_to_zarr", "raster_to_zarr", "rasters_to_zarr", "zarr_to_raster", "convert"],
+    "pyramid": ["build_pyramid", "build_tile_pyramid", "update_pyramid"],
+    **{name: [name] for name in ("copy", "export", "manifest", "reduce", "tune", "verify", "virtualize")},
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_word_is_an_option_of_its_commands(name: str) -> None:
+    from tests.jobs.test_how import call_of
+
+    from zstore.cli.options import HOW_OPTIONS
+
+    calls, shown = [call_of(call) for call in COMMANDS[name]], run(name, "--help")
+    assert "--json" in shown
+    for word, (names, _) in HOW_OPTIONS.items():
+        is_taken = any(word not in refused(call) for call in calls)
+        if (name, word) == ("virtualize", "overwrite"):
+            # The command asks before it replaces a manifest; the call always does.
+            is_taken = True
+        assert (names[-1] in shown.split()) == is_taken, word
+        if not is_taken:
+            value = [names[-1], *(["skip"] if word == "if_exists" else ["1"] if word == "executor" else [])]
+            value += ["1M"] if word == "memory" else []
+            said = " ".join(run(name, "a", "b", *value, code=2).split())
+            assert names[-1] + " does not go with" in said

@@ -176,15 +176,25 @@ HOW_OPTIONS: dict[str, tuple[Sequence[str], dict[str, Any]]] = {
 }
 
 
+def word_option(word: str) -> Callable[[Any], Any]:
+    """A decorator that adds the option for one word of `How`."""
+    names, details = HOW_OPTIONS[word]
+    return click.option(*names, **details)
+
+
 def how_options(*calls: Callable[..., Any]) -> Callable[[Any], Any]:
     """A decorator that adds the options for the words that one of these long calls takes, and --json.
 
-    Options for words that none of them takes are not shown, and refused with the reason.
+    Options for words that none of them takes are not shown, and refused with the reason, unless the command
+    has options of its own by these names, below this decorator.
     """
 
     def decorate(command: Any) -> Any:
+        own = {name for option in getattr(command, "__click_params__", ()) for name in option.opts}
         command = json_option(command)
         for word, (names, details) in reversed(HOW_OPTIONS.items()):
+            if own.intersection(names):
+                continue
             reasons = [refused(call).get(word) for call in calls]
             if None in reasons:
                 command = click.option(*names, **details)(command)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
-from zstore.cli.options import json_option, say, show_progress, storage_options
+from zstore.cli.options import going, json_option, say, storage_options, word_option
 from zstore.jobs.parts import MOST_PARTS
 
 
@@ -23,8 +24,10 @@ def _part_of(value: str) -> tuple[int, int]:
 @storage_options
 @click.option("--part", type=_part_of, metavar="K/N", help="Make the K-th of N parts.")
 @click.option("--finish", is_flag=True, help="All parts are made: write the documents, and end the job.")
+@word_option("executor")
+@word_option("progress")
 @json_option
-def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bool) -> None:
+def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bool, **options: Any) -> None:
     """Make a part of the job that PLAN says, as copy, convert, reduce and pyramid write it by --plan.
 
     Parts can be made in any order, at the same time, and again; --finish ends the job. Where units are left
@@ -39,13 +42,15 @@ def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bo
     from zstore.jobs.units import run_units as run
 
     if finish:
+        if options["processes"]:
+            raise click.UsageError("--processes does not go with --finish: it makes no units")
         finish_units(plan, part_count=None if part is None else part[1])
         say(as_json, {"plan": plan, "left_count": 0, "is_finished": True}, f"{plan}: done")
         return
     if part is None:
         raise click.UsageError("expected --part K/N, or --finish")
-    with show_progress(f"part {part[0]} of {part[1]}", unit="units") as progress:
-        left = run(plan, *part, progress=progress)
+    with going(options, f"part {part[0]} of {part[1]}", "units") as words:
+        left = run(plan, *part, **words)
     said = {"plan": plan, "part": part[0], "part_count": part[1], "left_count": left, "is_finished": False}
     more = f"{left} units are left to other parts" if left else "all units are made; end the job by --finish"
     say(as_json, said, f"{plan}: part {part[0]} of {part[1]} is made; {more}")

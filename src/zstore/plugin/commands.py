@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from zstore.base.sizes import format_size
-from zstore.cli.options import SIZE, WORDS, json_option, say, show_progress, show_table, storage_options
+from zstore.cli.options import (
+    SIZE,
+    WORDS,
+    going,
+    how_options,
+    json_option,
+    say,
+    say_estimate,
+    show_progress,
+    show_table,
+    storage_options,
+)
 from zstore.report.summary import format_lengths
 
 __all__ = [
@@ -11,8 +22,11 @@ __all__ = [
     "WORDS",
     "format_lengths",
     "format_size",
+    "going",
+    "how_options",
     "json_option",
     "say",
+    "say_estimate",
     "show_progress",
     "show_table",
     "storage_options",

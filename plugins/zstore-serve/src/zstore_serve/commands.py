@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 
-from zstore.plugin.commands import json_option, say, show_progress, storage_options
+from zstore.plugin.commands import going, how_options, say, say_estimate, show_progress, storage_options
+from zstore.plugin.jobs import Estimate
+from zstore_serve.export import export as write
 
 __all__ = ["export", "serve", "view"]
 
@@ -103,9 +105,7 @@ def _parse_zooms(value: Any) -> Any:
     help="Format of the tiles.",
 )
 @click.option("--query", default="", help="What tiles show, as in their addresses: bands=1&rescale=0,99.")
-@click.option("--resume", is_flag=True, help="Go on with an export that was interrupted.")
-@click.option("--overwrite", is_flag=True, help="Replace TARGET.")
-@json_option
+@how_options(write)
 def export(store: str, target: str, as_json: bool, **options: Any) -> None:
     """Write tiles of STORE to TARGET: map.pmtiles, map.mbtiles, or a folder of z/x/y.
 
@@ -113,10 +113,11 @@ def export(store: str, target: str, as_json: bool, **options: Any) -> None:
     zstore export scene.zarr map.pmtiles
     zstore export scene.zarr tiles --zooms 4-9 --format webp --query "bands=3,2,1&rescale=0,3000"
     """
-    from zstore_serve.export import export as write
-
-    with show_progress("writing", unit="tiles") as progress:
-        count = write(store, target, progress=progress, **options)
+    with going(options, "writing", "tiles") as words:
+        count = write(store, target, **options, **words)
+    if isinstance(count, Estimate):
+        say_estimate(as_json, target, count)
+        return
     say(as_json, {"target": target, "tiles": count}, f"{target}: {count} tiles")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from zstore.plugin.commands import SIZE, WORDS, json_option, say, show_progress, show_table, storage_options
+from zstore.plugin.commands import WORDS, going, how_options, say, show_table, storage_options
+from zstore_tune.measure import tune as measure
 
 __all__ = ["tune"]
 
@@ -21,13 +22,6 @@ __all__ = ["tune"]
 )
 @click.option("--access", **WORDS, help="How it will be read: whole, windows, series, tiles.")
 @click.option("--lossy", is_flag=True, help="Also measure rounding, and the error that it makes.")
-@click.option(
-    "--memory",
-    **SIZE,
-    default="128M",
-    show_default=True,
-    help="Memory to use; the sample is a quarter of it.",
-)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -49,7 +43,7 @@ __all__ = ["tune"]
     help="A directory on the disk to measure with.",
 )
 @click.option("--all", "is_all", is_flag=True, help="Show all choices that were measured, not only the best.")
-@json_option
+@how_options(measure)
 def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, **options: Any) -> None:
     """Measure how the array DATA is stored best: size, writing and reading, with the line of code.
 
@@ -58,10 +52,9 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, 
     zstore tune heights.npy --lossy --seconds 20
     """
     from zstore.plugin.commands import format_size
-    from zstore_tune.measure import tune as measure
 
-    with show_progress("measuring", "choices") as progress:
-        found = measure(data, access=access, zarr_format=int(zarr_format), progress=progress, **options)
+    with going(options, "measuring", "choices") as words:
+        found = measure(data, access=access, zarr_format=int(zarr_format), **options, **words)
     if as_json:
         say(True, found.to_dict(), "")
         return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
 
-from zstore.plugin.commands import show_progress, storage_options
+from zstore.plugin.commands import going, how_options, say, say_estimate, storage_options
+from zstore.plugin.jobs import Estimate
+from zstore_virtual.scan.virtualize import virtualize as make
 
 __all__ = ["virtualize"]
 
@@ -28,9 +29,9 @@ __all__ = ["virtualize"]
     metavar="PLACE",
     help="With --append: where else TARGET may lead to than SOURCES and its own directory; may be repeated.",
 )
-@click.option("--processes", type=click.IntRange(min=1), metavar="N", help="Scan in N other processes.")
-@click.option("--overwrite", is_flag=True, help="Replace what is at TARGET.")
 @storage_options
+@how_options(make)
+@click.option("--overwrite", is_flag=True, help="Replace the manifest at TARGET.")
 def virtualize(
     sources: tuple[str, ...],
     target: str,
@@ -40,8 +41,9 @@ def virtualize(
     drop: tuple[str, ...],
     append: bool,
     allow: tuple[str, ...],
-    processes: int | None,
     overwrite: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Write references to the NetCDF, HDF5, GeoTIFF or Zarr files SOURCES to TARGET (.json, .parquet).
 
@@ -56,7 +58,6 @@ def virtualize(
     """
     from zstore.errors import StoreError
     from zstore_virtual.forms import has_manifest, open_manifest
-    from zstore_virtual.scan.virtualize import virtualize as make
 
     is_there = has_manifest(target)
     if is_there and not (append or overwrite):
@@ -67,7 +68,7 @@ def virtualize(
     if old is not None:
         old.load()
         before = len(old.sources)
-    with show_progress("scanning") as progress, _pool(processes) as executor:
+    with going(options, "scanning", "files") as words:
         manifest = make(
             sources,
             target,
@@ -77,11 +78,15 @@ def virtualize(
             drop=drop,
             append_to=old,
             allow=allow,
-            executor=executor,
-            progress=progress,
+            **words,
         )
+    if isinstance(manifest, Estimate):
+        say_estimate(as_json, target, manifest)
+        return
     added = f", {len(manifest.sources) - before} new" if old is not None else ""
-    click.echo(f"{target}: {manifest.count} references to {len(manifest.sources)} files{added}")
+    counts = {"reference_count": manifest.count, "file_count": len(manifest.sources)}
+    text = f"{target}: {manifest.count} references to {len(manifest.sources)} files{added}"
+    say(as_json, {"path": target, **counts}, text)
 
 
 def _parse_label(word: str) -> str | float:
@@ -89,13 +94,3 @@ def _parse_label(word: str) -> str | float:
         return float(word)
     except ValueError:
         return word
-
-
-def _pool(processes: int | None) -> AbstractContextManager[Any]:
-    """Spawned processes: forked ones would inherit locks that this one's threads hold."""
-    if processes is None:
-        return nullcontext()
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    return ProcessPoolExecutor(processes, get_context("spawn"))

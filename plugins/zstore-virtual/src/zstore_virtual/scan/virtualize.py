@@ -29,6 +29,7 @@ STEP = "files"
 @long_call(
     memory="it holds the headers of a file, however large those are",
     resume="it always goes on with what an interrupted call has scanned",
+    overwrite="a manifest at the target is always replaced, and anything else never",
     if_exists="it writes one manifest",
 )
 def virtualize(
