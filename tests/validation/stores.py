@@ -12,6 +12,9 @@ import zstore
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.write import render_geo
+from zstore.geo.validation.fixing.georeference import affine_of, crs_of
+from zstore.geo.validation.fixing.plan import Draft, Plan
+from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore
 
@@ -171,3 +174,25 @@ class Documents:
 
 
 __all__ = ["DEGREES", "SHAPE", "TILE", "UTM", "Documents", "Level", "model", "right", "values_of", "write"]
+
+
+def check_meaning(plan: Plan, crs: str | None = None) -> None:
+    """What is read after a fix is what was chosen before, and nothing is wrong that was not."""
+    chosen = None if crs is None else Crs.from_user(crs)
+    before = Draft(load_hierarchy(plan.store.base), plan.store, crs=chosen)
+    after = load_hierarchy(plan.store)
+    for path, grid in before.hierarchy.grids.items():
+        if after.grids[path].shape != grid.shape:
+            # Its dimensions were named wrongly, so that the affine was chosen for another shape.
+            continue
+        found, affine = crs_of(before, grid), affine_of(before, grid)
+        geo = after.meaning.read(after.grids[path].node).geo
+        assert geo is not None
+        assert found is None or (geo.crs is not None and geo.crs.is_same(found)), (path, geo.crs, found)
+        if affine is not None:
+            np.testing.assert_allclose(geo.affine, affine, rtol=1e-9, atol=1e-6, err_msg=path)
+    # An array that could not be read before may show mistakes of its own.
+    read = {node.path for node in before.hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
+    known = {(f.rule, f.path) for f in plan.before.findings}
+    new = {(f.rule, f.path) for f in plan.after.findings if f.severity != "note" and f.path in read}
+    assert new <= known

@@ -22,7 +22,7 @@ from zstore.storage.memory import MemoryStore
 
 from .breakages import BREAKAGES, Breakage, pyramid, reverse, rioxarray_v2, rioxarray_v3, shift
 from .cases import attribute, flat
-from .stores import Documents
+from .stores import Documents, check_meaning
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 LEVELS = ("0", "1", "2")
@@ -111,6 +111,7 @@ def test_a_breakage_is_mended_or_named(breakage: Breakage) -> None:
     broken, options = ground(store), dict(breakage.options)
     plan = plan_fix(store, **options)
     check_left(plan, broken, truth)
+    check_meaning(plan, options.get("crs"))
     again = plan_fix(plan.store, **options)
     assert again.changes == {}
     if breakage.rule is not None:
