@@ -35,8 +35,8 @@ def make_scene(folder: Path, side: int) -> None:
     import rasterio
 
     import zstore
+    from zstore.geo.conventions.base import Affine, GeoModel, Variable
     from zstore.geo.conventions.crs import Crs
-    from zstore.geo.conventions.model import Affine, GeoModel, Variable
     from zstore.geo.conventions.write import render_geo
 
     variable = Variable(dtype=np.dtype("u2"), nodata=0, dimensions=("y", "x"))

@@ -6,15 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from zstore.base import former
-from zstore.base.misses import missing_name
+from zstore.errors import missing_name
 from zstore.nodes import above
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zstore import aio, errors
-    from zstore.base.limits import set_limits
-    from zstore.base.settings import set_durable
+    from zstore.base.limits import set_durable, set_limits
     from zstore.engine.schedulers import set_cache_size, set_threads
     from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid, update_pyramid
     from zstore.geo.pyramid.tiles import open_tiles, read_tile
@@ -89,7 +88,7 @@ _HOMES = {
     "run_units": "zstore.jobs.units",
     "set_cache_size": "zstore.engine.schedulers",
     "set_limits": "zstore.base.limits",
-    "set_durable": "zstore.base.settings",
+    "set_durable": "zstore.base.limits",
     "set_threads": "zstore.engine.schedulers",
     "to_dask": "zstore.guests.dask",
     "update_pyramid": "zstore.geo.pyramid.build",

@@ -40,7 +40,6 @@ __all__ = [
     "ZstoreError",
 ]
 
-
 # What web addresses carry of passwords and signatures.
 SECRETS = re.compile(
     r"""(?:(?<=http://)|(?<=https://))[^/\s"'\\@]+@"""
@@ -173,3 +172,9 @@ class UnknownExtensionError(ExtensionError, LookupError):
 
 class ExtensionConflictError(ExtensionError):
     """Two plugins offer the same name."""
+
+
+def missing_name(owner: str, name: str, hint: str | None) -> AttributeError:
+    """The error for a name that `owner` lacks, with what to use in its place where that is known."""
+    ending = f"; use {hint}" if hint and not name.startswith("_") else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{ending}")

@@ -265,7 +265,7 @@ def test_info_names_levels_dialects_and_readers(pyramid: Path) -> None:
 def test_profiles(tmp_path: Path) -> None:
     pytest.importorskip("rasterio", reason="rasters are read with rasterio")
     from zstore.cli.options import PROFILES as NAMES
-    from zstore.geo.conventions.profiles import PROFILES
+    from zstore.geo.conventions.write import PROFILES
 
     assert set(PROFILES) == set(NAMES)
     run("convert", RASTER, tmp_path / "p", "--levels", 1, "--profile", "ome")

@@ -8,7 +8,7 @@ import pytest
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.bytes import Bytes, BytesByField
 from zstore.errors import CodecError, MetadataError
-from zstore.model.order import unit_size
+from zstore.model.dtype import unit_size
 from zstore.testing.chunk_codecs import SerializerContract
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]

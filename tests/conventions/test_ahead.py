@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import zstore
 from zstore.cli.info import info
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.dataset import open_levels
 from zstore.nodes.open import open_ahead

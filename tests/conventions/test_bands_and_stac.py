@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from zstore.geo.conventions.base import Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.content import Bands, StacConvention
-from zstore.geo.conventions.model import Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import render_geo
 

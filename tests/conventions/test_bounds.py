@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.geo.conventions.base import Finding
-from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.base import Finding, GeoModel
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import zarr_to_raster
 

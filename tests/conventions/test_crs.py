@@ -81,7 +81,7 @@ import sys
 sys.modules["pyproj"] = None
 import numpy as np
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import render_geo
 from zstore.errors import UnsupportedError

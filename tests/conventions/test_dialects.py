@@ -10,13 +10,12 @@ import pytest
 
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.lists import Ome
+from zstore.geo.conventions.levels import Ome
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
-from zstore.geo.conventions.profiles import PROFILES, load_profile
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.conventions.write import render_geo
+from zstore.geo.conventions.write import PROFILES, load_profile, render_geo
 from zstore.testing.conventions import build_tree, sample_models
 
 from .nodes import FakeArray, FakeGroup

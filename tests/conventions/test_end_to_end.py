@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from zstore.geo.conventions.model import Affine, Variable
+from zstore.geo.conventions.base import Affine, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import render_geo
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup, wrap

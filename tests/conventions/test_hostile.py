@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
+from zstore.geo.conventions.base import GeoModel
 from zstore.geo.conventions.content import Time
-from zstore.geo.conventions.lists import Ome
+from zstore.geo.conventions.levels import Ome
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.model import GeoModel
 from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 
 UTM = Affine(10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
 

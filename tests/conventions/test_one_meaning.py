@@ -18,6 +18,7 @@ from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import conventions as registry
 from zstore.geo.conventions.base import (
+    Affine,
     Document,
     Facts,
     ReadingWarning,
@@ -27,7 +28,6 @@ from zstore.geo.conventions.base import (
     use_conventions,
 )
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.quicklook import quicklook
 from zstore.geo.validation.fixing.fix import plan_fix

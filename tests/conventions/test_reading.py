@@ -11,8 +11,8 @@ import pytest
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions import cf, gdal, geozarr
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 from zstore.geo.conventions.read import read_geo
 
 from .nodes import FakeArray, FakeGroup

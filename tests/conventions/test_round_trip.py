@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
+from zstore.geo.conventions.base import RESAMPLING_METHODS, Affine, Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.cf import Cf
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.gdal import Gdal
 from zstore.geo.conventions.geozarr import Geozarr, ZarrConventions
-from zstore.geo.conventions.model import RESAMPLING_METHODS, Affine, Band, GeoModel, Stac, Variable
-from zstore.geo.conventions.profiles import PROFILES
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.timeaxis import TimeAxis
-from zstore.geo.conventions.write import render_geo
+from zstore.geo.conventions.write import PROFILES, render_geo
 from zstore.testing.conventions import ConventionContract, build_tree
 
 pytest.importorskip("pyproj", reason="CRSs are parsed and rendered with pyproj (extra 'geo')")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from zstore.errors import MetadataError
+from zstore.geo.conventions.base import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.write import render_geo
 
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")

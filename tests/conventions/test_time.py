@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError
+from zstore.geo.conventions.base import GeoModel, Variable
 from zstore.geo.conventions.content import Time
-from zstore.geo.conventions.model import GeoModel, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.timeaxis import TimeAxis, parse_units
 

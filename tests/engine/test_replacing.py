@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.intent import INTENT
+from zstore.engine.making import INTENT
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
 from zstore.storage.fsspec import FsspecStore

@@ -9,7 +9,7 @@ import pytest
 import zstore
 from zstore.errors import CodecError, MetadataError
 from zstore.model import v2
-from zstore.model.fill import in_words
+from zstore.model.dtype import in_words
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

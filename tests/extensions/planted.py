@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Serializer
+from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Serializer, flag, integer
 from zstore.codecs.bytes import Bytes
-from zstore.codecs.options import flag, integer
 from zstore.codecs.transpose import Transpose
 from zstore.codecs.zstd import Zstd
 from zstore.errors import CodecError, StoreError

@@ -21,7 +21,7 @@ from zstore.base.locks import Lock
 from zstore.engine.fetch import Shard, ShardIndexes
 from zstore.engine.objects import ObjectTable
 from zstore.extensions import plugins
-from zstore.storage import locking
+from zstore.storage import base as locking
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.sources import ObjectSource
 

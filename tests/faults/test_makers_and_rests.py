@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import zstore
 from zstore.cli.root import zstore as command_line
 from zstore.engine.documents import METADATA_NAMES
-from zstore.engine.intent import INTENT
+from zstore.engine.making import INTENT
 from zstore.errors import StoreError, ZstoreError
 from zstore.jobs.record import find_unfinished
 from zstore.storage.base import PrefixStore, Store

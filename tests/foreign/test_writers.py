@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.base import GeoModel
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters.geotiff import zarr_to_raster
 

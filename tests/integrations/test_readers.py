@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 
 from .written import CASES, SHAPE, TILE, Written, each_store, expected_levels, gdal_cannot_open, gdal_name
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
 from zstore.geo.pyramid.levels import create_auxiliaries

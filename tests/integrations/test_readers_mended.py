@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.validation.fixing.fix import fix, plan_fix
 from zstore.geo.validation.run import validate

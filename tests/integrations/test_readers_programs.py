@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 
 from .written import EVERY_STORE, Written, each_store, expected_levels, free_port, gdal_cannot_open, gdal_name
 

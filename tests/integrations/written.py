@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.geo.conventions.base import Affine, Band, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, Band, GeoModel, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.conventions.write import render_geo

@@ -189,7 +189,7 @@ def set_version(is_other: bool) -> None:
 
 def hide(is_hidden: bool) -> None:
     """Have no zstore that could be imported in this process, or have it again."""
-    source, target = ("zstore.jobs.workers", "hidden") if is_hidden else ("hidden", "zstore.jobs.workers")
+    source, target = ("zstore.jobs.runner", "hidden") if is_hidden else ("hidden", "zstore.jobs.runner")
     sys.modules[target] = sys.modules[source]
     sys.modules[source] = None  # type: ignore[assignment]
 

@@ -18,8 +18,7 @@ import pytest
 from zstore.errors import StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Plan
-from zstore.jobs.runner import Runner, counter, units_at_once
-from zstore.jobs.workers import Sent
+from zstore.jobs.runner import Runner, Sent, counter, units_at_once
 from zstore.storage.memory import MemoryStore
 
 UNITS = [(n, n % 3) for n in range(40)]

@@ -21,8 +21,8 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB, find_unfinished

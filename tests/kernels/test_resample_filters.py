@@ -14,7 +14,7 @@ from zstore.extensions.builtin import RESAMPLERS
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import Registry
-from zstore.geo.conventions.model import RESAMPLING_METHODS
+from zstore.geo.conventions.base import RESAMPLING_METHODS
 from zstore.geo.resampling.methods import METHODS, Average, CubicSpline, Resampler, downsample, plan_part
 from zstore.testing.resamplers import ResamplerContract
 

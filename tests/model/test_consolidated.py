@@ -9,8 +9,7 @@ import pytest
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel
-from zstore.model.consolidated import Consolidated
-from zstore.model.group import GroupModel
+from zstore.model.group import Consolidated, GroupModel
 
 GROUP3 = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 ARRAY3 = {

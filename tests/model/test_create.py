@@ -15,7 +15,7 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.array import CodecModel
 from zstore.model.keys import ChunkKeys
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 
 
 def make(shape=(100, 200), dtype="float32", **options):

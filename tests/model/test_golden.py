@@ -8,7 +8,7 @@ import pytest
 from zstore.model import v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 
 V3_FLOAT = """\
 {

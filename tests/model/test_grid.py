@@ -10,7 +10,7 @@ import pytest
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.grid import Edges, RectilinearGrid, RegularGrid
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 
 SHAPE = (6, 6, 6, 6, 6)
 EXAMPLE = [4, [1, 2, 3], [[4, 2]], [[1, 3], 3], [4, 4, 4]]

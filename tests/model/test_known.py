@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.base import content
+from zstore.base import once as content
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.document import render_json

@@ -14,7 +14,7 @@ from zstore.errors import UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import GroupModel
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 
 FIXTURES = Path(__file__).parents[2].parent / "shared" / "fixtures"
 DTYPES = [

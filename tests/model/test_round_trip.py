@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zstore.model import v2, v3
 from zstore.model.document import parse_json, render_json
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 
 FIELDS = np.dtype([("a", "<i4"), ("b", "S3"), ("c", [("x", "<f8"), ("t", "<M8[ms]")])])
 MIXED = np.dtype([("a", "<i4"), ("b", ">f8", (2,)), ("c", [("x", "u1"), ("y", ">c8")])])

@@ -19,8 +19,7 @@ from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import Registry
 from zstore.model import dtype as dtype_module
-from zstore.model.dtype import DataType
-from zstore.model.order import order_of, split_swaps, stored_dtype
+from zstore.model.dtype import DataType, order_of, split_swaps, stored_dtype
 from zstore.testing.data_types import DataTypeContract
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import zstore
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 
 pytest.importorskip("pyproj")

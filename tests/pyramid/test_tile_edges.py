@@ -13,8 +13,8 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.quicklook import preview, quicklook

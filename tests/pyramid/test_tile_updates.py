@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import zstore
 from zstore.errors import MetadataError, SelectionError, StoreError
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.tile_grid import rectangles
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 from zstore.report.summary import MOST_PYRAMIDS, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 

@@ -25,7 +25,7 @@ from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory
 from zstore.errors import StoreError
-from zstore.storage import locking
+from zstore.storage import base as locking
 from zstore.storage.base import PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

@@ -26,7 +26,7 @@ from zstore.errors import (
     ZstoreError,
 )
 from zstore.jobs.record import JOB, find_unfinished
-from zstore.model.order import is_same_type
+from zstore.model.dtype import is_same_type
 from zstore.storage.base import Part, PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

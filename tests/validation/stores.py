@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import zstore
+from zstore.geo.conventions.base import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.georeference import affine_of, crs_of
 from zstore.geo.validation.fixing.plan import Draft, Plan

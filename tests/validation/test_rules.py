@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zstore.geo.conventions.profiles import RULED
+from zstore.geo.conventions.write import RULED
 from zstore.geo.validation.rule import CLASSES
 from zstore.geo.validation.rules import all_rules
 from zstore.geo.validation.run import validate

@@ -11,8 +11,8 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError
-from zstore.geo.conventions.profiles import RULED
 from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import RULED
 from zstore.geo.validation.fixing.fix import plan_fix
 from zstore.geo.validation.rule import CLASSES
 from zstore.geo.validation.rules import all_rules

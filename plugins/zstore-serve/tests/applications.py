@@ -17,8 +17,8 @@ import uvicorn
 from PIL import Image
 
 import zstore
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.levels import create_auxiliaries
 

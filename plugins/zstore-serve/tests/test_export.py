@@ -26,7 +26,7 @@ from zstore_serve.export import export, export_site
 
 import zstore
 from zstore.errors import MetadataError, StoreError
-from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.base import Affine
 from zstore.testing.commands import CommandContract
 
 from .applications import get, write

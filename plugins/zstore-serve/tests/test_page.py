@@ -29,7 +29,7 @@ from zstore_serve.service import VENDOR  # noqa: E402
 from zstore_serve.vendored import read_vendored  # noqa: E402
 
 import zstore  # noqa: E402
-from zstore.geo.conventions.model import Affine  # noqa: E402
+from zstore.geo.conventions.base import Affine  # noqa: E402
 
 from .applications import listening, write  # noqa: E402
 

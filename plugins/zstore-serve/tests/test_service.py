@@ -39,8 +39,8 @@ from zstore_serve.expressions import parse_expression
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError
+from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine
 from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.geo.pyramid.quicklook import quicklook
 from zstore.storage.memory import MemoryStore

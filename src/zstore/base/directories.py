@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-from zstore.base.steady import steady
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def steady(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function, again for as long as a signal interrupts it; for `os.rename` and its like."""
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except InterruptedError:
+            continue
 
 
 def make_directory(path: str, *, durable: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import PLACE, json_option, say, storage_options
-from zstore.geo.conventions.profiles import RULED
+from zstore.geo.conventions.write import RULED
 
 
 def _number_of(value: str) -> int | float:

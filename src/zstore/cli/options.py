@@ -33,7 +33,7 @@ from rich.text import Text
 from zstore.base.sizes import format_size
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import codecs as registry
-from zstore.geo.conventions.profiles import PROFILES
+from zstore.geo.conventions.write import PROFILES
 from zstore.jobs.how import refusal, refused
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import Unfinished

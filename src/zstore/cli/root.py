@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from zstore.base.settings import set_durable
+from zstore.base.limits import set_durable
 from zstore.cli.options import hide_options
 from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
 from zstore.extensions.extras import package_hint

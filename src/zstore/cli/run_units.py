@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import going, json_option, say, storage_options, word_option
-from zstore.jobs.parts import MOST_PARTS
+from zstore.jobs.plan import MOST_PARTS
 
 
 def _part_of(value: str) -> tuple[int, int]:

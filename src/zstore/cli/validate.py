@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from zstore.cli.options import FILE, WORDS, json_option, storage_options
-from zstore.geo.conventions.profiles import AUTO, RULED
+from zstore.geo.conventions.write import AUTO, RULED
 from zstore.geo.validation.rule import ALL_CLASSES
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zstore.base.misses import missing_name
+from zstore.errors import missing_name
 
 HINT = "a codec by name: 'zstd', 'zstd:9', {'name': 'blosc', 'configuration': {...}}"
 

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ArrayCodec, ChunkSpec
-from zstore.codecs.options import Option, integer, refuse_option
+from zstore.codecs.base import ArrayCodec, ChunkSpec, Option, integer, refuse_option
 
 Numbers = np.ndarray[Any, Any]
 

@@ -15,9 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.native import NativeCodec
-from zstore.codecs.options import Option, choice, integer, refuse_option
+from zstore.codecs.base import ChunkSpec, NativeCodec, Option, choice, integer, refuse_option
 from zstore.errors import CodecError, UnsupportedError
 
 _CNAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")

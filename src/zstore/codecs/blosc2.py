@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zstore.codecs.base import BytesCodec
-from zstore.codecs.options import Option, choice, integer
+from zstore.codecs.base import BytesCodec, Option, choice, integer
 from zstore.extensions.extras import optional
 
 # ocf_blosc2's names of compressors, and Blosc2's.

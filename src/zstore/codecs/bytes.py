@@ -16,9 +16,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
-from zstore.codecs.options import Option, choice
-from zstore.model.order import Order, order_of, split_swaps, unit_size
+from zstore.codecs.base import UNBOUND, ChunkSpec, Option, Serializer, choice
+from zstore.model.dtype import Order, order_of, split_swaps, unit_size
 
 
 @dataclass(frozen=True)

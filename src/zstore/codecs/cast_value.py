@@ -18,9 +18,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ArrayCodec, ChunkSpec
+from zstore.codecs.base import UNBOUND, ArrayCodec, ChunkSpec, Option, choice
 from zstore.codecs.casting import ROUNDINGS, cast, is_integer, is_number
-from zstore.codecs.options import Option, choice
 from zstore.errors import CodecError, MetadataError, ZstoreError
 from zstore.model.dtype import DataType
 

@@ -17,10 +17,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
+from zstore.codecs.base import UNBOUND, ChunkSpec, Option, Serializer, item_type, refuse_option
 from zstore.codecs.numcodecs import NumcodecsFilter
 from zstore.codecs.objects import check_objects
-from zstore.codecs.options import Option, item_type, refuse_option
 
 
 class Categorize(NumcodecsFilter):

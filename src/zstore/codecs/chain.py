@@ -15,7 +15,7 @@ from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, Seriali
 from zstore.errors import CodecError, MetadataError
 from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
-from zstore.model.order import stored_dtype
+from zstore.model.dtype import stored_dtype
 
 
 def make_codec(model: CodecModel) -> Codec:

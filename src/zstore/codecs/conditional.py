@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from zstore.base.limits import current_limits
-from zstore.codecs.base import BytesCodec, ChunkSpec
+from zstore.codecs.base import BytesCodec, ChunkSpec, Option, codec_list, integer, refuse_option
 from zstore.codecs.chain import make_codec
-from zstore.codecs.options import Option, codec_list, integer, refuse_option
 from zstore.model.array import CodecModel
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zstore._ext.codecs import native
-from zstore.codecs.native import NativeCodec
-from zstore.codecs.options import Option, integer
+from zstore.codecs.base import NativeCodec, Option, integer
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import native
-from zstore.codecs.base import UNBOUND, ArrayCodec, BytesCodec, ChunkSpec, Codec, ConfiguredCodec, failure
-from zstore.codecs.options import refuse_unknown
+from zstore.codecs.base import (
+    UNBOUND,
+    ArrayCodec,
+    BytesCodec,
+    ChunkSpec,
+    Codec,
+    ConfiguredCodec,
+    failure,
+    refuse_unknown,
+)
 from zstore.errors import ChecksumError, CodecError, MetadataError, UnknownExtensionError, UnsupportedError
 from zstore.model.translate import TYPED_FILTERS
 

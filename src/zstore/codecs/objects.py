@@ -18,8 +18,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ChunkSpec, ConfiguredCodec, Serializer
-from zstore.codecs.options import Option, anything, flag, parse_options
+from zstore.codecs.base import (
+    UNBOUND,
+    ChunkSpec,
+    ConfiguredCodec,
+    Option,
+    Serializer,
+    anything,
+    flag,
+    parse_options,
+)
 from zstore.errors import MetadataError
 from zstore.extensions.extras import optional
 

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
-from zstore.codecs.options import Option, integer, refuse_option
-from zstore.model.order import unit_size
+from zstore.codecs.base import UNBOUND, ChunkSpec, Option, Serializer, integer, refuse_option
+from zstore.model.dtype import unit_size
 
 # dtypes that use fewer bits than their bytes have.
 BIT_COUNTS = {

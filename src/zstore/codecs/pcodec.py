@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec
-from zstore.codecs.options import Option, choice, integer, refuse_option
+from zstore.codecs.base import ChunkSpec, Option, SerializerOrBytesCodec, choice, integer, refuse_option
 from zstore.extensions.extras import optional
 
 # The byte that ends a stream, and the item types by the byte that begins a chunk of it.

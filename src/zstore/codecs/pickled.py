@@ -18,9 +18,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, Serializer
+from zstore.codecs.base import ChunkSpec, Option, Serializer, integer
 from zstore.codecs.objects import check_objects
-from zstore.codecs.options import Option, integer
 from zstore.errors import UnsupportedError
 
 

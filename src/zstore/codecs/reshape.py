@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ArrayCodec, ChunkSpec
-from zstore.codecs.options import Option
+from zstore.codecs.base import UNBOUND, ArrayCodec, ChunkSpec, Option
 
 Shape = tuple[int | tuple[int, ...], ...]
 

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ArrayCodec, ChunkSpec
-from zstore.codecs.options import Option
+from zstore.codecs.base import ArrayCodec, ChunkSpec, Option
 from zstore.errors import CodecError, MetadataError
 from zstore.model.dtype import DataType
 

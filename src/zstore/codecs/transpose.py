@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ArrayCodec, ChunkSpec
-from zstore.codecs.options import Option
+from zstore.codecs.base import ArrayCodec, ChunkSpec, Option
 
 
 def _permutation(value: Any) -> tuple[int, ...]:

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import vlen
-from zstore.codecs.base import UNBOUND, ChunkSpec, Serializer
-from zstore.codecs.options import Option, item_type, refuse_option
+from zstore.codecs.base import UNBOUND, ChunkSpec, Option, Serializer, item_type, refuse_option
 from zstore.codecs.vlen import scan_items
 from zstore.errors import CodecError
 

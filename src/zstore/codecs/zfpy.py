@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import ChunkSpec, SerializerOrBytesCodec, failure
-from zstore.codecs.options import Option, anything, integer
+from zstore.codecs.base import ChunkSpec, Option, SerializerOrBytesCodec, anything, failure, integer
 from zstore.extensions.extras import optional
 
 FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = 2, 3, 4, 5

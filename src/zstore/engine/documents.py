@@ -16,9 +16,8 @@ from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel
-from zstore.model.consolidated import Consolidated
 from zstore.model.document import parse_json, render_json
-from zstore.model.group import GroupModel
+from zstore.model.group import Consolidated, GroupModel
 from zstore.storage.base import Store, document_range, join_key, join_url
 
 Model = ArrayModel | GroupModel

@@ -24,8 +24,7 @@ from zstore.engine.walk import stored_cells
 from zstore.errors import CodecError, NotFoundError
 from zstore.indexing.select import plan_basic
 from zstore.model.array import ArrayModel
-from zstore.storage.base import Store, join_key
-from zstore.storage.locking import SHAPE_LOCK
+from zstore.storage.base import SHAPE_LOCK, Store, join_key
 
 Shape = tuple[int, ...]
 

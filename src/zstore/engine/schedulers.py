@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
-from zstore.base.settings import processor_count, read_count
+from zstore.base.limits import processor_count, read_count
 from zstore.storage.base import Parts, Request, Store, Values
 
 # Threads, and memory for decoded chunks: settings of the process

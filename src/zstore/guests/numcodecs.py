@@ -16,12 +16,11 @@ from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray
 from numcodecs.registry import codec_registry, register_codec
 
-from zstore.codecs.base import ChunkSpec
+from zstore.codecs.base import ChunkSpec, NativeCodec
 from zstore.codecs.blosc import NumcodecsBlosc
 from zstore.codecs.crc32c import NumcodecsCrc32c
 from zstore.codecs.gzip import NumcodecsGzip, NumcodecsZlib
 from zstore.codecs.lz4 import NumcodecsLz4
-from zstore.codecs.native import NativeCodec
 from zstore.codecs.zstd import NumcodecsZstd
 from zstore.errors import CodecError
 

@@ -26,9 +26,9 @@ from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import Unit
 from zstore.model.array import ArrayModel
+from zstore.model.dtype import is_same_type
 from zstore.model.grid import Grid, RegularGrid
 from zstore.model.group import GroupModel
-from zstore.model.order import is_same_type
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, join_key, join_url

@@ -1,7 +1,7 @@
 """Jobs: work longer than a call, which an intent names until it ends, and which can be resumed.
 
 Jobs write chunks first and documents last, so that readers see no unfinished nodes. Work that changes nodes
-in place (an update) can be seen unfinished; the intent (`zstore.engine.intent`) tells.
+in place (an update) can be seen unfinished; the intent (`zstore.engine.making`) tells.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from zstore.base.writer import writing
 from zstore.engine.documents import check_above, node_kind, place, read_documents
-from zstore.engine.intent import (
+from zstore.engine.making import (
     FORMER,
     INTENT,
     JOB,
@@ -28,18 +28,18 @@ from zstore.engine.intent import (
     WORKS,
     Intent,
     Unfinished,
+    clear,
+    clear_rests,
     describe,
     find_unfinished,
     read_intent,
     work_of,
 )
-from zstore.engine.making import clear, clear_rests
 from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
-from zstore.jobs.parts import current_part
+from zstore.jobs.plan import current_part
 from zstore.jobs.room import naming_full_disks
-from zstore.jobs.runner import Executor, Runner
-from zstore.jobs.workers import check_executor
+from zstore.jobs.runner import Executor, Runner, check_executor
 from zstore.storage.base import Store, join_key
 
 # Journals lie below `JOB` by the names of jobs; so many values of one are removed by one request with the

@@ -17,8 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from zstore.base.sizes import format_size
 from zstore.engine.documents import place
 from zstore.errors import StoreError
-from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Plan
+from zstore.jobs.plan import Plan, current_part
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 

@@ -23,8 +23,7 @@ from zstore.engine.documents import place
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import jobs
 from zstore.jobs.how import WORDS, How
-from zstore.jobs.parts import MOST_PARTS, Part, UnitsLeft, as_part
-from zstore.jobs.plan import Estimate, Progress
+from zstore.jobs.plan import MOST_PARTS, Estimate, Part, Progress, UnitsLeft, as_part
 from zstore.jobs.record import asked_as
 from zstore.jobs.runner import Executor
 from zstore.model.document import parse_json, render_json

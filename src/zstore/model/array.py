@@ -9,10 +9,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.model.dtype import DataType
+from zstore.model.dtype import ORDER_CODECS, DataType, stored_dtype
 from zstore.model.grid import Grid, parse_chunk_shape, parse_shape
 from zstore.model.keys import ChunkKeys
-from zstore.model.order import ORDER_CODECS, stored_dtype
 
 ZarrFormat: TypeAlias = Literal[1, 2, 3]
 ORDER_NAMES = frozenset(ORDER_CODECS.values())

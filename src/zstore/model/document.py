@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.base.content import ByContent
 from zstore.base.limits import current_limits
+from zstore.base.once import ByContent
 from zstore.errors import MetadataError
 
 # The deepest nesting of lists and objects: Python's recursion limit allows some hundreds of levels.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from zstore.errors import MetadataError
 from zstore.model.array import ArrayModel, ZarrFormat
 
 
@@ -26,3 +27,89 @@ class GroupModel:
     def with_attributes(self, attributes: Mapping[str, Any]) -> GroupModel:
         """The same group with other attributes."""
         return replace(self, attributes=dict(attributes))
+
+
+Documents = Mapping[str, Any]
+ParseNode = Callable[[Documents, str], ArrayModel | GroupModel]
+
+
+def check_node_path(path: Any, *, where: str) -> str:
+    """Check that a path is relative and leads to a node below the group at `where`; gives the path.
+
+    Raises
+        MetadataError: it is empty or absolute, or has an empty, "." or ".." part, or a NUL.
+    """
+    if isinstance(path, str) and path and "\0" not in path:
+        if "." not in path and "//" not in path and path[0] != "/" and path[-1] != "/":
+            return path
+        if not {"", ".", ".."}.intersection(path.split("/")):
+            return path
+    raise MetadataError(f"consolidated metadata names the node {path!r}; expected a path below {where!r}")
+
+
+class Consolidated(Mapping[str, ArrayModel | GroupModel]):
+    """The models of all nodes below a group by path, from documents that were read together.
+
+    `documents` has for each path the documents of that node by name; `parse` makes a model of them.
+    """
+
+    __slots__ = ("_base", "_children", "_documents", "_models", "_parse", "_prefix")
+
+    def __init__(self, documents: Mapping[str, Documents], parse: ParseNode, *, base: str = "") -> None:
+        self._documents = documents
+        self._base = base
+        self._parse = parse
+        self._prefix = ""
+        self._models: dict[str, ArrayModel | GroupModel] = {}
+        self._children: dict[str, list[str]] | None = None
+
+    def below(self, path: str) -> Consolidated:
+        """The part below the node at `path`, as that group's own consolidated metadata."""
+        part = Consolidated.__new__(Consolidated)
+        part._documents, part._base = self._documents, self._base
+        part._parse, part._models = self._parse, self._models
+        part._children = self.index()
+        part._prefix = f"{self._prefix}{path}/"
+        return part
+
+    def index(self) -> dict[str, list[str]]:
+        """Prefix ("" or "a/b/") -> sorted names of the children there."""
+        if self._children is None:
+            children: dict[str, list[str]] = {}
+            for path in sorted(self._documents):
+                parent, slash, name = path.rpartition("/")
+                children.setdefault(parent + slash, []).append(name)
+            self._children = children
+        return self._children
+
+    def names(self) -> list[str]:
+        """The sorted names of this group's children."""
+        return self.index().get(self._prefix, [])
+
+    def document(self, path: str) -> Documents:
+        """The documents of the node at `path` by name, as they were read."""
+        return self._documents[self._prefix + path]
+
+    def __getitem__(self, path: str) -> ArrayModel | GroupModel:
+        full = self._prefix + path
+        model = self._models.get(full)
+        if model is None:
+            documents = self._documents[full]
+            model = self._parse(documents, f"{self._base}/{full}" if self._base else full)
+            if isinstance(model, GroupModel):
+                model = GroupModel(model.zarr_format, model.attributes, self.below(path), model.extra)
+            self._models[full] = model
+        return model
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self._prefix + path in self._documents
+
+    def __iter__(self) -> Iterator[str]:
+        skip = len(self._prefix)
+        return (path[skip:] for path in self._documents if path.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Consolidated({len(self)} nodes)"

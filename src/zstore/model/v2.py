@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zstore.base.content import ByContent
+from zstore.base.once import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel, Parts
-from zstore.model.consolidated import Consolidated, check_node_path
-from zstore.model.dtype import DataType
+from zstore.model.dtype import ORDER_CODECS, DataType, Order
 from zstore.model.grid import RectilinearGrid, RegularGrid, check_chunk_size, parse_chunk_shape, parse_shape
-from zstore.model.group import GroupModel
+from zstore.model.group import Consolidated, GroupModel, check_node_path
 from zstore.model.keys import ChunkKeys
-from zstore.model.order import ORDER_CODECS, Order
 from zstore.model.typestr import OBJECT_CODECS
 
 ARRAY_KEY = ".zarray"

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zstore.base.content import ByContent
+from zstore.base.once import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel, Parts
-from zstore.model.consolidated import Consolidated, check_node_path
-from zstore.model.dtype import DataType
+from zstore.model.dtype import DataType, Order
 from zstore.model.grid import (
     Grid,
     RectilinearGrid,
@@ -25,9 +24,8 @@ from zstore.model.grid import (
     parse_chunk_shape,
     parse_shape,
 )
-from zstore.model.group import GroupModel
+from zstore.model.group import Consolidated, GroupModel, check_node_path
 from zstore.model.keys import ChunkKeys
-from zstore.model.order import Order
 
 KEY = "zarr.json"
 PARTS = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "dimension_names")

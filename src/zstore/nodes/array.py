@@ -34,15 +34,13 @@ from zstore.indexing.select import (
     take_fields,
 )
 from zstore.model.array import ArrayModel
-from zstore.model.fill import in_words
+from zstore.model.dtype import in_words, is_same_type
 from zstore.model.grid import RegularGrid
-from zstore.model.order import is_same_type
 from zstore.nodes import above
 from zstore.nodes.lazy import Indexer, LazyArray, async_scheduler
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
-from zstore.storage.base import Store
-from zstore.storage.locking import hold_name
+from zstore.storage.base import Store, hold_name
 
 __all__ = ["Array"]
 

@@ -2,25 +2,407 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from zstore.base.content import ByContent
+import numpy as np
+
+from zstore.base.once import ByContent
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
+from zstore.codecs.forms import MEANT, complete_chain, complete_v2, read_codecs
 from zstore.engine.documents import check_own, check_path, place, publish_nodes
 from zstore.engine.making import create_node
-from zstore.errors import MetadataError, located
-from zstore.model import v2, v3
-from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.errors import MetadataError, UnsupportedError, located
+from zstore.model import v1, v2, v3
+from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.document import check_attributes, parse_json, render_json
+from zstore.model.dtype import ORDER_CODECS, DataType, Order, order_of, refuse, stored_dtype
+from zstore.model.grid import check_chunk_size, choose_grid, parse_integers, parse_shape
 from zstore.model.group import GroupModel
+from zstore.model.keys import ChunkKeys
+from zstore.model.typestr import OBJECT_CODECS
 from zstore.nodes.array import Array
 from zstore.nodes.node import Access
-from zstore.nodes.request import ArrayRequest
 from zstore.storage.base import Store, join_key
+
+Codecs: TypeAlias = tuple[CodecModel, ...]
+ZSTD = CodecModel("zstd", MEANT["zstd"])
+NUMCODECS_ZSTD = CodecModel("numcodecs.zstd", MEANT["numcodecs.zstd"])
+# The default of Zarr v1's own writer; its readers do not know zstd.
+V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArrayRequest:
+    """The arguments of `zstore.create_array` that describe the array."""
+
+    shape: Any = None
+    dtype: Any = None
+    data: Any = None
+    chunks: Any = "auto"
+    shards: Any = None
+    filters: Any = "auto"
+    compressors: Any = "auto"
+    serializer: Any = "auto"
+    fill_value: Any = "auto"
+    order: str = "C"
+    zarr_format: ZarrFormat = 3
+    attributes: Mapping[str, Any] | None = None
+    chunk_key_encoding: Any = None
+    dimension_names: Iterable[str | None] | None = None
+
+    def complete(self) -> ArrayRequest:
+        """The request with `data` as a numpy array, and with its shape and dtype.
+
+        Raises
+            MetadataError: a shape that is not the data's was given as well, or no shape or dtype and no data.
+        """
+        shape, dtype = self.shape, self.dtype
+        if self.data is None:
+            if shape is None or dtype is None:
+                raise MetadataError(f"shape is {shape!r} and dtype is {dtype!r}; expected both, or data")
+            return self
+        data = np.asarray(self.data)
+        if shape is not None and (tuple(shape) if isinstance(shape, Iterable) else (shape,)) != data.shape:
+            raise MetadataError(f"shape is {shape!r}; expected {data.shape} as the data has")
+        return replace(self, data=data, shape=data.shape, dtype=data.dtype if dtype is None else dtype)
+
+    def model(self) -> ArrayModel:
+        """The model of the new array; attributes are not checked.
+
+        Raises
+            MetadataError: arguments that are malformed or contradict each other.
+            UnsupportedError: a dtype or combination that the format or zstore does not have.
+        """
+        if self.zarr_format not in (1, 2, 3):
+            raise UnsupportedError(f"zarr_format is {self.zarr_format!r}; zstore writes 1, 2 and 3")
+        if self.zarr_format == 1:
+            # v1 is a subset of v2; its renderer refuses what v1 does not have.
+            with v1.as_v1():
+                return self._model(2)
+        return self._model(self.zarr_format)
+
+    def _model(self, zarr_format: ZarrFormat) -> ArrayModel:
+        """The model, made as for that format."""
+        shape = parse_shape([int(n) for n in parse_integers(self.shape, "shape")])
+        data_type, endian = _data_type(self.dtype, _codec_names(self.filters, self.serializer), zarr_format)
+        item_size = data_type.numpy.itemsize
+        if self.order not in ("C", "F"):
+            raise MetadataError(f"order is {self.order!r}; expected 'C' or 'F'")
+        grid, chunk_shape = choose_grid(self.chunks, self.shards, shape, item_size, zarr_format)
+        check_chunk_size(grid.chunk_shape, item_size)
+        fill_value = _fill_value(self.fill_value, data_type, zarr_format)
+        spec = ChunkSpec(chunk_shape or grid.chunk_shape, data_type.numpy, fill_value)
+        make_chain = _v2_chain if zarr_format == 2 else _v3_chain
+        chain = make_chain(self, endian, data_type, spec)
+        if chunk_shape is not None:
+            chain = (_sharding(chunk_shape, chain),)
+        return ArrayModel(
+            self.zarr_format,
+            shape,
+            data_type,
+            grid,
+            _chunk_keys(self.chunk_key_encoding, zarr_format),
+            chain,
+            fill_value,
+            {} if self.attributes is None else self.attributes,
+            _dimension_names(self.dimension_names, shape),
+        )
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _read(value: Any, default: tuple[CodecModel, ...], zarr_format: int) -> tuple[CodecModel, ...]:
+    return default if _is_auto(value) else read_codecs(value, zarr_format)
+
+
+def _codec_names(*arguments: Any) -> Iterator[str]:
+    """The names of all codecs that these arguments give."""
+    return (codec.name for value in arguments for codec in _read(value, (), 3))
+
+
+def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> CodecModel:
+    return CodecModel(
+        "sharding_indexed",
+        {
+            "chunk_shape": list(chunk_shape),
+            "codecs": [codec.describe() for codec in chain],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+            "index_location": "end",
+        },
+    )
+
+
+def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
+    default = CodecModel(_object_codec(data_type)) if data_type.is_object else _bytes_codec(endian)
+    chain = _order_codecs(request.order, len(spec.shape)) + _read(request.filters, (), 3)
+    chain += _read(request.serializer, (default,), 3) + _read(request.compressors, (ZSTD,), 3)
+    given = (request.filters, request.serializer, request.compressors)
+    # Codecs from documents, and the defaults here, already have all options.
+    return chain if all(map(_is_complete, given)) else complete_chain(chain, spec)
+
+
+def _is_complete(value: Any) -> bool:
+    listed = value if isinstance(value, list | tuple) else [value]
+    return value is None or _is_auto(value) or all(isinstance(codec, CodecModel) for codec in listed)
+
+
+def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
+    """The chain of a v2 array, which has only numcodecs' codecs, and at most one compressor."""
+    serializer, compressors = request.serializer, request.compressors
+    if not isinstance(serializer, str) or serializer not in ("auto", "bytes"):
+        raise UnsupportedError(f"serializer {serializer!r} cannot be said in Zarr v2; it has 'bytes' only")
+    if request.zarr_format == 1 and isinstance(compressors, str) and compressors == "auto":
+        compressors = V1_COMPRESSOR
+    compressor = _read(compressors, (NUMCODECS_ZSTD,), 2)
+    if len(compressor) > 1:
+        names = [codec.name for codec in compressor]
+        raise UnsupportedError(
+            f"compressors {names} cannot be said in Zarr v2; it has one only, the others are filters"
+        )
+    filter_codecs = _read(request.filters, (), 2)
+    if not _is_complete(request.filters):
+        filter_codecs = complete_v2(filter_codecs, stored_dtype(spec.dtype, endian))
+    if not _is_complete(compressors):
+        compressor = complete_v2(compressor, np.dtype("u1"))
+    chain = _order_codecs(request.order, len(spec.shape))
+    chain += () if data_type.is_object else (_bytes_codec(endian),)
+    if data_type.is_object and not any(
+        codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs
+    ):
+        filter_codecs = (CodecModel("numcodecs." + _object_codec(data_type)), *filter_codecs)
+    chain += tuple(replace(codec, role="filter") for codec in filter_codecs)
+    return chain + tuple(replace(codec, role="compressor") for codec in compressor)
+
+
+def _object_codec(data_type: DataType) -> str:
+    """The default codec for objects of a data type: only strings and bytes have one."""
+    for codec, name in OBJECT_CODECS.items():
+        if name == data_type.name != "object":
+            return codec
+    raise UnsupportedError(
+        f"data type {data_type.name!r} needs a codec for objects: {', '.join(OBJECT_CODECS)}"
+    )
+
+
+def _order_codecs(order: str, ndim: int) -> tuple[CodecModel, ...]:
+    if order == "C":
+        return ()
+    return (CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}),)
+
+
+def _bytes_codec(endian: Order) -> CodecModel:
+    return CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {})
+
+
+def _chunk_keys(value: Any, zarr_format: int) -> ChunkKeys:
+    if isinstance(value, ChunkKeys):
+        return value
+    default = "v2" if zarr_format == 2 else "default"
+    if value is None:
+        name, separator = default, None
+    elif isinstance(value, str):
+        name, separator = (default, value) if value in ("/", ".") else (value, None)
+    elif isinstance(value, tuple) and len(value) == 2:
+        name, separator = value
+    elif isinstance(value, Mapping):
+        configuration = value.get("configuration", value)
+        name, separator = value.get("name", default), configuration.get("separator")
+    else:
+        raise MetadataError(
+            f"chunk_key_encoding is {value!r}; expected a name, (name, separator) or an object"
+        )
+    if name not in ("default", "v2") or (zarr_format == 2 and name != "v2"):
+        expected = "'v2'" if zarr_format == 2 else "'default' or 'v2'"
+        raise UnsupportedError(
+            f"chunk_key_encoding {name!r} is not one of Zarr v{zarr_format}; expected {expected}"
+        )
+    if separator is None:
+        separator = "/" if name == "default" else "."
+    if separator not in ("/", "."):
+        raise MetadataError(f"separator of chunk_key_encoding is {separator!r}; expected '/' or '.'")
+    return ChunkKeys(name, separator)
+
+
+def _dimension_names(
+    value: Iterable[str | None] | None, shape: tuple[int, ...]
+) -> tuple[str | None, ...] | None:
+    if value is None:
+        return None
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if len(names) != len(shape) or not all(name is None or isinstance(name, str) for name in names):
+        raise MetadataError(f"dimension_names is {value!r}; expected {len(shape)} names as in shape {shape}")
+    return names
+
+
+def _data_type(dtype: Any, codecs: Iterable[str], zarr_format: int) -> tuple[DataType, Order]:
+    """The data type that `dtype` names, and the byte order to store it in.
+
+    `str` and `bytes` (numpy's "U" and "S" without a length) are strings and bytes of any length; `object` is
+    the type that the object codec among the names in `codecs` encodes. Any name that numpy does not know is
+    taken for one of Zarr v3.
+
+    Raises
+        MetadataError: None, which numpy takes for float64.
+        UnsupportedError: no dtype that zstore has, or objects without a codec for them.
+    """
+    if dtype is None:
+        raise MetadataError("dtype is None; expected a dtype, which numpy would otherwise take for float64")
+    if isinstance(dtype, DataType):
+        return dtype, _stored_order(dtype, "little")
+    if isinstance(dtype, Mapping) and "name" in dtype:
+        named = DataType.from_name(dtype)
+        return named, _stored_order(named, "little")
+    try:
+        given = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        if not isinstance(dtype, str):
+            raise UnsupportedError(f"dtype {dtype!r} is not supported: {error}") from None
+        named = DataType.from_name(dtype)
+        return named, _stored_order(named, "little")
+    if given.kind == "O":
+        return _object_type(codecs), None
+    if given.kind in "SU" and not given.itemsize:
+        return DataType.from_name("string" if given.kind == "U" else "bytes"), None
+    order = order_of(given)
+    data_type = DataType.from_numpy(given)
+    # Zarr v3 has one order for all fields.
+    return data_type, "little" if isinstance(order, list) and zarr_format == 3 else order
+
+
+def _stored_order(data_type: DataType, order: str) -> Order:
+    return None if data_type.is_object or order_of(data_type.numpy) is None else order
+
+
+def _object_type(codecs: Iterable[str]) -> DataType:
+    for name in codecs:
+        known = OBJECT_CODECS.get(name.removeprefix("numcodecs."))
+        if known is not None:
+            return DataType.restore(known)
+    raise UnsupportedError(
+        "dtype object does not say what its items are; expected str, bytes, "
+        f"or a codec for objects: {', '.join(OBJECT_CODECS)}"
+    )
+
+
+def _fill_value(value: Any, data_type: DataType, zarr_format: int) -> Any:
+    """A caller's fill value as a scalar of the data type; "auto" is the default of the type.
+
+    Raises
+        MetadataError: not a value of the type, or one that would be changed on the way.
+    """
+    if _is_auto(value):
+        return data_type.default_fill()
+    if value is None:
+        return None if zarr_format == 2 else data_type.default_fill()
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if data_type.is_object:
+        return _make_object(value, data_type)
+    dtype = data_type.numpy
+    if isinstance(value, np.generic) and value.dtype == dtype:
+        return value
+    if dtype.kind in "Mm":
+        return _make_time(value, data_type, zarr_format)
+    if dtype.names is not None and isinstance(value, tuple | Mapping | np.void):
+        return _make_struct(value, dtype)
+    if isinstance(value, np.generic) and value.dtype.kind not in "VMm":
+        value = value.item()
+    if dtype.kind == "S" or dtype.type is np.void:
+        return _make_bytes(value, data_type, zarr_format)
+    if dtype.kind == "b" and not isinstance(value, bool) and value in (0, 1):
+        value = bool(value)
+    elif dtype.kind in "cW" and isinstance(value, int | float | complex):
+        value = [complex(value).real, complex(value).imag]
+    elif dtype.kind == "U" and isinstance(value, int) and value == 0:
+        value = ""
+    return data_type.parse_fill(value, zarr_format)
+
+
+def _refusal(value: Any, data_type: DataType, expected: str) -> MetadataError:
+    return refuse(value, data_type.name, expected)
+
+
+def _make_object(value: Any, data_type: DataType) -> Any:
+    if data_type.name == "string":
+        return data_type.parse_fill("" if type(value) is int and value == 0 else value, 3)
+    if data_type.name == "bytes":
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise _refusal(value, data_type, "bytes")
+    return value
+
+
+def _make_bytes(value: Any, data_type: DataType, zarr_format: int) -> Any:
+    """A fill value of bytes or structured items: bytes, ASCII text (for "S"), or a document's form of it."""
+    if data_type.numpy.kind == "S" and isinstance(value, str) and value.isascii():
+        value = value.encode()
+    if isinstance(value, np.void):
+        value = value.tobytes()
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = list(bytes(value))
+        if data_type.numpy.names is not None:
+            if len(value) != data_type.numpy.itemsize:
+                raise _refusal(bytes(value), data_type, f"{data_type.numpy.itemsize} bytes")
+            return np.frombuffer(bytes(value), data_type.numpy)[0]
+    elif type(value) is int and value == 0:
+        return np.zeros(1, data_type.numpy)[0]
+    return data_type.parse_fill(value, zarr_format)
+
+
+def _make_time(value: Any, data_type: DataType, zarr_format: int) -> Any:
+    dtype = data_type.numpy
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    # Handled here because newer releases of numpy deprecate times without a unit.
+    if isinstance(value, str) and value.lower() in ("nat", ""):
+        return data_type.parse_fill("NaT", zarr_format)
+    is_count = isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
+    if dtype.kind == "m":
+        is_count |= isinstance(value, bool) or (isinstance(value, str) and value.lstrip("+-").isdecimal())
+    if is_count:
+        value = int(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return data_type.parse_fill(value, zarr_format)
+    if isinstance(value, list | tuple | np.ndarray):
+        raise _refusal(value, data_type, "a time")
+    try:
+        given = np.asarray(value, None if isinstance(value, np.generic) else dtype.kind + "8")
+    except (TypeError, ValueError) as error:
+        raise _refusal(value, data_type, f"a time ({error})") from None
+    if given.dtype.kind != dtype.kind:
+        raise _refusal(value, data_type, "a time")
+    made = given.astype(dtype)
+    if not np.isnat(given) and (np.isnat(made) or made.astype(given.dtype) != given):
+        raise _refusal(value, data_type, f"a whole number of the unit of {dtype}")
+    return made[()]
+
+
+def _make_struct(value: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(value, np.void) and value.dtype.names != dtype.names:
+        raise MetadataError(f"fill_value has the fields {value.dtype.names}; expected {dtype.names}")
+    try:
+        if isinstance(value, np.void):
+            return np.asarray(value).astype(dtype)[()]
+        return np.array([_as_tuple(value, dtype)], dtype)[0]
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise refuse(value, dtype, f"a value for each field ({error})") from None
+
+
+def _as_tuple(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A structured value with its mappings (by field name) turned into tuples, in nested fields too."""
+    if not isinstance(value, Mapping) or dtype.names is None:
+        return value
+    if value.keys() != set(dtype.names):
+        raise KeyError(f"fields {sorted(value)}")
+    assert dtype.fields is not None
+    return tuple(_as_tuple(value[name], dtype.fields[name][0]) for name in dtype.names)
+
 
 Model = ArrayModel | GroupModel
 

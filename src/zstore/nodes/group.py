@@ -23,14 +23,12 @@ from zstore.engine.documents import (
 from zstore.engine.making import create_node, create_nodes, delete_node
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, printable, without_secrets
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.consolidated import Consolidated
 from zstore.model.document import check_attributes
-from zstore.model.group import GroupModel
+from zstore.model.group import Consolidated, GroupModel
 from zstore.nodes.advice import advise_options
 from zstore.nodes.array import Array
-from zstore.nodes.create import make_array, make_models
+from zstore.nodes.create import ArrayRequest, make_array, make_models
 from zstore.nodes.node import Access
-from zstore.nodes.request import ArrayRequest
 from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key
 

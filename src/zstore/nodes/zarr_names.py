@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from zstore.base.misses import missing_name
 from zstore.codecs.base import ArrayCodec
 from zstore.codecs.chain import make_codec
 from zstore.engine.walk import stored_cells
-from zstore.errors import MetadataError, ZstoreError, without_secrets
+from zstore.errors import MetadataError, ZstoreError, missing_name, without_secrets
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
 from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE

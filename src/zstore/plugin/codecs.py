@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from zstore.codecs.base import ArrayCodec, BytesCodec, ChunkSpec, Codec, Serializer
-from zstore.codecs.native import NativeCodec
-from zstore.codecs.options import Option, choice, integer, parse_options, refuse_unknown
+from zstore.codecs.base import (
+    ArrayCodec,
+    BytesCodec,
+    ChunkSpec,
+    Codec,
+    NativeCodec,
+    Option,
+    Serializer,
+    choice,
+    integer,
+    parse_options,
+    refuse_unknown,
+)
 from zstore.extensions.extras import optional
 
 __all__ = [

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from zstore.geo.conventions.base import (
+    Affine,
+    Band,
     Convention,
     Document,
     Documents,
     Facts,
     Finding,
+    GeoModel,
+    Level,
     Node,
+    Variable,
     is_array,
     is_group,
     load_conventions,
 )
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, Band, GeoModel, Level, Variable
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
 from zstore.geo.conventions.timeaxis import GREGORIAN, TimeAxis, parse_units

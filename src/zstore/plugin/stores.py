@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from zstore.base.directories import confirm_directory, confirm_files, make_directory
-from zstore.base.limits import current_limits
-from zstore.base.settings import is_durable
+from zstore.base.limits import current_limits, is_durable
 from zstore.storage.base import (
     AtMost,
     BatchStore,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from zstore.model.dtype import DataType, DataTypeMaker, refuse_configuration
-from zstore.model.fill import IntegerFill
+from zstore.model.dtype import DataType, DataTypeMaker, IntegerFill, refuse_configuration
 
 __all__ = [
     "DataType",

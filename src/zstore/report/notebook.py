@@ -13,8 +13,7 @@ from typing import Any
 
 from zstore.base.sizes import format_size
 from zstore.errors import ZstoreError
-from zstore.geo.conventions.base import ReadingWarning
-from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.base import GeoModel, ReadingWarning
 from zstore.geo.pyramid.quicklook import encode_png, quicklook
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

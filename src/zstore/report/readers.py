@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zstore.geo.conventions.base import GeoModel
 from zstore.geo.conventions.gdal import is_fill_nodata
 from zstore.geo.conventions.geozarr import is_declared
-from zstore.geo.conventions.lists import is_ome
-from zstore.geo.conventions.model import GeoModel
+from zstore.geo.conventions.levels import is_ome
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.report.summary import Report, list_codecs

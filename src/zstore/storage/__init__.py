@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zstore.base.misses import missing_name
+from zstore.errors import missing_name
 
 HINT = "a path or a URL, such as 'memory://name', 'a.zip' or 's3://bucket/key'"
 

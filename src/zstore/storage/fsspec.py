@@ -27,10 +27,10 @@ from zstore.storage.base import (
     Values,
     check_key,
     check_prefix,
+    hold_name,
     join_key,
     merge_requests,
 )
-from zstore.storage.locking import hold_name
 from zstore.storage.objects.options import fsspec_options, kind_of
 from zstore.storage.range_requests import (
     MISSING,

@@ -19,12 +19,12 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, pread
 from zstore.base.byterange import ByteRange
-from zstore.base.directories import make_directory
+from zstore.base.directories import make_directory, steady
+from zstore.base.limits import is_durable
 from zstore.base.once import once
-from zstore.base.settings import is_durable
-from zstore.base.steady import steady
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import (
+    NO_LOCKS,
     Entry,
     Found,
     Names,
@@ -34,8 +34,8 @@ from zstore.storage.base import (
     check_key,
     check_prefix,
     document_range,
+    hold_file,
 )
-from zstore.storage.locking import NO_LOCKS, hold_file
 
 __all__ = ["LocalStore"]
 

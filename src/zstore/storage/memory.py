@@ -10,8 +10,7 @@ from urllib.parse import unquote
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
-from zstore.storage.base import Entry, Names, PrefixStore, Store, check_key, check_prefix, join_key
-from zstore.storage.locking import hold_name
+from zstore.storage.base import Entry, Names, PrefixStore, Store, check_key, check_prefix, hold_name, join_key
 
 __all__ = ["MemoryStore"]
 

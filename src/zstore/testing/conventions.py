@@ -18,9 +18,18 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Convention, Documents, Facts, is_array
+from zstore.geo.conventions.base import (
+    Affine,
+    Band,
+    Convention,
+    Documents,
+    Facts,
+    GeoModel,
+    Stac,
+    Variable,
+    is_array,
+)
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.conventions.write import render_geo
 

@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.model.dtype import DataType
-from zstore.model.order import order_of
+from zstore.model.dtype import DataType, order_of
 from zstore.nodes.open import create_array, open_array
 from zstore.storage.memory import MemoryStore
 

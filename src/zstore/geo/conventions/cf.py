@@ -13,13 +13,16 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import (
+    Affine,
     ArrayNode,
     Convention,
     Document,
     Documents,
     Facts,
     Finding,
+    GeoModel,
     GroupNode,
+    Level,
     Node,
     Severity,
     is_array,
@@ -36,7 +39,6 @@ from zstore.geo.conventions.decoding import (
 )
 from zstore.geo.conventions.gdal import CRS_VARIABLE, stated_geotransform
 from zstore.geo.conventions.levels import Grid
-from zstore.geo.conventions.model import Affine, GeoModel, Level
 from zstore.geo.conventions.nodes import arrays_along, arrays_of, group_outside, plain_name
 from zstore.geo.conventions.variables import parse_variable, render_fill, render_variable
 from zstore.model.packing import quantum

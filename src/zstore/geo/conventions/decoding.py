@@ -125,7 +125,10 @@ def _limits(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[float,
     if not (is_packed or dtype.kind == "f"):
         return low, high
     scale, offset = parse_packing(attributes)
-    ends = [n * (1.0 if scale is None else scale) + (offset or 0.0) for n in (low, high)]
+    try:
+        ends = [n * (1.0 if scale is None else scale) + (offset or 0.0) for n in (low, high)]
+    except OverflowError:  # integers beyond float64: no limits of such items
+        return None
     return min(ends), max(ends)
 
 

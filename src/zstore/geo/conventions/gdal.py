@@ -11,19 +11,21 @@ from typing import Any
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import (
+    Affine,
     ArrayNode,
     Convention,
     Document,
     Documents,
     Facts,
     Finding,
+    GeoModel,
     GroupNode,
     Node,
+    Variable,
     is_array,
     parse_crs,
 )
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.storage.base import join_key
 
 CRS_VARIABLE = "spatial_ref"

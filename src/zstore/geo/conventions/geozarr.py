@@ -16,13 +16,17 @@ from typing import Any
 
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.base import (
+    RESAMPLING_METHODS,
+    Affine,
     ArrayNode,
     Convention,
     Document,
     Documents,
     Facts,
     Finding,
+    GeoModel,
     GroupNode,
+    Level,
     LevelEntry,
     Node,
     Severity,
@@ -32,7 +36,6 @@ from zstore.geo.conventions.base import (
     unused_attribute,
 )
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import RESAMPLING_METHODS, Affine, GeoModel, Level
 from zstore.geo.conventions.tilesets.registry import (
     Y_FIRST_AXES,
     TileMatrix,

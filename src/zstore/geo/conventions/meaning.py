@@ -14,9 +14,11 @@ from typing import Any
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.geo.conventions.base import (
     OWN,
+    Affine,
     Convention,
     Facts,
     Finding,
+    GeoModel,
     LevelEntry,
     Severity,
     is_array,
@@ -36,7 +38,6 @@ from zstore.geo.conventions.levels import (
     make_level,
     rank_level,
 )
-from zstore.geo.conventions.model import Affine, GeoModel
 from zstore.geo.conventions.nodes import (
     HeldArray,
     HeldGroup,

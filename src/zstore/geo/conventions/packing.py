@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.model import Variable
+from zstore.geo.conventions.base import Variable
 from zstore.model.dtype import DataType
 
 Packing: TypeAlias = Literal["attributes", "codecs"]

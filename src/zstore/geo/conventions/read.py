@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Finding, Node
+from zstore.geo.conventions.base import Finding, GeoModel, Node
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.model import GeoModel
 
 
 def read_geo(

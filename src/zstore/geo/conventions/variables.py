@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import ArrayNode, Finding, unused_attribute
+from zstore.geo.conventions.base import ArrayNode, Finding, Variable, unused_attribute
 from zstore.geo.conventions.content import listed_bands
-from zstore.geo.conventions.model import Variable
 from zstore.geo.conventions.nodes import plain_name
 from zstore.model.packing import (
     check_packing,

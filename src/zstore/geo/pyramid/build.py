@@ -20,7 +20,7 @@ from zstore.errors import (
     StoreError,
     UnsupportedError,
 )
-from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.base import Affine
 from zstore.geo.pyramid.boxes import Box, Shape, volume, whole
 from zstore.geo.pyramid.dataset import (
     MEMBER,
@@ -501,7 +501,7 @@ def build_pyramid(
                  nodata. "gdal": the cells of a level cover the extent evenly, so that they are a little less
                  than `factors` as large where these do not divide the size; with that, and "cascade", levels
                  are `gdaladdo`'s. No tile matrix set can say such levels
-    profile      which of `zstore.geo.conventions.profiles.PROFILES` the geography is written for
+    profile      which of `zstore.geo.conventions.write.PROFILES` the geography is written for
     storage_options  how to reach buckets and web servers that are named by URL
 
     The source is read once, and all levels are made of that: reading, resampling and writing go on side by

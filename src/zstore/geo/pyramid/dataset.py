@@ -14,13 +14,11 @@ from urllib.parse import unquote
 import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.geo.conventions.base import warn_of
+from zstore.geo.conventions.base import GeoModel, Variable, warn_of
 from zstore.geo.conventions.cf import mapping_names
 from zstore.geo.conventions.gdal import CRS_VARIABLE
-from zstore.geo.conventions.levels import LevelPlace
-from zstore.geo.conventions.lists import is_image
+from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.model import GeoModel, Variable
 from zstore.geo.conventions.nodes import HeldArray, HeldGroup, plain_name
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
 from zstore.geo.pyramid.boxes import with_sides

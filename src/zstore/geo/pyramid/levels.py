@@ -12,8 +12,15 @@ import numpy as np
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.geo.conventions.base import Document, Documents, warn_of
-from zstore.geo.conventions.model import RESAMPLING_METHODS, GeoModel, Level, Variable
+from zstore.geo.conventions.base import (
+    RESAMPLING_METHODS,
+    Document,
+    Documents,
+    GeoModel,
+    Level,
+    Variable,
+    warn_of,
+)
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.dataset import (

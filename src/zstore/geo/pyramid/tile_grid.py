@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.conventions.base import Documents
+from zstore.geo.conventions.base import Affine, Documents, GeoModel, Level
 from zstore.geo.conventions.crs import METRES_PER_RADIAN, Crs
 from zstore.geo.conventions.geozarr import enlarge_tiles, name_set
-from zstore.geo.conventions.model import Affine, GeoModel, Level
-from zstore.geo.conventions.profiles import load_profile
 from zstore.geo.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
+from zstore.geo.conventions.write import load_profile
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, volume, whole, with_sides
 from zstore.geo.pyramid.dataset import Dataset, Mask
 from zstore.geo.pyramid.levels import LevelGrid, Wanted

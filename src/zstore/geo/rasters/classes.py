@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from zstore.geo.conventions.model import Variable
+from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.variables import colours_of
 
 # GDAL's usages of a table's columns: how many cells, the name of a class, its value, red to alpha.

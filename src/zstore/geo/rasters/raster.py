@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import Affine, GeoModel, Variable
 from zstore.geo.conventions.packing import Packing
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
 from zstore.geo.rasters.classes import parse_categories, parse_table
@@ -65,7 +65,7 @@ def raster_to_zarr(
 
     levels     0: a plain group; a number or None: a pyramid, with the raster as level "0" (`build_pyramid`)
     bands      from 1; None for all
-    profile    one of `zstore.geo.conventions.profiles.PROFILES`; None: for all readers together
+    profile    one of `zstore.geo.conventions.write.PROFILES`; None: for all readers together
     packing    "codecs": bands with a scale and an offset become floats that codecs pack (`scale_offset` and
                `cast_value`, Zarr v3), nodata NaN among them; what is stored is as small
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.model import Variable
+from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.packing import Packing
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike

@@ -21,8 +21,7 @@ from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import How
-from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Plan, Unit
+from zstore.jobs.plan import Plan, Unit, current_part
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.target import check_outside

@@ -17,8 +17,8 @@ import numpy as np
 
 from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
+from zstore.geo.conventions.base import GeoModel
 from zstore.geo.conventions.gdal import is_fill_nodata
-from zstore.geo.conventions.model import GeoModel
 from zstore.geo.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, Items, inside, lengths, meet, volume, windows
@@ -29,8 +29,7 @@ from zstore.geo.rasters.geotiff import import_rasterio
 from zstore.geo.rasters.targets import FileJob, FileWindows, Version, Written, check_version
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import How
-from zstore.jobs.parts import as_part
-from zstore.jobs.plan import Estimate, Unit
+from zstore.jobs.plan import Estimate, Unit, as_part
 from zstore.jobs.record import Job, name_job
 from zstore.jobs.runner import counter, units_at_once
 from zstore.model.array import ZarrFormat

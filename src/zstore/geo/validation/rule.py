@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from zstore.geo.conventions.base import Severity
-from zstore.geo.conventions.profiles import Profile
+from zstore.geo.conventions.write import Profile
 from zstore.geo.validation.view import Hierarchy
 
 RequirementsClass = Literal[

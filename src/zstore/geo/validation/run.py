@@ -9,11 +9,10 @@ from typing import Any
 
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.geo.conventions.base import Finding
+from zstore.geo.conventions.base import Finding, GeoModel
 from zstore.geo.conventions.geozarr import CRS_MEMBERS, declared, uses
-from zstore.geo.conventions.lists import is_image
-from zstore.geo.conventions.model import GeoModel
-from zstore.geo.conventions.profiles import (
+from zstore.geo.conventions.levels import is_image
+from zstore.geo.conventions.write import (
     ARRAYS,
     AUTO,
     CANDIDATE,

@@ -27,7 +27,7 @@ from zstore.geo.conventions.decoding import read_values
 from zstore.geo.conventions.levels import Grid
 from zstore.geo.conventions.meaning import Meaning, Pyramid
 from zstore.geo.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
-from zstore.geo.conventions.profiles import Profile
+from zstore.geo.conventions.write import Profile
 from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat

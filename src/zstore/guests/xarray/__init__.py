@@ -189,7 +189,7 @@ def to_geozarr(
 
     levels    0: a plain group; a number or None: a pyramid, with the dataset as level "0" (`build_pyramid`)
     method    the resampling method of coarser levels
-    profile   one of `zstore.geo.conventions.profiles.PROFILES`
+    profile   one of `zstore.geo.conventions.write.PROFILES`
     packing   "codecs": variables with `scale_factor` or `add_offset` are stored as floats that codecs pack
               (`scale_offset` and `cast_value`, Zarr v3), instead of by attributes
     options   those of `to_zarr`; a pyramid takes the modes "w" and "w-" and is written at once

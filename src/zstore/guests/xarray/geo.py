@@ -17,9 +17,8 @@ import xarray as xr
 from zstore.engine.documents import ancestors
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
-from zstore.geo.conventions.base import Documents, ReadingWarning
+from zstore.geo.conventions.base import Documents, ReadingWarning, Variable
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.model import Variable
 from zstore.geo.conventions.packing import check_packing_kind, pack_by_codecs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.build import build_pyramid

@@ -19,8 +19,7 @@ from xarray.core import indexing
 from zstore.errors import MetadataError, NotFoundError
 from zstore.model import v2
 from zstore.model.array import ZarrFormat
-from zstore.model.consolidated import Consolidated
-from zstore.model.group import GroupModel
+from zstore.model.group import Consolidated, GroupModel
 from zstore.model.json_attributes import parse_fill
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

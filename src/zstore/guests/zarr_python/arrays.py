@@ -21,7 +21,7 @@ from zstore.guests.zarr_python.selection import Batch, Recovered, recover
 from zstore.guests.zarr_python.stores import ZarrStore, adopt
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, CodecModel
-from zstore.model.order import is_same_type
+from zstore.model.dtype import is_same_type
 from zstore.storage.base import Store
 
 PRESENT = {"status": "present"}

@@ -18,8 +18,7 @@ from zstore.base.byterange import ByteRange
 from zstore.engine.awaiting import LazyPool
 from zstore.errors import StoreError
 from zstore.storage import local
-from zstore.storage.base import Names, Part, Parts, Request, Store, Values, check_key, check_prefix
-from zstore.storage.locking import hold_name
+from zstore.storage.base import Names, Part, Parts, Request, Store, Values, check_key, check_prefix, hold_name
 from zstore.storage.url import open_store
 
 T = TypeVar("T")

@@ -17,8 +17,7 @@ from zstore.engine.schedulers import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Estimate, Plan, Progress
+from zstore.jobs.plan import Estimate, Plan, Progress, current_part
 from zstore.jobs.record import begin_new, name_job
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method

@@ -34,8 +34,7 @@ from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.chunks import Location, Sources, StoredArray
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Estimate
+from zstore.jobs.plan import Estimate, current_part
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter

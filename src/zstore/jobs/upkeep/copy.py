@@ -27,7 +27,7 @@ from zstore.base.digits import parse_digits
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
-from zstore.engine.intent import FORMER, INTENT
+from zstore.engine.making import FORMER, INTENT
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
@@ -54,8 +54,7 @@ from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Entry
-from zstore.storage.locking import SHAPE_LOCK
+from zstore.storage.base import SHAPE_LOCK, Entry
 from zstore.storage.zip.store import ZipStore
 
 __all__ = ["Copied", "copy"]

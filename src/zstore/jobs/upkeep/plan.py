@@ -11,13 +11,13 @@ from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import CodecError, UnsupportedError
 from zstore.jobs.chunks import StoredArray, same_items
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
+from zstore.model.dtype import ORDER_CODECS, stored_dtype
 from zstore.model.grid import RectilinearGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
-from zstore.model.order import ORDER_CODECS, stored_dtype
 from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
 from zstore.model.typestr import OBJECT_CODECS
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 
 SAME = "same"
 ARRAY_FIRST = TYPED_FILTERS | {"transpose", "bitround", "cast_value", "reshape", "scale_offset"}

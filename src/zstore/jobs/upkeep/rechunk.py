@@ -37,12 +37,11 @@ from zstore.jobs.chunks import (
     same_items,
     thread_count_for,
 )
-from zstore.jobs.parts import current_part
-from zstore.jobs.plan import Estimate, Plan, Unit
+from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.room import expect_size
 from zstore.jobs.runner import Executor, Runner
 from zstore.model.grid import Grid, RegularGrid
-from zstore.nodes.request import ArrayRequest
+from zstore.nodes.create import ArrayRequest
 from zstore.storage.base import Store, join_url
 from zstore.storage.memory import MemoryStore
 

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.model.dtype import DataType, check_item_size, refuse_configuration
-from zstore.model.fill import ComplexFill, FloatFill, parse_bytes, refuse
-from zstore.model.order import Order
+from zstore.model.dtype import (
+    ComplexFill,
+    DataType,
+    FloatFill,
+    Order,
+    check_item_size,
+    parse_bytes,
+    refuse,
+    refuse_configuration,
+)
 
 
 class TextFill:

@@ -18,8 +18,16 @@ import numpy as np
 from zstore.errors import UnsupportedError
 from zstore.extensions.builtin import SMALL_NUMBERS
 from zstore.extensions.extras import optional
-from zstore.model.dtype import DataType, refuse_configuration
-from zstore.model.fill import HEX, SPECIAL, ComplexFill, FloatFill, IntegerFill, refuse
+from zstore.model.dtype import (
+    HEX,
+    SPECIAL,
+    ComplexFill,
+    DataType,
+    FloatFill,
+    IntegerFill,
+    refuse,
+    refuse_configuration,
+)
 
 # ml_dtypes' names of complex types, the types of their parts, and other names of core types.
 COMPLEX = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.model.dtype import DataType, check_item_size
-from zstore.model.fill import parse_bytes, refuse
-from zstore.model.order import Order, stored_dtype
+from zstore.model.dtype import DataType, Order, check_item_size, parse_bytes, refuse, stored_dtype
 
 DEPTH_LIMIT = 32
 LEGACY = "structured"

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.model.dtype import DataType, refuse_configuration
-from zstore.model.fill import parse_bytes, refuse
-from zstore.model.order import Order
+from zstore.model.dtype import DataType, Order, parse_bytes, refuse, refuse_configuration
 
 
 class StringFill:

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.model.dtype import DataType
-from zstore.model.fill import refuse
-from zstore.model.order import Order
+from zstore.model.dtype import DataType, Order, refuse
 
 UNITS = ("generic", "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
 SCALE_LIMIT = 2**31 - 1

@@ -15,8 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zstore.base.limits import current_limits
-from zstore.base.settings import WORDS
+from zstore.base.limits import WORDS, current_limits
 from zstore.errors import StoreError
 from zstore.storage.objects.profiles import find_profile
 

@@ -13,10 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
-from zstore.base.directories import confirm_directory
-from zstore.base.steady import steady
+from zstore.base.directories import confirm_directory, steady
 from zstore.errors import StoreError
-from zstore.storage.locking import NO_LOCKS
+from zstore.storage.base import NO_LOCKS
 from zstore.storage.zip.members import Directory, Member, locate, render_directory
 from zstore.storage.zip.sources import Bytes, FileSource
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from zstore.base.byterange import ByteRange
-from zstore.base.settings import is_durable
+from zstore.base.limits import is_durable
 from zstore.errors import StoreError
 from zstore.storage.base import (
     BatchStore,
@@ -25,8 +25,8 @@ from zstore.storage.base import (
     Store,
     check_key,
     check_prefix,
+    hold_name,
 )
-from zstore.storage.locking import hold_name
 from zstore.storage.url import SCHEME, open_store
 from zstore.storage.zip.archive import Archive, open_archive
 from zstore.storage.zip.members import MAX16, Directory, read_members

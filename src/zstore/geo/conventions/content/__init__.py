@@ -20,19 +20,22 @@ import numpy as np
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import (
     ArrayNode,
+    Band,
     Convention,
     Document,
     Documents,
     Facts,
     Finding,
+    GeoModel,
     GroupNode,
     Node,
+    Stac,
+    Variable,
     is_array,
     is_group,
 )
 from zstore.geo.conventions.decoding import length_of, read_values
 from zstore.geo.conventions.geozarr import declare, is_number, member_of, objects
-from zstore.geo.conventions.model import Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.nodes import arrays_along, arrays_of, plain_name
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.model.packing import PACKING

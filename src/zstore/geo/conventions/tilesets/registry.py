@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from zstore.errors import NotFoundError
-from zstore.geo.conventions.model import Affine
+from zstore.geo.conventions.base import Affine
 
 Y_FIRST_AXES = frozenset(("y", "n", "lat", "northing", "latitude"))
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from zstore.errors import MetadataError
+from zstore.geo.conventions.base import RESAMPLING_METHODS
 from zstore.geo.conventions.cf import axis_of
 from zstore.geo.conventions.geozarr import METHOD_NAMES, layout_items, member_of
 from zstore.geo.conventions.levels import SHARED, Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.model import RESAMPLING_METHODS
 from zstore.geo.validation.fixing.plan import Draft
 from zstore.geo.validation.rules.documents import (
     DIMENSIONS,

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import LevelEntry
+from zstore.geo.conventions.base import Affine, LevelEntry
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.decoding import rounding_of
 from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, cell_count
 from zstore.geo.conventions.meaning import Meaning, Pyramid
-from zstore.geo.conventions.model import Affine
 from zstore.geo.validation.rules.values import compare_pixels
 from zstore.geo.validation.view import ArrayView, Hierarchy, coordinate_of
 from zstore.model.packing import quantum

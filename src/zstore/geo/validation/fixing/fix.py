@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from zstore.errors import MetadataError
+from zstore.geo.conventions.base import RESAMPLING_METHODS
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.model import RESAMPLING_METHODS
 from zstore.geo.validation.fixing.documents import (
     fix_dimensions,
     fix_documents,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Convention, Document, Documents
+from zstore.geo.conventions.base import Affine, Convention, Document, Documents, GeoModel, Level, Variable
 from zstore.geo.conventions.cf import mapping_names, render_coordinates
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.decoding import angle_of, rounding_of
@@ -33,10 +33,8 @@ from zstore.geo.conventions.geozarr import (
     render_tiles,
     why_no_tiles,
 )
-from zstore.geo.conventions.levels import Grid, LevelPlace
-from zstore.geo.conventions.lists import Multiscales
+from zstore.geo.conventions.levels import Grid, LevelPlace, Multiscales
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.model import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.documents import implied_nodata
 from zstore.geo.validation.fixing.evidence import fit_line

@@ -14,7 +14,7 @@ from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node
 from zstore.errors import MetadataError, ZstoreError
 from zstore.geo.conventions.base import Convention, load_conventions
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.profiles import Profile
+from zstore.geo.conventions.write import Profile
 from zstore.geo.validation.fixing.evidence import Evidence
 from zstore.geo.validation.run import check_hierarchy
 from zstore.geo.validation.verdict import Verdict

@@ -24,9 +24,9 @@ from zstore.geo.conventions.geozarr import (
     parse_numbers,
     uses,
 )
-from zstore.geo.conventions.lists import is_ome
+from zstore.geo.conventions.levels import is_ome
 from zstore.geo.conventions.meaning import Roles
-from zstore.geo.conventions.profiles import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
+from zstore.geo.conventions.write import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
 from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.view import (

@@ -13,11 +13,10 @@ from zstore.geo.conventions.cf import CELLS, DEGREES, coordinate_attributes, is_
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.decoding import angle_of, length_of
 from zstore.geo.conventions.gdal import parse_geotransform
-from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace
-from zstore.geo.conventions.lists import is_image
+from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, is_image
 from zstore.geo.conventions.meaning import Pyramid, words
-from zstore.geo.conventions.profiles import DRAFT, MINI
 from zstore.geo.conventions.timeaxis import CALENDARS as KNOWN_CALENDARS
+from zstore.geo.conventions.write import DRAFT, MINI
 from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
 

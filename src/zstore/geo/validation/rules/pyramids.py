@@ -25,10 +25,9 @@ from zstore.geo.conventions.geozarr import (
     parse_tile_matrices,
     parse_tile_matrix_crs,
 )
-from zstore.geo.conventions.levels import Grid
-from zstore.geo.conventions.lists import is_ome
+from zstore.geo.conventions.levels import Grid, is_ome
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.profiles import ARRAYS, DRAFT, MINI, OME, OME_06
+from zstore.geo.conventions.write import ARRAYS, DRAFT, MINI, OME, OME_06
 from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, mapping_of
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.geo.conventions.base import RESAMPLING_METHODS
 from zstore.geo.conventions.geozarr import LIMITS, Limits, is_number, layout_items, parse_limits
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.model import RESAMPLING_METHODS
 from zstore.geo.resampling.methods import downsample, plan_part
 from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
