@@ -68,13 +68,12 @@ test: $(BUILT)
 		$(addprefix --ignore plugins/zstore-,icechunk serve tune virtual)
 
 # The core alone, in a copy without the other wings: it opens, reads and writes, and its tests pass. Zarr-python must not
-# come upon a pipeline that is not there. Left out: the kernels of geo, and tests that call jobs, geo or commands too.
+# come upon a pipeline that is not there. Left out: the kernels of geo, and tests marked `wings`.
 CORE := build/core
 CORE_TESTS := $(addprefix tests/,aio codecs engine indexing kernels model nodes properties storage) \
 	$(patsubst %,tests/faults/test_%.py,calls concurrency damage damage_table files forks hostile processes promises)
 CORE_WITHOUT = $(addprefix --ignore=,$(wildcard tests/kernels/test_resample*.py tests/kernels/test_sample.py) \
-		tests/engine/test_request_counts.py tests/nodes/test_opening.py tests/storage/test_buckets.py) \
-	--deselect tests/engine/test_replacing.py::test_what_was_left_unfinished_can_be_converted_over \
+		tests/engine/test_request_counts.py) -m "not slow and not install and not wings" \
 	$(foreach store,fsspec local memory zip, \
 		--deselect "tests/engine/test_replacing.py::test_what_fails_can_be_done_again[$(store)-convert")
 core: $(BUILT)

@@ -213,6 +213,7 @@ def test_data_that_cannot_be_stored_leaves_nothing(make) -> None:
     assert sorted(store.list()) == ["a/notes.txt", "zarr.json"]
 
 
+@pytest.mark.wings
 def test_what_was_left_unfinished_can_be_converted_over(make) -> None:
     store = make(0)
     zstore.create_group(store)

@@ -13,7 +13,6 @@ import zarr
 from click.testing import CliRunner
 
 import zstore
-from zstore.cli.root import zstore as command
 from zstore.errors import (
     MetadataError,
     NotFoundError,
@@ -92,7 +91,10 @@ def _urls(folder):
     yield from (f"{scheme}://{place}" for scheme in ("sqlite", "lmdb", "dbm"))
 
 
+@pytest.mark.wings
 def test_opening_makes_no_file_and_no_directory(tmp_path):
+    from zstore.cli.root import zstore as command
+
     (tmp_path / "sub").mkdir()
     for url in _urls(tmp_path):
         for opener in (open, open_array, open_group):

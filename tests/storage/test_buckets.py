@@ -22,7 +22,6 @@ import pytest
 import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError, ZstoreError
-from zstore.geo.pyramid.quicklook import quicklook
 from zstore.storage.base import Store
 from zstore.storage.objects.options import fsspec_options, read_options
 from zstore.storage.objects.store import ObjectStore
@@ -402,7 +401,10 @@ def test_no_error_and_no_name_holds_a_secret(server: BucketServer) -> None:
 # Permissions
 
 
+@pytest.mark.wings
 def test_nothing_above_the_prefix_is_asked_for(server: BucketServer, tmp_path: Path) -> None:
+    from zstore.geo.pyramid.quicklook import quicklook
+
     server.allowed = "/b/mine/"
     options = server.options()
     url = "s3://b/mine/p.zarr"
@@ -438,6 +440,7 @@ def test_nothing_above_the_prefix_is_asked_for(server: BucketServer, tmp_path: P
     assert b'"secret": "s"' not in kept
 
 
+@pytest.mark.wings
 def test_options_go_with_every_command(server: BucketServer, tmp_path: Path) -> None:
     pytest.importorskip("click", reason="the command line is not installed")
     from click.testing import CliRunner
@@ -864,6 +867,7 @@ def test_an_authority_of_ones_own(authority: Path, monkeypatch: pytest.MonkeyPat
         assert open_store("s3://b/x", storage_options=server.options()).size("a") == 5
 
 
+@pytest.mark.wings
 def test_copies_go_into_a_bucket_out_of_it_and_within_it(server: BucketServer, tmp_path: Path) -> None:
     zstore.create_array(tmp_path / "s", "a", data=ITEMS, chunks=(16, 16))
     files = {
@@ -903,6 +907,7 @@ def test_copies_go_into_a_bucket_out_of_it_and_within_it(server: BucketServer, t
         assert server.values["/b/three/a/c/3/3"] == server.values["/b/one/a/c/0/0"]
 
 
+@pytest.mark.wings
 def test_copies_get_through_a_bad_network(server: BucketServer, tmp_path: Path) -> None:
     zstore.create_array(tmp_path / "s", data=ITEMS, chunks=(16, 16))
     server.faults = {"503": 0.1, "reset": 0.1, "cut": 0.1}
@@ -947,6 +952,7 @@ zstore.copy("s3://from/s", "s3://to/t", manifest={manifest!r}, request_count=1, 
 """
 
 
+@pytest.mark.wings
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_copy_killed_at_any_request_reads_what_was_left(
