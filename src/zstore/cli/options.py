@@ -222,7 +222,7 @@ def check_options(
                an option that gives none is of the command itself
     """
     shown = inspect.signature(function).parameters
-    taken = dict(arguments, quiet=(), as_json=(), processes=("executor",))
+    taken = dict(arguments, quiet=(), as_json=(), storage_option=(), processes=("executor",))
     for parameter in context.command.params:
         name = parameter.name or ""
         names = taken.get(name, (name,))
