@@ -403,8 +403,15 @@ def _is_group(documents: Any) -> bool:
 
 
 def _describe_all(store: Store, paths: Sequence[str]) -> list[Unfinished]:
-    intents = ((at, read_intent(store, at, (INTENT, FORMER))) for at in sorted(set(paths)))
-    return [describe(store, at, intent) for at, intent in intents if intent is not None]
+    """The unfinished work at these paths; what a job makes and deletes below its own path is a part of it."""
+    read = {at: read_intent(store, at, (INTENT, FORMER)) for at in sorted(set(paths))}
+    intents = {at: intent for at, intent in read.items() if intent is not None}
+    jobs = {at for at, intent in intents.items() if intent.is_job}
+    return [
+        describe(store, at, intent)
+        for at, intent in intents.items()
+        if intent.is_job or jobs.isdisjoint(ancestors(at))
+    ]
 
 
 Model = ArrayModel | GroupModel

@@ -165,7 +165,8 @@ def refusal(call: str, word: str, reason: str) -> str:
 
 def refused(function: Callable[..., Any]) -> Mapping[str, str]:
     """The words that have no meaning for a long call, with the reason."""
-    return function.__refused__  # type: ignore[attr-defined,no-any-return]
+    words: Mapping[str, str] = getattr(function, "__refused__", {})
+    return words
 
 
 def words_of(function: Callable[..., Any]) -> list[str]:

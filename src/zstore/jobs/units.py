@@ -157,7 +157,9 @@ def _plan(job: Job, file: str | os.PathLike[str]) -> int:
         if name not in OF_CALLS and not name.endswith("_options")
     }
     # The job is begun with what its parts will be called with, as JSON has it.
-    bound |= {name: _mean(value) for name, value in said.items()}
+    # A target stays a node: functions that would put nodes into a group refuse to do so in parts.
+    stays = {"target"} if isinstance(bound.get("target"), Node) else set[str]()
+    bound |= {name: _mean(value) for name, value in said.items() if name not in stays}
     store, part = LocalStore(where.parent), Part(is_begun=False)
     store.check_writable(where.name)
     try:
