@@ -210,8 +210,7 @@ static inline int zs_write_memory(int file, const zs_part *part, int n) {
  * kernel; on ext4 and tmpfs it was no faster. */
 static inline int zs_copy_range(int to, int from, int64_t offset, int64_t size, char *block) {
     while (size > 0) {
-        int64_t want = size < ZS_COPY_SIZE ? size : ZS_COPY_SIZE,
-                got = zs_pread(from, block, want, offset);
+        int64_t want = size < ZS_COPY_SIZE ? size : ZS_COPY_SIZE, got = zs_pread(from, block, want, offset);
         zs_part part = {block, 0, got};
         if (got >= 0 && got < want) errno = EIO; /* the file has become shorter */
         if (got < want || zs_write_memory(to, &part, 1) < 0) return -1;
