@@ -11,8 +11,7 @@
 #include <time.h>
 
 #define ZS_MAX_WORKERS 255
-#define ZS_STACK_SIZE (1 << 20) /* of a worker; what a system gives by itself is 128 KiB with musl, 8 MiB with glibc \
-                                 */
+#define ZS_STACK_SIZE (1 << 20) /* of a worker, where musl alone would give 128 KiB */
 #define ZS_POLL_INTERVAL 50     /* milliseconds between two looks at Python's signals */
 
 typedef struct zs_job {

@@ -107,7 +107,7 @@ def _tell(estimate: Estimate) -> NoReturn:
 
 # The words with their defaults, and with their meanings, lines of How's docstring.
 WORDS: dict[str, Any] = {one.name: one.default for one in fields(How)}
-MEANINGS = dict(re.findall(r"^    (\w+) +(\S.*(?:\n {16}.*)*)", How.__doc__ or "", re.MULTILINE))
+MEANINGS = dict(re.findall(r"^(\w+) {2,}(\S.*(?:\n {12}.*)*)", inspect.getdoc(How) or "", re.MULTILINE))
 # Reasons for which words have no meaning.
 NOT_BY_KEYS = "it makes whole nodes, not keys: overwrite replaces what is there"
 READS_ONLY = {
@@ -176,8 +176,8 @@ def words_of(function: Callable[..., Any]) -> list[str]:
 
 def _document(text: str, taken: list[str], refused: Mapping[str, str]) -> str:
     """The docstring, with the words that a call takes, and why it does not take others."""
-    meanings = [f"    {name:<11} {MEANINGS[name]}" for name in taken]
+    # As newer Pythons keep docstrings: without the indentation of the source.
+    meanings = [f"    {name:<11} {MEANINGS[name]}".replace("\n", "\n    ") for name in taken]
     reasons = [f"    {name:<11} not taken: {reason}" for name, reason in refused.items()]
-    return "\n".join((text.rstrip(), "", "    How, in the same words as every long call", *(
-        f"    {line}" for line in (*meanings, *reasons)
-    ), "    "))  # fmt: skip
+    heading = "How, in the same words as every long call"
+    return "\n".join((inspect.cleandoc(text), "", heading, *meanings, *reasons))
