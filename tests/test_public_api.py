@@ -300,6 +300,9 @@ def test_set_threads():
         ("zstore.integrations.zarr_python", "zstore.guests.zarr_python"),
         ("zstore.integrations.rasters.raster", "zstore.geo.rasters.raster"),
         ("zstore.conventions.read", "zstore.geo.conventions.read"),
+        ("zstore.conventions.model", "zstore.geo.conventions.base"),
+        ("zstore.model.fill", "zstore.model.dtype"),
+        ("zstore.base.settings", "zstore.base.limits"),
         ("zstore.validation.fixing.fix", "zstore.geo.validation.fixing.fix"),
         ("zstore.upkeep.copy", "zstore.jobs.upkeep.copy"),
     ],
@@ -310,3 +313,8 @@ def test_former_names_of_modules_give_the_same_modules(former, present):
         f"assert former is present and present.__spec__.name == {present!r} == present.__name__"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_long_calls_do_without_docstrings():
+    program = "import zstore; assert [zstore.copy, zstore.convert, zstore.build_pyramid, zstore.verify]"
+    subprocess.run([sys.executable, "-OO", "-c", program], check=True)

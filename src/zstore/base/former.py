@@ -17,7 +17,6 @@ FORMER = {
     "zstore.model.consolidated": "zstore.model.group",
     "zstore.base.misses": "zstore.errors",
     "zstore.geo.conventions.profiles": "zstore.geo.conventions.write",
-    "zstore.engine.intent": "zstore.engine.making",
     "zstore.jobs.workers": "zstore.jobs.runner",
     "zstore.jobs.parts": "zstore.jobs.plan",
     "zstore.codecs.native": "zstore.codecs.base",
@@ -104,7 +103,8 @@ class _FormerNames(MetaPathFinder, Loader):
         name = present_name(spec.name)
         assert name is not None
         module = import_module(name)
-        self._specs[name] = module.__spec__
+        # By its own name: a former name may lead to another one.
+        self._specs[module.__name__] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:

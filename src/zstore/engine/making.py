@@ -1,6 +1,6 @@
 """Making and removing nodes, so that an interruption leaves the old state, the new one, or a marked rest.
 
-An intent (`zstore.engine.making`) says that the nodes at and below a path are being made or removed, and
+An intent says that the nodes at and below a path are being made or removed, and
 keeps others out. Node documents are written last and deleted first; called again, the same operation clears
 away what an interrupted one left.
 """
@@ -406,11 +406,11 @@ def _describe_all(store: Store, paths: Sequence[str]) -> list[Unfinished]:
     """The unfinished work at these paths; what a job makes and deletes below its own path is a part of it."""
     read = {at: read_intent(store, at, (INTENT, FORMER)) for at in sorted(set(paths))}
     intents = {at: intent for at, intent in read.items() if intent is not None}
-    jobs = {at for at, intent in intents.items() if intent.is_job}
+    places = {at for at, intent in intents.items() if intent.is_job}
     return [
         describe(store, at, intent)
         for at, intent in intents.items()
-        if intent.is_job or jobs.isdisjoint(ancestors(at))
+        if intent.is_job or places.isdisjoint(ancestors(at))
     ]
 
 

@@ -152,7 +152,8 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return told.estimate  # type: ignore[return-value]
 
         call.__refused__ = refused  # type: ignore[attr-defined]
-        call.__doc__ = _document(function.__doc__ or "", taken, refused)
+        if function.__doc__:  # none where Python runs without docstrings
+            call.__doc__ = _document(function.__doc__, taken, refused)
         return call
 
     return decorate

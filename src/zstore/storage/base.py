@@ -1,7 +1,7 @@
 """The interface of stores, which keep bytes by key. A key is names joined by "/"; the root, "", is no key.
 
 This module has all that the author of a store needs: the base class, the types and checks of its methods, the
-locks of `zstore.storage.base`, and `merge_requests` for stores that send requests to a server.
+locks, and `merge_requests` for stores that send requests to a server.
 """
 
 from __future__ import annotations
