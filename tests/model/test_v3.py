@@ -16,7 +16,7 @@ from zstore.model import v3
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.dtype import DataType
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
 
@@ -112,6 +112,10 @@ def sharded(codec: Any) -> dict[str, Any]:
     return {"name": "sharding_indexed", "configuration": inner}
 
 
+def grid(chunk_shape):
+    return {"name": "regular", "configuration": {"chunk_shape": chunk_shape}}
+
+
 @pytest.mark.parametrize(
     ("members", "where", "expected"),
     [
@@ -150,6 +154,11 @@ def sharded(codec: Any) -> dict[str, Any]:
         ),
         ({"attributes": {"_ARRAY_DIMENSIONS": ["y", "x"]}}, "attributes", {"_ARRAY_DIMENSIONS": ["y", "x"]}),
         ({"shape": [0, 1000]}, "shape", (0, 1000)),
+        (
+            {"shape": [4, 20], "chunk_grid": grid([2, [5, 10, 5]])},
+            "grid",
+            RectilinearGrid.parse([2, [5, 10, 5]], (4, 20)),
+        ),
         ({"shape": [2**63 - 1, 1]}, "shape", (2**63 - 1, 1)),
         ({"fill_value": None}, "fill_value", None),
     ],
@@ -169,10 +178,6 @@ def test_a_zero_dimensional_array():
         )
     )
     assert (model.shape, model.grid.chunk_shape, model.dimension_names) == ((), (), ())
-
-
-def grid(chunk_shape):
-    return {"name": "regular", "configuration": {"chunk_shape": chunk_shape}}
 
 
 BROKEN = [

@@ -252,3 +252,25 @@ def test_transposes_that_name_their_order_are_read(tmp_path, word, where):
     array.attrs["a"] = 1
     del array.attrs["a"]
     assert json.loads(document.read_text()) == json.loads(explicit)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_chunks_of_no_length_along_empty_dimensions_are_read(tmp_path, zarr_format):
+    """zarr-python 2.18.7 to 3.3 wrote them; an array that grows has chunks of length 1 there."""
+    shape = {"shape": (0, 4), "chunks": (1, 2), "dtype": "<i4", "zarr_format": zarr_format}
+    zarr.create(store=str(tmp_path), **shape)
+    document = tmp_path / ("zarr.json" if zarr_format == 3 else ".zarray")
+    strict = json.loads(document.read_text())
+    for empty in (0, False):
+        changed = json.loads(json.dumps(strict))
+        grid = changed if zarr_format == 2 else changed["chunk_grid"]["configuration"]
+        grid["chunks" if zarr_format == 2 else "chunk_shape"][0] = empty
+        document.write_text(json.dumps(changed))
+        array = zstore.open_array(tmp_path)
+        assert array.chunks == (1, 2) and array[...].shape == (0, 4)
+    array.append(np.arange(8, dtype="i4").reshape(2, 4))
+    assert array[...].tolist() == zarr.open_array(str(tmp_path))[...].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    # Where there are items, there is no chunk without length.
+    document.write_text(json.dumps(changed).replace("[0, 4]", "[5, 4]"))
+    with pytest.raises(zstore.errors.MetadataError, match="chunk"):
+        zstore.open_array(tmp_path)

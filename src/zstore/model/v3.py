@@ -184,7 +184,11 @@ def _parse_grid(value: Any, shape: tuple[int, ...]) -> Grid:
         raise MetadataError(
             f"configuration of chunk_grid 'regular' is {configuration!r}; expected chunk_shape only"
         )
-    return RegularGrid(parse_chunk_shape(configuration["chunk_shape"], shape))
+    chunk_shape = configuration["chunk_shape"]
+    if isinstance(chunk_shape, list) and any(isinstance(entry, list) for entry in chunk_shape):
+        # zarr-python 3.2.0 and 3.2.1 wrote the lengths of a rectilinear grid here.
+        return RectilinearGrid.parse(chunk_shape, shape)
+    return RegularGrid(parse_chunk_shape(chunk_shape, shape))
 
 
 def _parse_keys(value: Any) -> ChunkKeys:
