@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zstore.geo.validation.rules import all_rules
+from zstore.geo.validation.run import all_rules
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "validation.md"
 BEGIN, END = "<!-- rules: written by tools/write_rule_table.py -->\n", "<!-- end of rules -->\n"

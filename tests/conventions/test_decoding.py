@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
+from zstore.geo.conventions.content import angle_of, length_of
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import angle_of, length_of
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import zarr_to_raster
 from zstore.model.packing import decode, encode

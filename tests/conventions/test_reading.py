@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions import cf, gdal, geozarr
+from zstore.geo.conventions import cf, geozarr
 from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
@@ -486,9 +487,21 @@ def test_the_levels_of_a_well_known_set_are_the_groups_that_a_zoom_can_be() -> N
     assert [level.path for level in read_geo(group)[0].levels] == ["0"]
 
 
-@pytest.mark.parametrize("module", [cf, gdal, geozarr], ids=lambda module: module.__name__)
-def test_the_examples_of_the_documentation(module) -> None:
-    example = json.loads(module.__doc__.partition("Example: ")[2])
+def examples(module) -> Iterator[tuple[str, dict]]:
+    """The examples of a module's docstring, which is one JSON object after the other."""
+    text = module.__doc__.partition("Example: ")[2].strip()
+    while text:
+        example, end = json.JSONDecoder().raw_decode(text)
+        text = text[end:].strip()
+        yield f"{module.__name__}: {', '.join(example)}", example
+
+
+EXAMPLES = dict(pair for module in (cf, geozarr) for pair in examples(module))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_the_documentation(name) -> None:
+    example = EXAMPLES[name]
     if "multiscales" in example:
         node = pyramid(**example)
     else:

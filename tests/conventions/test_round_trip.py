@@ -13,9 +13,8 @@ from zstore.errors import MetadataError
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
 from zstore.geo.conventions.base import RESAMPLING_METHODS, Affine, Band, GeoModel, Stac, Variable
-from zstore.geo.conventions.cf import Cf
+from zstore.geo.conventions.cf import Cf, Gdal
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.gdal import Gdal
 from zstore.geo.conventions.geozarr import Geozarr, ZarrConventions
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.timeaxis import TimeAxis

@@ -12,8 +12,9 @@ import zstore
 from zstore.geo.conventions.base import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
+from zstore.geo.validation.fixing.documents import Draft
+from zstore.geo.validation.fixing.fix import Plan
 from zstore.geo.validation.fixing.georeference import affine_of, crs_of
-from zstore.geo.validation.fixing.plan import Draft, Plan
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.validation.fixing.fix import plan_fix
-from zstore.geo.validation.fixing.plan import Plan
+from zstore.geo.validation.fixing.fix import Plan, plan_fix
 from zstore.geo.validation.run import validate
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore

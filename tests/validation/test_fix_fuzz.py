@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import NotFoundError
 from zstore.geo.conventions.write import RULED
-from zstore.geo.validation.fixing.fix import plan_fix
-from zstore.geo.validation.fixing.plan import Plan
-from zstore.geo.validation.fixing.write import restore_backup, write_plan
+from zstore.geo.validation.fixing.fix import Plan, plan_fix, restore_backup, write_plan
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore
 

@@ -12,10 +12,8 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.validation.fixing.fix import fix, plan_fix
-from zstore.geo.validation.fixing.write import restore_backup
-from zstore.geo.validation.rules import all_rules
-from zstore.geo.validation.run import validate
+from zstore.geo.validation.fixing.fix import fix, plan_fix, restore_backup
+from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.view import load_hierarchy
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -431,7 +429,7 @@ def test_a_backup_of_something_else_is_left_alone(tmp_path) -> None:
 
 
 def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
-    from zstore.geo.validation.fixing.write import write_plan
+    from zstore.geo.validation.fixing.fix import write_plan
 
     store = right(3)
     Documents(store).matrix("0", scaleDenominator=35.28)
@@ -444,7 +442,7 @@ def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
 
 
 def _frozen(plan):
-    from zstore.geo.validation.fixing.plan import OverlayStore
+    from zstore.geo.validation.fixing.documents import OverlayStore
 
     copy = MemoryStore()
     for key, value in contents(plan.store.base).items():

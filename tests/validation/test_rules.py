@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from zstore.geo.conventions.write import RULED
-from zstore.geo.validation.rule import CLASSES
-from zstore.geo.validation.rules import all_rules
-from zstore.geo.validation.run import validate
+from zstore.geo.validation.run import all_rules, validate
+from zstore.geo.validation.view import CLASSES
 
 from .cases import CASES, Case
 from .stores import Documents

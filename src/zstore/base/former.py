@@ -11,6 +11,13 @@ from types import ModuleType
 
 # Longer names stand before those that they begin with.
 FORMER = {
+    "zstore.geo.validation.fixing.plan": "zstore.geo.validation.fixing.fix",
+    "zstore.geo.validation.fixing.write": "zstore.geo.validation.fixing.fix",
+    "zstore.geo.validation.rule": "zstore.geo.validation.view",
+    "zstore.geo.conventions.decoding": "zstore.geo.conventions.content",
+    "zstore.geo.conventions.variables": "zstore.geo.conventions.content",
+    "zstore.geo.conventions.gdal": "zstore.geo.conventions.cf",
+    "zstore.geo.conventions.nodes": "zstore.geo.conventions.base",
     "zstore.geo.conventions.model": "zstore.geo.conventions.base",
     "zstore.geo.conventions.lists": "zstore.geo.conventions.levels",
     "zstore.storage.locking": "zstore.storage.base",
@@ -39,8 +46,8 @@ FORMER = {
     "zstore.conventions.content.stac": "zstore.geo.conventions.content",
     "zstore.conventions.content.time": "zstore.geo.conventions.content",
     "zstore.conventions.content.timeaxis": "zstore.geo.conventions.timeaxis",
-    "zstore.conventions.units": "zstore.geo.conventions.decoding",
-    "zstore.conventions.bounds": "zstore.geo.conventions.decoding",
+    "zstore.conventions.units": "zstore.geo.conventions.content",
+    "zstore.conventions.bounds": "zstore.geo.conventions.content",
     "zstore.conventions": "zstore.geo.conventions",
     "zstore.pyramid.budget": "zstore.geo.pyramid.passes",
     "zstore.pyramid.builder": "zstore.geo.pyramid.build",

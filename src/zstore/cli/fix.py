@@ -54,8 +54,7 @@ def fix(
 
     Fails while PATH has errors: those that are left, or, where nothing is written, those that are there.
     """
-    from zstore.geo.validation.fixing.fix import plan_fix
-    from zstore.geo.validation.fixing.write import backup_place, restore_backup, write_plan
+    from zstore.geo.validation.fixing.fix import backup_place, plan_fix, restore_backup, write_plan
     from zstore.geo.validation.verdict import clean
     from zstore.storage.url import open_store
 

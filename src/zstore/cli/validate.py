@@ -8,7 +8,7 @@ import click
 
 from zstore.cli.options import FILE, WORDS, json_option, storage_options
 from zstore.geo.conventions.write import AUTO, RULED
-from zstore.geo.validation.rule import ALL_CLASSES
+from zstore.geo.validation.view import ALL_CLASSES
 
 
 @click.command()

@@ -94,7 +94,7 @@ DATA_TYPES = (
 # In the order in which they read a hierarchy.
 CONVENTIONS = (
     Offer("cf", "zstore.geo.conventions.cf:Cf"),
-    Offer("gdal", "zstore.geo.conventions.gdal:Gdal"),
+    Offer("gdal", "zstore.geo.conventions.cf:Gdal"),
     Offer("zarr_conventions", "zstore.geo.conventions.geozarr:ZarrConventions"),
     Offer("geozarr", "zstore.geo.conventions.geozarr:Geozarr"),
     Offer("multiscales", "zstore.geo.conventions.levels:Multiscales"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zstore.geo.conventions.base import GeoModel
-from zstore.geo.conventions.gdal import is_fill_nodata
+from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.geozarr import is_declared
 from zstore.geo.conventions.levels import is_ome
 from zstore.nodes.array import Array

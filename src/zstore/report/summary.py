@@ -9,9 +9,8 @@ from typing import Any
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
-from zstore.geo.conventions.base import Band, Finding, GeoModel, Level
+from zstore.geo.conventions.base import Band, Finding, GeoModel, HeldArray, HeldGroup, Level
 from zstore.geo.conventions.meaning import Meaning, Reading
-from zstore.geo.conventions.nodes import HeldArray, HeldGroup
 from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model.array import CodecModel
 from zstore.nodes.array import Array

@@ -19,10 +19,20 @@ from zstore.geo.conventions.base import (
     Facts,
     Finding,
     GeoModel,
+    HeldArray,
+    HeldGroup,
+    HeldNode,
     LevelEntry,
     Severity,
+    group_above,
+    hold,
+    hold_group,
+    hold_members,
     is_array,
     load_conventions,
+    note_values,
+    plain_name,
+    read_at_once,
 )
 from zstore.geo.conventions.cf import AXIS_NAMES, is_longitude_latitude, mapping_names
 from zstore.geo.conventions.crs import Crs
@@ -37,18 +47,6 @@ from zstore.geo.conventions.levels import (
     join_levels,
     make_level,
     rank_level,
-)
-from zstore.geo.conventions.nodes import (
-    HeldArray,
-    HeldGroup,
-    HeldNode,
-    group_above,
-    hold,
-    hold_group,
-    hold_members,
-    note_values,
-    plain_name,
-    read_at_once,
 )
 from zstore.geo.conventions.timeaxis import TimeAxis
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Document, Documents, Finding, GeoModel, Severity, load_conventions
-from zstore.geo.conventions.gdal import CRS_VARIABLE
+from zstore.geo.conventions.cf import CRS_VARIABLE
 from zstore.geo.conventions.geozarr import UUIDS, why_no_tiles
 from zstore.geo.conventions.levels import Multiscales, to_06
 

@@ -14,12 +14,10 @@ from urllib.parse import unquote
 import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.geo.conventions.base import GeoModel, Variable, warn_of
-from zstore.geo.conventions.cf import mapping_names
-from zstore.geo.conventions.gdal import CRS_VARIABLE
+from zstore.geo.conventions.base import GeoModel, HeldArray, HeldGroup, Variable, plain_name, warn_of
+from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.nodes import HeldArray, HeldGroup, plain_name
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
 from zstore.geo.pyramid.boxes import with_sides
 from zstore.model.packing import meant_fills, meant_type

@@ -13,7 +13,7 @@ import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Variable
-from zstore.geo.conventions.variables import colours_of
+from zstore.geo.conventions.content import colours_of
 from zstore.geo.pyramid.boxes import lengths
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level
 from zstore.geo.pyramid.tiles import open_tiles

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, SelectionError
-from zstore.geo.conventions.base import Affine, Finding
+from zstore.geo.conventions.base import Affine, Finding, HeldGroup, group_above
 from zstore.geo.conventions.geozarr import (
     Limits,
     parse_layout,
@@ -18,7 +18,6 @@ from zstore.geo.conventions.geozarr import (
     parse_numbers,
     parse_tile_matrix_set,
 )
-from zstore.geo.conventions.nodes import HeldGroup, group_above
 from zstore.geo.pyramid.dataset import PlaceLike, place_of
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

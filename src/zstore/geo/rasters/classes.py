@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from zstore.geo.conventions.base import Variable
-from zstore.geo.conventions.variables import colours_of
+from zstore.geo.conventions.content import colours_of
 
 # GDAL's usages of a table's columns: how many cells, the name of a class, its value, red to alpha.
 COUNT, NAME, VALUE, COLOURS = "1", "2", "5", ("6", "7", "8", "9")

@@ -20,7 +20,7 @@ from zstore.base.directories import confirm_directory, confirm_files
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.conventions.base import Variable
-from zstore.geo.conventions.variables import colours_of
+from zstore.geo.conventions.content import colours_of
 from zstore.geo.pyramid.boxes import windows
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, open_levels, pick_level
 from zstore.geo.rasters.classes import write_classes

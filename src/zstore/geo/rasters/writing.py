@@ -18,7 +18,7 @@ import numpy as np
 from zstore.errors import NotFoundError, StoreError
 from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import GeoModel
-from zstore.geo.conventions.gdal import is_fill_nodata
+from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, Items, inside, lengths, meet, volume, windows

@@ -23,19 +23,24 @@ from zstore.geo.conventions.write import (
     Profile,
     load_profile,
 )
-from zstore.geo.validation.rule import (
+from zstore.geo.validation.rules import documents, georeference, pyramids, values
+from zstore.geo.validation.rules.georeference import is_time
+from zstore.geo.validation.verdict import ClassVerdict, State, Verdict
+from zstore.geo.validation.view import (
     ALL_CLASSES,
     CANDIDATE_CLASSES,
     CLASS_URI,
     CLASSES,
+    RULES,
     SEVERITIES,
+    ArrayView,
+    GroupView,
+    Hierarchy,
+    NodeView,
     Rule,
+    load_hierarchy,
     milder,
 )
-from zstore.geo.validation.rules import all_rules
-from zstore.geo.validation.rules.georeference import is_time
-from zstore.geo.validation.verdict import ClassVerdict, State, Verdict
-from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, load_hierarchy
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
@@ -44,6 +49,9 @@ from zstore.storage.url import open_store
 Target = str | os.PathLike[str] | Store | Array | Group
 # The rules that belong to the class "projected" too, where a CRS is projected.
 PROJECTED = frozenset(("MS-07", "MS-08", "OC-05", "GZ-40"))
+# Every module of rules, and the first letters of their ids in the order of the documents that require them.
+THEMES = (documents, georeference, pyramids, values)
+PREFIXES = ("GZ", "MS", "OC", "ZC", "GC", "OME", "ZS")
 BAND_NAMES = ("band", "bands", "wavelength", "spectral")
 
 
@@ -128,6 +136,16 @@ def _find_profile(hierarchy: Hierarchy) -> str | None:
         has_crs and not has_mapping and not any(name in g.attrs for g in groups for name in CRS_MEMBERS)
     )
     return GDAL.name if is_gdals else None
+
+
+def all_rules() -> dict[str, Rule]:
+    """Every rule by its id, in the order of the documents that require it."""
+    return dict(sorted(RULES.items(), key=lambda item: _rank(item[0])))
+
+
+def _rank(id: str) -> tuple[int, str]:
+    prefix = id.partition("-")[0]
+    return (PREFIXES.index(prefix) if prefix in PREFIXES else len(PREFIXES), id)
 
 
 def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None) -> Verdict:

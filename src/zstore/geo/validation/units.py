@@ -1,14 +1,14 @@
 """The physical dimension of units, written as UDUNITS writes them, so that two units can be compared.
 
 Multiples and prefixes do not count: km and m have the same dimension, m and s have not. Lengths and angles
-are those of `zstore.geo.conventions.decoding`.
+are those of `zstore.geo.conventions.content`.
 """
 
 from __future__ import annotations
 
 import re
 
-from zstore.geo.conventions.decoding import METRES, angle_of, length_of
+from zstore.geo.conventions.content import METRES, angle_of, length_of
 
 # Exponents of m, kg, s, K, mol, A, cd. Angles and counts are numbers, as in UDUNITS.
 BASE = {

@@ -11,8 +11,7 @@ from typing import Literal
 
 from zstore.errors import printable
 from zstore.geo.conventions.base import Finding, Severity
-from zstore.geo.validation.rule import CLASS_URI, SEVERITIES
-from zstore.geo.validation.rules import all_rules
+from zstore.geo.validation.view import CLASS_URI, RULES, SEVERITIES
 from zstore.model.document import plain
 
 State = Literal["pass", "fail", "not applicable", "not checked"]
@@ -75,9 +74,8 @@ def render_text(verdict: Verdict, *, most: int | None = 10) -> str:
 
 
 def _lines(verdict: Verdict, most: int | None) -> Iterator[str]:
-    rules = all_rules()
     for id, findings in verdict.by_rule().items():
-        rule = rules.get(id)
+        rule = RULES.get(id)
         says = f"  {rule.says} [{rule.clause}]" if rule is not None else ""
         yield f"{findings[0].severity} {id}{says}"
         shown = findings if most is None else findings[:most]
@@ -116,7 +114,6 @@ def clean(text: str) -> str:
 
 def render_json(verdict: Verdict) -> str:
     """The verdict as a JSON object: place, profile, counts, classes, findings."""
-    rules = all_rules()
     document = {
         "place": verdict.place,
         "profile": verdict.profile,
@@ -129,12 +126,12 @@ def render_json(verdict: Verdict) -> str:
             {
                 "rule": finding.rule,
                 "severity": finding.severity,
-                "class": rules[finding.rule].requirements_class if finding.rule in rules else None,
+                "class": RULES[finding.rule].requirements_class if finding.rule in RULES else None,
                 "path": finding.path,
                 "message": finding.message,
                 "expected": plain(finding.expected),
                 "found": plain(finding.found),
-                "fix": rules[finding.rule].fix if finding.rule in rules else None,
+                "fix": RULES[finding.rule].fix if finding.rule in RULES else None,
             }
             for finding in verdict.findings
         ],
@@ -145,14 +142,13 @@ def render_json(verdict: Verdict) -> str:
 
 def render_junit(verdict: Verdict, *, strict: bool = False) -> str:
     """The verdict as JUnit's XML: a suite per requirements class, a case per rule."""
-    rules = all_rules()
     found = verdict.by_rule()
     root = ElementTree.Element("testsuites", name=_xml(verdict.place))
     suites: dict[str, ElementTree.Element] = {}
     ids = [*verdict.rules, *(id for id in found if id not in verdict.rules)]
     failures: dict[str, int] = {}
     for id in ids:
-        rule = rules.get(id)
+        rule = RULES.get(id)
         name: str = rule.requirements_class if rule is not None else "core"
         suite = suites.setdefault(name, ElementTree.Element("testsuite", name=name))
         says = f" {rule.says}" if rule is not None else ""

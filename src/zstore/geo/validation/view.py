@@ -1,4 +1,4 @@
-"""A hierarchy as it is stored: each node's documents as written, and what zstore reads in them.
+"""A hierarchy as it is stored, each node's documents as written, and the rules that it is checked by.
 
 A node that cannot be read is part of it, with the reason; no content of a store makes this fail.
 """
@@ -6,9 +6,9 @@ A node that cannot be read is part of it, with the reason; no content of a store
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from zstore.engine.documents import (
     read_documents,
 )
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.geo.conventions.base import HeldArray, HeldGroup, HeldNode, Severity, group_above, hold_group
 from zstore.geo.conventions.cf import find_mapping
-from zstore.geo.conventions.decoding import read_values
+from zstore.geo.conventions.content import read_values
 from zstore.geo.conventions.levels import Grid
 from zstore.geo.conventions.meaning import Meaning, Pyramid
-from zstore.geo.conventions.nodes import HeldArray, HeldGroup, HeldNode, group_above, hold_group
 from zstore.geo.conventions.write import Profile
 from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model import v1, v2, v3
@@ -296,3 +296,99 @@ def _view(store: Store, path: str, documents: Documents, parent: GroupView | Non
         # Whatever a store holds, its other nodes are read.
         troubles.append((kind, f"{type(error).__name__}: {error}"))
     return NodeView(*fields)
+
+
+RequirementsClass = Literal[
+    "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands", "proj", "spatial",
+    "multiscales",
+]  # fmt: skip
+CLASSES: tuple[RequirementsClass, ...] = (
+    "core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands",
+)  # fmt: skip
+# Those of GeoZarr 1.0's release candidate: one for each convention that it pins.
+CANDIDATE_CLASSES: tuple[RequirementsClass, ...] = ("core", "proj", "spatial", "multiscales")
+ALL_CLASSES = tuple(dict.fromkeys((*CLASSES, *CANDIDATE_CLASSES)))
+CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+class Found(NamedTuple):
+    """One breach of a rule at a node; `severity` where it is milder than the rule's."""
+
+    node: Any
+    message: str
+    expected: Any = None
+    found: Any = None
+    severity: Severity | None = None
+
+
+Check = Callable[[Any], Iterator[Found]]
+CheckT = TypeVar("CheckT", bound=Check)
+# Every rule by its id; the modules of `zstore.geo.validation.rules` fill it, which `run` imports.
+RULES: dict[str, Rule] = {}
+
+
+@dataclass(eq=False)
+class Rule:
+    """One requirement of one of the documents; as a decorator, it makes a function its check.
+
+    severity   of a finding where a profile that has the rule is asked for: what the document's verb says
+    clause     where it is written
+    says       the requirement in one sentence
+    fix        how to fix what breaks it
+    general    the severity where no profile is asked for, where it is milder than that
+    profiles   the profiles that have it; () is all of them
+    same_as    the rule that says the same, which stands for both where no profile is asked for
+    is_read    whether reading the georeference finds what breaks it, too
+    is_deep    whether it needs more than metadata and coordinates
+    is_general whether it applies where no profile is asked for
+    each       the nodes of a hierarchy that the check gets one by one; "": it gets the hierarchy itself
+    check      finds what breaks it; None where reading finds all of that
+    """
+
+    id: str
+    severity: Severity
+    requirements_class: RequirementsClass
+    clause: str
+    says: str
+    fix: str
+    general: Severity | None = None
+    profiles: tuple[Profile, ...] = ()
+    same_as: str | None = None
+    is_read: bool = False
+    is_deep: bool = False
+    is_general: bool = True
+    each: Literal["", "nodes", "arrays", "groups", "pyramids"] = ""
+    check: Check | None = None
+
+    def __post_init__(self) -> None:
+        if self.id in RULES:
+            raise ValueError(f"rule {self.id!r} is there twice; expected one check per rule")
+        RULES[self.id] = self
+
+    def __call__(self, check: CheckT) -> CheckT:
+        self.check = check
+        check.__doc__ = check.__doc__ or self.says
+        return check
+
+    def find(self, hierarchy: Hierarchy) -> Iterator[Found]:
+        """All that the check finds in a hierarchy."""
+        for subject in getattr(hierarchy, self.each) if self.each else (hierarchy,):
+            yield from self.check(subject) if self.check is not None else ()
+
+    def severity_under(self, profile: Profile | str | None) -> Severity:
+        """The severity of this rule's findings under a profile, or under none."""
+        return self.severity if profile is not None or self.general is None else self.general
+
+    def is_in(self, profile: Profile | None) -> bool:
+        """Whether the rule applies under a profile, or under none."""
+        if profile is None:
+            return self.same_as is None and self.is_general
+        if profile.rules is not None:
+            return self.id in profile.rules
+        return not self.profiles or profile in self.profiles
+
+
+def milder(one: Severity, other: Severity | None) -> Severity:
+    """The less severe of the two."""
+    return one if other is None else max(one, other, key=SEVERITIES.index)

@@ -1,20 +1,25 @@
-"""Fixes that need no georeference: documents, attributes, fill values, and the names of dimensions."""
+"""Drafts of a fix, and the fixes that need no georeference: documents, attributes, names of dimensions."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from zstore.base.byterange import ByteRange
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import RESAMPLING_METHODS
+from zstore.geo.conventions.base import RESAMPLING_METHODS, Convention, load_conventions
 from zstore.geo.conventions.cf import axis_of
+from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.geozarr import METHOD_NAMES, layout_items, member_of
 from zstore.geo.conventions.levels import SHARED, Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.validation.fixing.plan import Draft
+from zstore.geo.conventions.write import Profile
+from zstore.geo.validation.fixing.evidence import Evidence
 from zstore.geo.validation.rules.documents import (
     DIMENSIONS,
     STANDARD_SPELLINGS,
@@ -27,11 +32,173 @@ from zstore.geo.validation.rules.documents import (
     parse_text,
 )
 from zstore.geo.validation.rules.values import is_made_of_finer
-from zstore.geo.validation.view import ArrayView, GroupView
+from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView
 from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.model.packing import decode_fill, fit_nodata, render_nodata
-from zstore.storage.base import join_key
+from zstore.storage.base import Names, Store, check_key, join_key
+
+
+class OverlayStore(Store):
+    """A store over `base` that keeps all changes in memory and reads everything else from `base`.
+
+    `version` counts the changes.
+    """
+
+    def __init__(self, base: Store) -> None:
+        self.base = base
+        self.version = 0
+        self._changed: dict[str, bytes | None] = {}
+
+    @property
+    def url(self) -> str:
+        return self.base.url
+
+    def changes(self) -> dict[str, bytes | None]:
+        """The changes by key: the new value, or None where the key was deleted."""
+        changed: dict[str, bytes | None] = {}
+        for key, value in sorted(self._changed.items()):
+            before = self.base.get(key)
+            if (None if before is None else bytes(before)) != value:
+                changed[key] = value
+        return changed
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        if key not in self._changed:
+            return self.base.get(key, byte_range)
+        value = self._changed[key]
+        if value is None or byte_range is None:
+            return value
+        first, last = byte_range.resolve(len(value))
+        return value[first:last]
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self.version += 1
+        self._changed[check_key(key)] = bytes(value)
+
+    def delete(self, key: str) -> None:
+        self.version += 1
+        self._changed[check_key(key)] = None
+
+    def _changed_below(self, prefix: str) -> dict[str, bytes | None]:
+        inside = f"{prefix}/" if prefix else ""
+        return {key: value for key, value in self._changed.items() if key.startswith(inside)}
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        yield from [key for key, value in self._changed_below(prefix).items() if value is not None]
+        yield from (key for key in self.base.list(prefix) if key not in self._changed)
+
+    def list_children(self, prefix: str = "") -> Names:
+        skip, changed = len(prefix) + 1 if prefix else 0, self._changed_below(prefix)
+        names = {key[skip:].partition("/")[0] for key, value in changed.items() if value is not None}
+        touched = {key[skip:].partition("/")[0] for key, value in changed.items() if value is None}
+        for name in self.base.list_children(prefix):
+            # Only where something was deleted must the store be asked whether anything is left.
+            whole = f"{prefix}/{name}" if prefix else name
+            if name not in touched or self.get(whole) is not None or next(self.list(whole), None) is not None:
+                names.add(name)
+        return sorted(names)
+
+    def lock(self, key: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Fix(NamedTuple):
+    """One fix that was made, or one that was refused with the reason."""
+
+    rule: str
+    path: str
+    message: str
+
+
+@dataclass
+class Draft:
+    """The changes that fixes make, and one reading of the hierarchy for them to work on.
+
+    crs, method, fill_value  the user's word, where the hierarchy states none, or several
+    """
+
+    hierarchy: Hierarchy
+    store: OverlayStore
+    profile: Profile | None = None
+    crs: Crs | None = None
+    method: str | None = None
+    fill_value: int | float | None = None
+    fixed: list[Fix] = field(default_factory=list)
+    refused: list[Fix] = field(default_factory=list)
+    evidence: Evidence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence(self.hierarchy)
+
+    @property
+    def has_mapping(self) -> bool:
+        """Whether grids get a grid mapping variable."""
+        return self.profile is None or self.profile.has_mapping
+
+    @property
+    def levels_in(self) -> Convention | None:
+        """The convention that is to say the levels; None for the one that does."""
+        name = None if self.profile is None else self.profile.levels_in
+        return None if name is None else load_conventions([name])[0]
+
+    def note(self, rule: str, node: NodeView | str, message: str) -> None:
+        """Record a fix."""
+        self.fixed.append(Fix(rule, node if isinstance(node, str) else node.path, message))
+
+    def refuse(self, rule: str, node: NodeView | str, message: str) -> None:
+        """Record a refusal with its reason."""
+        self.refused.append(Fix(rule, node if isinstance(node, str) else node.path, message))
+
+    def is_occupied(self, rule: str, path: str) -> bool:
+        """Whether values lie at a path that has no node: an array made there would have them as cells.
+
+        It is recorded as refused then.
+        """
+        found = next(iter(self.store.list(path)), None)
+        if found is not None:
+            message = f"{found!r} is there, without a node; expected nothing, to write an array"
+            self.refuse(rule, path, message)
+        return found is not None
+
+    def attributes(self, node: NodeView) -> dict[str, Any]:
+        """A copy of the node's attributes, as they are stored, earlier changes included."""
+        document = self._load(node)
+        found = document.get("attributes", {}) if node.zarr_format == 3 else document
+        return dict(found) if isinstance(found, dict) else {}
+
+    def set_attributes(self, node: NodeView, attributes: Mapping[str, Any]) -> None:
+        """Replace the node's attributes."""
+        key = join_key(node.path, node.attributes_key)
+        document = self._load(node)
+        document = {**document, "attributes": dict(attributes)} if node.zarr_format == 3 else dict(attributes)
+        self.store.put(key, render_json(document))
+
+    def edit(self, node: NodeView, changes: Mapping[str, Any]) -> None:
+        """Set members of the node's own document."""
+        key = join_key(node.path, node.kind)
+        document = json.loads(bytes(self.store.get(key) or b"{}"))
+        self.store.put(key, render_json(document | changes))
+
+    def _load(self, node: NodeView) -> dict[str, Any]:
+        data = self.store.get(join_key(node.path, node.attributes_key))
+        document = {} if data is None else json.loads(bytes(data))
+        return document if isinstance(document, dict) else {}
+
+    def rename(self, rule: str, node: NodeView, names: Mapping[str, str]) -> None:
+        """Give attributes other names, in their places."""
+        self.set_attributes(node, {names.get(name, name): v for name, v in self.attributes(node).items()})
+        spelt = ", ".join(f"{old!r} is spelt {new!r}" for old, new in names.items())
+        self.note(rule, node, spelt)
+
+    def update(self, rule: str, node: NodeView, message: str, changes: Mapping[str, Any]) -> bool:
+        """Set attributes that differ; whether any did."""
+        attributes = self.attributes(node)
+        differing = {name: value for name, value in changes.items() if attributes.get(name) != value}
+        if differing:
+            self.set_attributes(node, attributes | differing)
+            self.note(rule, node, message)
+        return bool(differing)
 
 
 def fix_documents(draft: Draft) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Affine, LevelEntry
+from zstore.geo.conventions.content import rounding_of
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import rounding_of
 from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, cell_count
 from zstore.geo.conventions.meaning import Meaning, Pyramid
 from zstore.geo.validation.rules.values import compare_pixels

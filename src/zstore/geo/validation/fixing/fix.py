@@ -1,15 +1,28 @@
-"""`zstore.fix`: what can be fixed in a hierarchy without touching its data, planned and written."""
+"""What can be fixed in a hierarchy without touching its data: planned, written with a backup, and taken back.
+
+A backup is a directory: `manifest.json` lists the keys that were written or deleted, and `before/` holds what
+was stored under them, each as a file of its key's name. It is whole before anything is changed, and
+durable if the store is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from zstore.errors import MetadataError
+from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.geo.conventions.base import RESAMPLING_METHODS
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.validation.fixing.documents import (
+    Draft,
+    Fix,
+    OverlayStore,
     fix_dimensions,
     fix_documents,
     fix_fill_values,
@@ -18,11 +31,20 @@ from zstore.geo.validation.fixing.documents import (
     fix_words,
 )
 from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_places, fix_time
-from zstore.geo.validation.fixing.plan import Plan, make_plan
-from zstore.geo.validation.fixing.write import backup_place, write_plan
-from zstore.geo.validation.run import Target, open_hierarchy
-from zstore.jobs.record import resumable
-from zstore.storage.base import Store
+from zstore.geo.validation.run import Target, check_hierarchy, open_hierarchy
+from zstore.geo.validation.verdict import Verdict
+from zstore.geo.validation.view import (
+    ArrayView,
+    GroupView,
+    Hierarchy,
+    consolidated_documents,
+    load_hierarchy,
+)
+from zstore.jobs.record import begin, forget, name_job, resumable
+from zstore.model import v2, v3
+from zstore.model.document import render_json
+from zstore.storage.base import Store, check_key, join_key
+from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
 
 # In this order: what can be read first, then the CRS, then places, then the pyramid that is made of them.
@@ -30,6 +52,59 @@ FIXES = (
     fix_words, fix_documents, fix_dimensions, fix_fill_values, fix_methods, fix_crs, fix_places, fix_time,
     fix_levels, fix_shared,
 )  # fmt: skip
+# Each round starts from what the last one fixed: a group that can be read, a CRS that is stated.
+ROUNDS = 4
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The changes of a fix, its refusals, and the verdicts before and after.
+
+    changes    by key, what would be stored there; None where the key would be deleted
+    fixed      what that fixes; `refused` what is left because it is not mechanical
+    before, after  the verdicts on the hierarchy as it is, and as it would be
+    path       of the hierarchy's root
+    is_left    whether an earlier fix was interrupted there
+    """
+
+    store: OverlayStore
+    changes: Mapping[str, bytes | None]
+    fixed: tuple[Fix, ...]
+    refused: tuple[Fix, ...]
+    before: Verdict
+    after: Verdict
+    path: str = ""
+    is_left: bool = False
+
+    def documents(self) -> list[str]:
+        """The keys of metadata documents among the changes."""
+        return [key for key in self.changes if key.rpartition("/")[2] in METADATA_NAMES]
+
+    def diff(self) -> Iterator[str]:
+        """The lines of a unified diff of the documents; chunks of coordinates are named."""
+        for key in self.documents():
+            before, after = self.store.base.get(key), self.changes[key]
+            yield from difflib.unified_diff(
+                _pretty(None if before is None else bytes(before)),
+                _pretty(after),
+                "/dev/null" if before is None else f"a/{key}",
+                "/dev/null" if after is None else f"b/{key}",
+                lineterm="",
+            )
+        for key in self.changes:
+            if key not in self.documents():
+                yield f"Values of coordinates {'removed' if self.changes[key] is None else 'written'}: {key}"
+
+
+def _pretty(data: bytes | None) -> list[str]:
+    if data is None:
+        return []
+    try:
+        return render_json(json.loads(data)).decode("utf-8", "replace").splitlines()
+    except (ValueError, RecursionError, ZstoreError):
+        return data.decode("utf-8", "replace").splitlines()
 
 
 def plan_fix(
@@ -57,7 +132,156 @@ def plan_fix(
         raise MetadataError(f"method is {method!r}; expected one of {', '.join(RESAMPLING_METHODS)}")
     chosen = None if crs is None else Crs.from_user(crs)
     hierarchy = open_hierarchy(target, profile, path=path, storage_options=storage_options)
-    return make_plan(hierarchy, FIXES, crs=chosen, method=method, fill_value=fill_value)
+    return make_plan(hierarchy, crs=chosen, method=method, fill_value=fill_value)
+
+
+def make_plan(
+    hierarchy: Hierarchy,
+    *,
+    crs: Crs | None = None,
+    method: str | None = None,
+    fill_value: int | float | None = None,
+) -> Plan:
+    """The plan of all fixes, made one after the other until they find nothing more.
+
+    The last ones are left out as long as they would make something wrong that was right before.
+    """
+    path, before = hierarchy.root.path, check_hierarchy(hierarchy)
+    is_left = any(work.work == "fix" and work.path == path for work in hierarchy.unfinished)
+    nothing = Plan(OverlayStore(hierarchy.store), {}, (), (), before, before, path, is_left)
+    lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
+    if lost:
+        return replace(nothing, refused=tuple(lost))
+    broken: list[Fix] = []
+    for count in range(len(FIXES), 0, -1):
+        blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
+        plan = _carry_out(FIXES[:count], blank, nothing)
+        worse = _made_worse(hierarchy, plan)
+        if not worse:
+            return replace(plan, refused=tuple(_leftovers(plan, broken)))
+        broken += worse
+    return replace(nothing, refused=tuple(dict.fromkeys(broken)))
+
+
+def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing: Plan) -> Plan:
+    """The plan of all of the fixes; `nothing` is the plan that changes nothing."""
+    hierarchy, store = blank.hierarchy, blank.store
+    fixed: dict[Fix, None] = {}
+    refused: dict[Fix, None] = {}
+    seen, now = store.version, hierarchy
+    for _ in range(ROUNDS):
+        count = len(fixed)
+        refused = {}
+        for fix in fixes:
+            if store.version != seen:
+                seen, now = store.version, _reload(hierarchy, store)
+            draft = replace(blank, hierarchy=now, fixed=[], refused=[])
+            fix(draft)
+            fixed |= dict.fromkeys(draft.fixed)
+            refused |= dict.fromkeys(draft.refused)
+        if len(fixed) == count:
+            break
+    try:
+        for done in _consolidate(hierarchy, store):
+            fixed[done] = None
+    except MetadataError as error:
+        message = f"metadata cannot be consolidated again, so that nothing is changed: {error}"
+        left = Fix("ZS-02", hierarchy.root.path, message)
+        return replace(nothing, refused=(*refused, left))
+    _drop_restyled(store)
+    changes = store.changes()
+    after = check_hierarchy(_reload(hierarchy, store)) if changes else nothing.before
+    return replace(
+        nothing, store=store, changes=changes, fixed=tuple(fixed), refused=tuple(refused), after=after
+    )
+
+
+def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
+    """Everything left unfixed, with the reason: refusals first, then other remaining errors."""
+    named = dict.fromkeys((*plan.refused, *broken))
+    yield from named
+    places = {(fix.rule, fix.path) for fix in named}
+    errors = [found for found in plan.after.findings if found.severity == "error"]
+    yield from dict.fromkeys(
+        Fix(found.rule, found.path, found.message)
+        for found in errors
+        if (found.rule, found.path) not in places
+    )
+
+
+def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:
+    """Errors that the plan itself would cause; those of nodes unreadable before do not count."""
+    known = {(f.rule, f.path) for f in plan.before.findings if f.severity == "error"}
+    read = {node.path for node in hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
+    return [
+        Fix(f.rule, f.path, f"left, as fixing more would come to this: {f.message}")
+        for f in plan.after.findings
+        if f.severity == "error" and (f.rule, f.path) not in known and f.path in read
+    ]
+
+
+def _unfinished(hierarchy: Hierarchy) -> list[Fix]:
+    """Unfinished work, which is to be continued rather than fixed; a fix is continued by fixing again."""
+    others = [work for work in hierarchy.unfinished if work.work != "fix"]
+    return [Fix("ZS-09", work.path, f"nothing is changed: {work}") for work in others]
+
+
+def _only_consolidated(hierarchy: Hierarchy) -> list[Fix]:
+    """Refusals for nodes that consolidated metadata alone has, which consolidating again would lose."""
+    by_path = {node.path for node in hierarchy.nodes}
+    found = []
+    for group in hierarchy.groups:
+        for path in consolidated_documents(group):
+            if path and join_key(group.path, path) not in by_path:
+                message = f"{path!r} is in consolidated metadata only; expected its documents"
+                message += ", or `zstore consolidate` where it is gone"
+                found.append(Fix("ZS-02", group.path, message))
+    return found
+
+
+def _first_format(hierarchy: Hierarchy) -> list[Fix]:
+    """A refusal for Zarr v1, which has neither groups nor variables without dimensions."""
+    if hierarchy.root.zarr_format != 1:
+        return []
+    return [Fix("GZ-04", hierarchy.root.path, "Zarr v1 is left as it is; expected `zstore convert` first")]
+
+
+def _reload(hierarchy: Hierarchy, store: OverlayStore) -> Hierarchy:
+    found = load_hierarchy(store, hierarchy.root.path)
+    found.profile, found.is_deep = hierarchy.profile, hierarchy.is_deep
+    return found
+
+
+def _consolidate(hierarchy: Hierarchy, store: OverlayStore) -> Iterator[Fix]:
+    """Consolidate again every group that was consolidated, the innermost first."""
+    zarr_format = hierarchy.root.zarr_format
+    name = v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
+    above = list(ancestors(hierarchy.root.path)) if store.changes() else []
+    had = [group.path for group in hierarchy.groups if consolidated_documents(group)]
+    had += [path for path in above if _is_consolidated(store.base.get(join_key(path, name)), zarr_format)]
+    for path in sorted(had, key=lambda path: -path.count("/") - bool(path)):
+        before = store.base.get(join_key(path, name))
+        consolidate_node(store, path, zarr_format)
+        after = store.get(join_key(path, name))
+        if before is None or after is None or json.loads(bytes(before)) != json.loads(bytes(after)):
+            yield Fix("ZS-02", path, "metadata consolidated again")
+
+
+def _is_consolidated(data: bytes | memoryview | None, zarr_format: int) -> bool:
+    return data is not None and (zarr_format == 2 or b'"consolidated_metadata"' in bytes(data))
+
+
+def _drop_restyled(store: OverlayStore) -> None:
+    """Forget changes that only write a document in another style."""
+    for key, value in store.changes().items():
+        before = store.base.get(key)
+        if value is None or before is None or key.rpartition("/")[2] not in METADATA_NAMES:
+            continue
+        try:
+            if json.loads(value) == json.loads(bytes(before)):
+                store.put(key, bytes(before))
+        except (ValueError, RecursionError):
+            continue
 
 
 @resumable
@@ -96,3 +320,153 @@ def fix(
     place = backup_place(store) if backup is None else Path(backup)
     write_plan(plan, store, place)
     return plan, place
+
+
+def backup_place(store: Store) -> Path:
+    """The directory for the next backup of a store: beside it, named by the time.
+
+    Raises
+        StoreError: the store is no directory: expected a place for the backup.
+    """
+    root = store.local_path()
+    if root is None:
+        raise StoreError("the store is no directory; expected --backup with a directory", path=store.url)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    above = root.resolve().parent
+    name = f"{root.resolve().name}.backup-{stamp}"
+    free = (name if number == 0 else f"{name}-{number}" for number in range(1000))
+    return next(above / candidate for candidate in free if not (above / candidate).exists())
+
+
+def write_plan(plan: Plan, store: Store, backup: Path) -> None:
+    """Copy the documents that the plan replaces to the directory `backup`, then write the changes.
+
+    Values of coordinates are written before documents, inner documents before outer ones: an interruption
+    leaves nothing that a second run does not fix, and is named until then. Each document is replaced whole.
+    The directory is new, or what an interrupted run left: what that had copied stays as it is.
+
+    Raises
+        StoreError: the backup cannot be made, something changed since the plan was made, or the store failed.
+    """
+    keys = sorted(plan.changes, key=_order)
+    for key in keys:
+        store.check_writable(key)
+    before = {key: store.get(key) for key in keys}
+    for key, value in before.items():
+        planned = plan.store.base.get(key)
+        _check_same(key, value, planned)
+    _make_backup(backup, plan, store, before)
+    job = begin(store, plan.path, "fix", {}, name=name_job({}), replace=plan.is_left)
+    for key in keys:
+        value, planned = plan.changes[key], before[key]
+        with store.lock(key):
+            _check_same(key, store.get(key), planned)
+            _put(store, key, value)
+    job.end()
+
+
+def _check_same(key: str, found: Any, planned: Any) -> None:
+    if (None if found is None else bytes(found)) != (None if planned is None else bytes(planned)):
+        raise StoreError("changed since the plan was made; expected nobody else to write", key=key)
+
+
+def _put(store: Store, key: str, value: Any) -> None:
+    if value is None:
+        store.delete(key)
+    else:
+        store.put(key, value)
+
+
+def _order(key: str) -> tuple[bool, int, str]:
+    return key.rpartition("/")[2] in METADATA_NAMES, -key.count("/"), key
+
+
+def _make_backup(backup: Path, plan: Plan, store: Store, before: dict[str, Any]) -> None:
+    url = store.url
+    try:
+        place = LocalStore(backup, durable=store.durable)
+        kept: dict[str, Any] = {"before": [], "absent": []}
+        if backup.exists():
+            kept = _left_by_another_run(place, plan, url, before)
+            before = {
+                key: value for key, value in before.items() if key not in kept["before"] + kept["absent"]
+            }
+        for key, value in before.items():
+            if value is not None:
+                place.put(f"before/{check_key(key)}", bytes(value))
+        kept["before"] += [key for key, value in before.items() if value is not None]
+        kept["absent"] += [key for key, value in before.items() if value is None]
+        manifest = {"version": VERSION, "store": url, "path": plan.path, **kept}
+        # The manifest comes last: a backup that has one is whole.
+        place.put(MANIFEST, json.dumps(manifest, indent=2).encode())
+    except OSError as error:
+        reason = error.message if isinstance(error, StoreError) else error.strerror
+        raise StoreError(f"backup cannot be made: {reason}", path=str(backup)) from error
+
+
+def _left_by_another_run(place: LocalStore, plan: Plan, url: str, before: dict[str, Any]) -> dict[str, Any]:
+    """The keys that an interrupted run has copied to a directory that is there already.
+
+    Without a manifest, nothing had been changed. With one, the store may be changed in part, and the copies
+    are what was there before.
+
+    Raises
+        StoreError: anything else is there.
+    """
+    manifest, kept = place.get(MANIFEST), dict[str, Any](before=[], absent=[])
+    copies = {key: place.get(key) for key in place.list()}
+    if manifest is None:
+        expected = {f"before/{key}": bytes(value) for key, value in before.items() if value is not None}
+        if all(expected.get(key) == value for key, value in copies.items()):
+            return kept
+    else:
+        said = _parse_manifest(manifest, place.root)
+        kept = {name: said[name] for name in kept}
+        then = {
+            **{key: copies.get(f"before/{key}") for key in kept["before"]},
+            **dict.fromkeys(kept["absent"]),
+        }
+        now = {key: plan.store.base.get(key) for key in then}
+        is_as_it_was = {key: value and bytes(value) for key, value in now.items()} == then
+        if said.get("store") == url and (plan.is_left or is_as_it_was):
+            return kept
+    raise StoreError("something else is there; expected no directory", path=place.url)
+
+
+def _parse_manifest(data: bytes, where: Path) -> dict[str, Any]:
+    """A backup's manifest.
+
+    Raises
+        MetadataError: it is none.
+    """
+    try:
+        said = json.loads(data)
+    except ValueError as error:
+        raise MetadataError(f"manifest cannot be read: {error}", path=str(where / MANIFEST)) from error
+    is_whole = isinstance(said, dict) and said.get("version") == VERSION
+    if not is_whole or not all(isinstance(said.get(name), list) for name in ("before", "absent")):
+        raise MetadataError(f"manifest is none of version {VERSION}", path=str(where / MANIFEST))
+    return {**said, **{name: [check_key(str(key)) for key in said[name]] for name in ("before", "absent")}}
+
+
+def restore_backup(store: Store, backup: Path) -> int:
+    """Restore the values of a backup and delete added keys; gives the number of keys.
+
+    Raises
+        NotFoundError: there is no backup.
+        MetadataError: its manifest is none.
+    """
+    place = LocalStore(backup, read_only=True)
+    manifest = place.get(MANIFEST)
+    if manifest is None:
+        raise NotFoundError(f"no {MANIFEST} there: no backup, or one that was interrupted", path=str(backup))
+    said = _parse_manifest(manifest, backup)
+    values = {key: place.get(f"before/{key}") for key in said["before"]}
+    missing = [key for key, value in values.items() if value is None]
+    if missing:
+        raise NotFoundError("backup lacks what was stored", path=str(backup), key=missing[0])
+    values |= dict.fromkeys(said["absent"])
+    for key in sorted(values, key=_order):
+        _put(store, key, values[key])
+    forget(store, str(said.get("path", "")), "fix")
+    return len(values)

@@ -11,10 +11,15 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Affine, Convention, Document, Documents, GeoModel, Level, Variable
-from zstore.geo.conventions.cf import mapping_names, render_coordinates
+from zstore.geo.conventions.cf import (
+    CRS_VARIABLE,
+    mapping_names,
+    parse_geotransform,
+    render_coordinates,
+    render_geotransform,
+)
+from zstore.geo.conventions.content import angle_of, rounding_of
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import angle_of, rounding_of
-from zstore.geo.conventions.gdal import CRS_VARIABLE, parse_geotransform, render_geotransform
 from zstore.geo.conventions.geozarr import (
     CRS_MEMBERS,
     LIMITS,
@@ -36,9 +41,8 @@ from zstore.geo.conventions.geozarr import (
 from zstore.geo.conventions.levels import Grid, LevelPlace, Multiscales
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.validation.fixing.documents import implied_nodata
+from zstore.geo.validation.fixing.documents import Draft, implied_nodata
 from zstore.geo.validation.fixing.evidence import fit_line
-from zstore.geo.validation.fixing.plan import Draft
 from zstore.geo.validation.rules.georeference import SYNONYMS, TIME_UNITS, coordinate_corner, is_length
 from zstore.geo.validation.rules.pyramids import (
     IDENTIFIERS,

@@ -27,13 +27,14 @@ from zstore.geo.conventions.geozarr import (
 from zstore.geo.conventions.levels import is_ome
 from zstore.geo.conventions.meaning import Roles
 from zstore.geo.conventions.write import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
-from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.view import (
     ArrayView,
+    Found,
     GroupView,
     Hierarchy,
     NodeView,
+    Rule,
     consolidated_documents,
     mapping_of,
 )

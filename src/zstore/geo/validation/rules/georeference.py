@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.cf import CELLS, DEGREES, coordinate_attributes, is_longitude_latitude
+from zstore.geo.conventions.cf import (
+    CELLS,
+    DEGREES,
+    coordinate_attributes,
+    is_longitude_latitude,
+    parse_geotransform,
+)
+from zstore.geo.conventions.content import angle_of, length_of
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.decoding import angle_of, length_of
-from zstore.geo.conventions.gdal import parse_geotransform
 from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, is_image
 from zstore.geo.conventions.meaning import Pyramid, words
 from zstore.geo.conventions.timeaxis import CALENDARS as KNOWN_CALENDARS
 from zstore.geo.conventions.write import DRAFT, MINI
-from zstore.geo.validation.rule import Found, Rule
-from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, coordinate_of, mapping_of
+from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, Rule, coordinate_of, mapping_of
 
 
 @Rule("GZ-28", "error", "geotransform", "draft 8.1.8",

@@ -28,8 +28,7 @@ from zstore.geo.conventions.geozarr import (
 from zstore.geo.conventions.levels import Grid, is_ome
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.write import ARRAYS, DRAFT, MINI, OME, OME_06
-from zstore.geo.validation.rule import Found, Rule
-from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, mapping_of
+from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, NodeView, Rule, mapping_of
 
 
 def _level_names(pyramid: Pyramid) -> set[str]:

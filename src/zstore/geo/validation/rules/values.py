@@ -15,10 +15,9 @@ from zstore.geo.conventions.geozarr import LIMITS, Limits, is_number, layout_ite
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.resampling.methods import downsample, plan_part
-from zstore.geo.validation.rule import Found, Rule
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.units import dimension_of
-from zstore.geo.validation.view import ArrayView, Hierarchy
+from zstore.geo.validation.view import ArrayView, Found, Hierarchy, Rule
 
 # Cells a side of a sample, and of what it is made of.
 SAMPLE_SIDE = 128
