@@ -28,8 +28,9 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs import chunks
-from zstore.jobs.chunks import ChunkSet, Location, StoredArray, StoredChunks, cells_of
+from zstore.jobs.chunks import Location, StoredArray
 from zstore.jobs.record import JOB
+from zstore.jobs.source import ChunkSet, StoredChunks, cells_of
 from zstore.jobs.upkeep import convert as converting
 from zstore.jobs.upkeep.convert import estimate_conversion
 from zstore.jobs.upkeep.rechunk import Room, Side, Transfer, check_memory, plan_passes
@@ -537,7 +538,7 @@ def test_what_is_stored_is_told_from_what_was(monkeypatch):
     model = zstore.create_array(store, "a", shape=(10, 8), chunks=(2, 2), dtype="u1").model
 
     def find() -> StoredChunks:
-        found = StoredChunks.of(StoredArray(store, "a", model), least=1)
+        found = StoredArray(store, "a", model).listing(least=1)
         assert list(found.cells) == [(y, x) for y in range(1, 5) for x in range(1, 4)]
         assert found.size == 60
         return found

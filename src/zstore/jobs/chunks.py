@@ -1,35 +1,36 @@
-"""Arrays as sources and targets of jobs: their stored chunks listed, read and written, and sets of chunks."""
+"""Stored arrays as sources and targets of jobs: their chunks listed, read and written."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import chain, compress, islice, product
-from math import prod
 from operator import not_
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from zstore.base.byterange import ByteRange
+from zstore.base.once import once
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
-from zstore.engine.documents import KEYS, check_path, render_node
+from zstore.engine.documents import KEYS, check_path, place, render_node
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import listed_cell, walk_nodes
-from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
+from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
-from zstore.jobs.plan import Unit
+from zstore.jobs.record import name_job
+from zstore.jobs.source import Box, Cell, ChunkSet, Rows, Shape, Source, StoredChunks
+from zstore.jobs.versions import Sources
 from zstore.model.array import ArrayModel
-from zstore.model.dtype import is_same_type
-from zstore.model.grid import Grid, RegularGrid
+from zstore.model.dtype import DataType, is_same_type
+from zstore.model.grid import Grid
 from zstore.model.group import GroupModel
-from zstore.nodes.node import Node
+from zstore.nodes.array import Array
+from zstore.nodes.node import Missing, Node, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, join_key, join_url
 from zstore.storage.url import open_store
@@ -39,19 +40,9 @@ MEMORY_SIZE = 256 << 20
 REQUEST_COUNT = 32
 # Entries of a listing that are dealt with at a time.
 PAGE_COUNT = 4096
-# The assumed size, in bytes, of an item of any length.
-OBJECT_SIZE = 64
-# Up to this many chunks in a grid, a set has a byte for each of them; beyond, it holds their coordinates.
-MASK_SIZE = 1 << 27
-ROWS_COUNT = 1 << 16
 # An odd number with irregular bits, as hash functions multiply by.
 MIXING = np.uint64(0x9E3779B97F4A7C15)
 
-Shape = tuple[int, ...]
-Cell = tuple[int, ...]
-Box = tuple[slice, ...]
-Rows = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 T = TypeVar("T")
 
 
@@ -107,8 +98,11 @@ class Location(NamedTuple):
         return join_url(self.store.url, self.key(below))
 
 
-class StoredArray:
+class StoredArray(Source):
     """An array by its store, path and model, whose chunks are listed, read and written.
+
+    caches            whether decoded chunks are kept, for a next box that overlaps them and comes soon
+    missing_is_fault  whether reading a chunk that is not stored is an error
 
     Raises
         UnknownExtensionError: nobody offers one of the codecs.
@@ -116,25 +110,84 @@ class StoredArray:
         UnsupportedError: chunks are pickled, and `allow_pickle` is false.
     """
 
-    def __init__(self, store: Store, path: str, model: ArrayModel, *, allow_pickle: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        model: ArrayModel,
+        *,
+        allow_pickle: bool = False,
+        caches: bool = True,
+        missing_is_fault: bool = False,
+    ) -> None:
         self.store = store
         self.path = path
         self.model = model
-        self.counts = model.grid.count(model.shape)
-        self.item_size = OBJECT_SIZE if model.data_type.is_object else model.dtype.itemsize
-        # Decoded bytes of the largest chunk.
-        self.chunk_size = max(1, prod(model.grid.chunk_shape) * self.item_size)
+        self.missing_is_fault = missing_is_fault
         self._allow_pickle = allow_pickle
+        self._caches = caches
+        self._anew: Callable[..., StoredArray] = partial(
+            StoredArray, allow_pickle=allow_pickle, caches=caches, missing_is_fault=missing_is_fault
+        )
         self._chunks = self._open()
         self._chains: dict[tuple[int, ...], Chain] = {}
         self._document_keys = {join_key(path, name) for name in KEYS[model.zarr_format]}
 
+    @classmethod
+    def of(cls, array: Array, missing: Missing | None = None) -> StoredArray:
+        """An array as it was opened, but for what a chunk that is not stored is, if `missing` says that."""
+        access = array.access
+        is_missing_fault = is_fault(access.missing if missing is None else missing)
+        return cls(
+            array.store,
+            array.path,
+            array.model,
+            allow_pickle=access.allow_pickle,
+            missing_is_fault=is_missing_fault,
+        )
+
+    @property
+    def shape(self) -> Shape:
+        return self.model.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.model.dtype
+
+    @property
+    def data_type(self) -> DataType:
+        return self.model.data_type
+
+    @property
+    def grid(self) -> Grid:
+        return self.model.grid
+
+    @property
+    def url(self) -> str:
+        return place(self.store, self.path)
+
+    @property
+    def fill_value(self) -> Any:
+        return self.model.effective_fill_value
+
+    @property
+    def request_count(self) -> int:
+        return self.store.request_count
+
+    def version(self) -> str:
+        return self.listing().version
+
     def elsewhere(self, store: Store) -> StoredArray:
         """The same array, to be stored in another store."""
-        return StoredArray(store, self.path, self.model, allow_pickle=self._allow_pickle)
+        return self._anew(store, self.path, self.model)
+
+    @once
+    def filled(self) -> StoredArray:
+        """The same array, whose chunks that are not stored read as the fill value."""
+        return self._anew(self.store, self.path, self.model, missing_is_fault=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(StoredArray, allow_pickle=self._allow_pickle), (self.store, self.path, self.model)
+        return self._anew, (self.store, self.path, self.model)
 
     def key(self, cell: Cell) -> str:
         """The store key of a chunk."""
@@ -190,42 +243,54 @@ class StoredArray:
         """Every chunk of the grid, stored or not."""
         return product(*map(range, self.counts))
 
-    def box(self, cell: Cell) -> Box:
-        """The items that a chunk holds, as far as the array reaches."""
-        grid, shape = self.model.grid, self.model.shape
-        return tuple(
-            slice(grid.start(d, at), min(grid.start(d, at + 1), shape[d])) for d, at in enumerate(cell)
-        )
-
     @property
-    def piece_shape(self) -> tuple[int, ...] | None:
-        """The shape of what is decoded at once: inner chunks, or chunks; None where they differ in shape."""
+    def piece_shape(self) -> Shape | None:
         chunks = self._chunks
         return chunks.bound.inner.spec.shape if isinstance(chunks, RegularChunks) else None
 
     @property
     def codecs(self) -> tuple[str, ...] | None:
-        """The names of the codecs that kernels run on pieces (`piece_shape`); None where Python does."""
         chunks = self._chunks
         if isinstance(chunks, RegularChunks) and chunks.bound.is_native:
             return chunks.bound.step_names
         return None
 
-    def read(
-        self, box: Box, out: np.ndarray[Any, Any] | None = None, *, caches: bool = True, **options: Any
-    ) -> np.ndarray[Any, Any]:
-        """The items of a box, in `out` or new memory; options are those of the engine's `read`.
-
-        caches  whether decoded chunks are kept, for a next box that overlaps them and comes soon
-        """
+    def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         # The cache of decoded chunks belongs to the object that reads files.
         is_file = self.store.local_path(self.path) is not None
-        chunks = self._chunks if caches or not is_file else self._open()
+        chunks = self._chunks if self._caches or not is_file else self._open()
         plan = plan_basic(chunks.layout, box)
         if out is None:
-            out = np.empty(plan.shape, self.model.dtype)
-        chunks.read(plan, out, **options)
+            out = np.empty(plan.shape, self.dtype)
+        chunks.read(plan, out, missing_is_fault=self.missing_is_fault)
         return out
+
+    def listing(self, *, least: int = 0, has_documents: bool = True) -> StoredChunks:
+        """The stored chunks that have `least` bytes or more.
+
+        has_documents  whether documents of the array count for the version
+        """
+        pages = self.pages()
+        if pages is None:
+            return StoredChunks(ChunkSet(self.counts, None), 0, "")
+        size = marks = 0
+        is_certain = True
+
+        def rows() -> Iterator[Rows]:
+            nonlocal size, marks, is_certain
+            for page in pages:
+                page = page.where(page.sizes >= least)
+                # A sum does not depend on the order in which a store lists.
+                marks += int(_mark(page).sum(dtype=np.uint64))
+                size += int(page.sizes.sum())
+                is_certain &= bool((page.versions != "").all())
+                for entry in page.documents if has_documents else ():
+                    marks += int.from_bytes(sha256(repr(entry).encode()).digest()[:8], "little")
+                yield page.cells
+
+        cells = ChunkSet(self.counts, rows())
+        version = f"{marks % (1 << 64):016x}{'' if is_certain else '?'}"
+        return StoredChunks(cells, size, version, is_listed=True)
 
     def write(self, box: Box, items: np.ndarray[Any, Any]) -> None:
         """Store the items of a box of whole chunks, cut at the array's edge; its document is stored later."""
@@ -252,20 +317,6 @@ class StoredArray:
         self._chunks.is_published, self._chunks.skip_empty = False, skip_empty
         self._chunks.write(plan_basic(self._chunks.write_layout, box), items)
 
-    def cells(self, box: Box) -> Iterator[Cell]:
-        """The chunks that overlap a box, in order."""
-        return product(*(self._overlap(axis, side) for axis, side in enumerate(box)))
-
-    def count(self, box: Box) -> int:
-        """How many chunks overlap a box."""
-        return prod(len(self._overlap(axis, side)) for axis, side in enumerate(box))
-
-    def _overlap(self, axis: int, side: slice) -> range:
-        """The coordinates along an axis of the chunks that overlap a side of a box."""
-        every, start = range(self.counts[axis]), self.model.grid.start
-        first = bisect_right(every, side.start, key=lambda number: start(axis, number)) - 1
-        return range(first, bisect_left(every, side.stop, key=lambda number: start(axis, number)))
-
     def _open(self) -> Chunks:
         return open_chunks(self.store, self.path, self.model, allow_pickle=self._allow_pickle)
 
@@ -282,7 +333,7 @@ class StoredArray:
     def _bind(self, shape: tuple[int, ...]) -> Chain:
         bound = self._chains.get(shape)
         if bound is None:
-            spec = ChunkSpec(shape, self.model.dtype, self.model.effective_fill_value, self._allow_pickle)
+            spec = ChunkSpec(shape, self.dtype, self.fill_value, self._allow_pickle)
             bound = self._chains[shape] = Chain.bind(self.model.codecs, spec)
         return bound
 
@@ -303,168 +354,6 @@ def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:
     return iter(()) if first is None else chain((first,), each)
 
 
-def edges(grid: Grid, axis: int, length: int) -> Any:
-    """The edges of chunks along an axis of a length: where each begins, and where the last one ends."""
-    count = grid.count((length,) * len(grid.chunk_shape))[axis]
-    if isinstance(grid, RegularGrid):
-        ends = np.arange(count + 1, dtype=np.int64) * grid.chunk_shape[axis]
-    else:
-        runs = [(step, min(n, count)) for step, n in grid.edges[axis].runs]
-        lengths = np.repeat(*np.array(runs, np.int64).T)[:count]
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    return np.minimum(ends, length)
-
-
-class ChunkSet:
-    """A set of chunks of an array, by their coordinates, which come many at a time; None: all chunks."""
-
-    def __init__(self, counts: Shape, cells: Iterable[Sequence[Cell] | Rows] | None) -> None:
-        self.counts = counts
-        self._is_all = cells is None
-        self._mask: Mask | None = None
-        self._set = set[Cell]()
-        if cells is not None and prod(counts) > MASK_SIZE:
-            self._set.update(*(map(tuple, np.asarray(some).tolist()) for some in cells))
-        elif cells is not None:
-            self._mask = np.zeros(counts, bool)
-            for some in filter(len, cells):
-                self._mask[tuple(np.asarray(some).T)] = True
-            if self._mask.all():
-                self._is_all, self._mask = True, None
-
-    def __iter__(self) -> Iterator[Cell]:
-        if self._is_all:
-            yield from product(*map(range, self.counts))
-        elif self._mask is None:
-            yield from sorted(self._set)
-        else:
-            yield from _rows(self._mask)
-
-    def __len__(self) -> int:
-        if self._is_all:
-            return prod(self.counts)
-        return len(self._set) if self._mask is None else int(np.count_nonzero(self._mask))
-
-    def __or__(self, other: ChunkSet) -> ChunkSet:
-        if self._is_all or other._is_all:
-            return ChunkSet(self.counts, None)
-        made = ChunkSet(self.counts, ())
-        made._set = self._set | other._set
-        if self._mask is not None and other._mask is not None:
-            made._mask = self._mask | other._mask
-        return made
-
-    def __sub__(self, other: ChunkSet) -> ChunkSet:
-        made = ChunkSet(self.counts, ())
-        if made._mask is None:
-            made._set = set() if other._is_all else {cell for cell in self if cell not in other._set}
-        elif not other._is_all:
-            mine = np.ones(self.counts, bool) if self._mask is None else self._mask
-            made._mask = mine & ~other._mask  # type: ignore[operator]
-        return made
-
-    def spread(self, array: StoredArray, other: StoredArray) -> ChunkSet:
-        """The chunks of another array that overlap these chunks of `array`."""
-        if array.model.grid == other.model.grid:
-            return self
-        if self._is_all:
-            return ChunkSet(other.counts, None)
-        made = ChunkSet(other.counts, ())
-        if self._mask is None or made._mask is None:
-            return ChunkSet(other.counts, (list(other.cells(array.box(cell))) for cell in self))
-        mask = self._mask
-        for axis in range(mask.ndim):
-            mask = _reduce(mask, axis, _spans(array, other, axis))
-        made._mask = mask
-        return made
-
-    def units(self, counts: Shape, left: ChunkSet) -> Iterator[Unit]:
-        """The units, of `counts` chunks along each axis, that have some of these chunks, in order.
-
-        The last number of each unit has a bit for each of its chunks that is in `left`, for `cells_of`;
-        -1: all are.
-        """
-        for at in self._units(counts):
-            yield *at, left._bits(at, counts)
-
-    def _units(self, counts: Shape) -> Iterator[Cell]:
-        if self._is_all:
-            yield from product(*(range(-(-most // n)) for most, n in zip(self.counts, counts, strict=True)))
-        elif self._mask is None:
-            yield from sorted({tuple(p // n for p, n in zip(cell, counts, strict=True)) for cell in self})
-        else:
-            mask = self._mask
-            for axis, count in enumerate(counts):
-                if mask.size:
-                    mask = np.logical_or.reduceat(mask, np.arange(0, mask.shape[axis], count), axis=axis)
-            yield from _rows(mask)
-
-    def _bits(self, at: Cell, counts: Shape) -> int:
-        if self._is_all:
-            return -1
-        sides = _sides(at, counts, self.counts)
-        if self._mask is None:
-            mask = np.array([cell in self._set for cell in product(*sides)])
-        else:
-            mask = self._mask[tuple(slice(side.start, side.stop) for side in sides)].reshape(-1)
-        return -1 if mask.all() else int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
-
-
-def _sides(at: Cell, counts: Shape, most: Shape) -> list[range]:
-    """The chunks of a unit, as a range along each axis."""
-    return [range(p * n, min(p * n + n, end)) for p, n, end in zip(at, counts, most, strict=True)]
-
-
-def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:
-    """The chunks that are left of a unit of `counts` chunks along each axis, on a grid of `most`."""
-    *at, bits = unit
-    sides = _sides(tuple(at), counts, most)
-    every, length = product(*sides), prod(map(len, sides))
-    if bits < 0:
-        return list(every)
-    packed = np.frombuffer(bits.to_bytes(-(-length // 8), "little"), np.uint8)
-    return list(compress(every, np.unpackbits(packed, count=length, bitorder="little").tolist()))
-
-
-class StoredChunks(NamedTuple):
-    """The stored chunks of an array, as one listing has them.
-
-    cells    the chunks; all, where the store cannot list
-    size     their bytes
-    version  a hash of the chunks' coordinates, and of sizes and versions of the chunks and the array's
-             documents; "" where the store cannot list
-    """
-
-    cells: ChunkSet
-    size: int
-    version: str
-
-    @classmethod
-    def of(cls, array: StoredArray, *, least: int = 0, has_documents: bool = True) -> StoredChunks:
-        """The listing of an array's chunks that have `least` bytes or more.
-
-        has_documents  whether documents of the array count for the version
-        """
-        pages = array.pages()
-        if pages is None:
-            return cls(ChunkSet(array.counts, None), 0, "")
-        size = marks = 0
-
-        def rows() -> Iterator[Rows]:
-            nonlocal size, marks
-            for page in pages:
-                page = page.where(page.sizes >= least)
-                # A sum does not depend on the order in which a store lists.
-                marks += int(_mark(page).sum(dtype=np.uint64))
-                size += int(page.sizes.sum())
-                for entry in page.documents if has_documents else ():
-                    marks += int.from_bytes(sha256(repr(entry).encode()).digest()[:8], "little")
-                yield page.cells
-
-        cells = ChunkSet(array.counts, rows())
-        return cls(cells, size, f"{marks % (1 << 64):016x}")
-
-
 def _mark(page: Page) -> Any:
     """A hash (uint64) of each chunk's coordinates, size and version."""
     width = page.versions.itemsize // 4
@@ -475,33 +364,6 @@ def _mark(page: Page) -> Any:
     for column in (page.sizes, *page.cells.T):
         marks = (marks ^ (marks >> np.uint64(32)) ^ column.astype(np.uint64)) * MIXING
     return marks ^ (marks >> np.uint64(29))
-
-
-def _rows(mask: Mask) -> Iterator[Cell]:
-    """The coordinates where a mask is true, in order."""
-    rows = np.argwhere(mask)
-    for first in range(0, len(rows), ROWS_COUNT):
-        yield from map(tuple, rows[first : first + ROWS_COUNT].tolist())
-
-
-def _spans(array: StoredArray, other: StoredArray, axis: int) -> Any:
-    """(first, last + 1) of the chunks of `array` that each chunk of `other` overlaps along an axis."""
-    length = array.model.shape[axis]
-    old, new = (edges(one.model.grid, axis, length) for one in (array, other))
-    first = np.searchsorted(old, new[:-1], side="right") - 1
-    return np.stack([first, np.searchsorted(old, new[1:], side="left")], 1)
-
-
-def _reduce(mask: Mask, axis: int, spans: Any) -> Mask:
-    """Whether a mask is true anywhere in each of the spans along an axis."""
-    if not mask.size or not len(spans):
-        return np.zeros((*mask.shape[:axis], len(spans), *mask.shape[axis + 1 :]), bool)
-    # reduceat takes the stretch from each place to the next, of which every second is a span. A span may end
-    # past the last chunk, so there is one more.
-    room = np.zeros((*mask.shape[:axis], 1, *mask.shape[axis + 1 :]), bool)
-    padded = np.concatenate([mask, room], axis)
-    made = np.logical_or.reduceat(padded, spans.reshape(-1), axis=axis)
-    return made[(slice(None),) * axis + (slice(None, None, 2),)]
 
 
 def same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
@@ -520,51 +382,35 @@ def _same_object(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Nodes that a job reads, by paths below a location, as they were when it began.
+def sources_of(
+    at: Location,
+    arrays: Mapping[str, Source],
+    versions: Mapping[str, str] | None = None,
+    nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
+) -> Sources:
+    """The nodes at and below a location as what a job reads: their documents, and the chunks of `arrays`.
 
-    documents  those of all nodes, except where a single array can be listed
-    arrays     those whose chunks are read
-    versions   of the documents and chunks of each; "" where the store cannot list
+    arrays  by their paths below the location
+    versions, nodes
+            of the arrays, and of all nodes, where they were listed and walked already
     """
 
-    at: Location
-    documents: Mapping[str, Any]
-    arrays: Mapping[str, StoredArray]
-    versions: Mapping[str, str]
-
-    @classmethod
-    def of(
-        cls,
-        at: Location,
-        arrays: Mapping[str, StoredArray],
+    def find(
         versions: Mapping[str, str] | None = None,
         nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
-    ) -> Sources:
-        """The nodes at and below a location; versions and nodes that are not passed are read."""
-        if versions is None:
-            versions = {below: StoredChunks.of(array).version for below, array in arrays.items()}
-        documents = dict[str, Any]()
-        if not versions.get(""):
-            for path, model in walk_nodes(*at) if nodes is None else nodes:
-                documents[at.below(path)] = None if isinstance(model, ZstoreError) else render_node(model)
-        return cls(at, documents, arrays, versions)
-
-    def check_unchanged(self) -> None:
-        """Compare with what is stored now.
-
-        Raises
-            ChangedError: a document or a chunk was written, is new or is gone.
-        """
+    ) -> Mapping[str, str]:
         try:
-            now = Sources.of(self.at, self.arrays)
+            if versions is None:
+                versions = {below: array.version() for below, array in arrays.items()}
+            documents = dict[str, Any]()
+            # The listing of a single array has its document.
+            if not versions.get(""):
+                for path, model in walk_nodes(*at) if nodes is None else nodes:
+                    node = None if isinstance(model, ZstoreError) else render_node(model)
+                    documents[at.below(path)] = name_job(node)
         except NotFoundError:
-            now = Sources(self.at, {}, {}, {})
-        for before, after in ((self.documents, now.documents), (self.versions, now.versions)):
-            for below in {**before, **after}:
-                if before.get(below) != after.get(below):
-                    raise ChangedError(
-                        "the source changed while it was read; expected nobody to write to it",
-                        path=self.at.url(below),
-                    )
+            return {}
+        marks = {below: version or "?" for below, version in versions.items()}
+        return {below: f"{documents.get(below)} {marks.get(below)}" for below in {**documents, **marks}}
+
+    return Sources(find, at.url, find(versions, nodes))

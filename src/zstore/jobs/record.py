@@ -40,6 +40,7 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.plan import current_part
 from zstore.jobs.room import naming_full_disks
 from zstore.jobs.runner import Executor, Runner, check_executor
+from zstore.jobs.versions import Sources
 from zstore.storage.base import Store, join_key
 
 # Journals lie below `JOB` by the names of jobs; so many values of one are removed by one request with the
@@ -156,6 +157,7 @@ class Job:
         self.name = name
         self.is_resumed = is_resumed
         self._is_within = is_within
+        self._sources: Sources | None = None
 
     @property
     def _units(self) -> str:
@@ -171,33 +173,43 @@ class Job:
         """A runner for the units of the job that are not done yet; `most` of them run at a time."""
         return Runner(executor, self.journal(), most)
 
-    def check_versions(self, versions: Mapping[str, str], where: Callable[[str], str]) -> None:
+    def watch(self, sources: Sources) -> None:
         """Store the versions of the sources when the job begins; compare them when it is resumed.
-
-        where  gives the place of a source for an error, from its name in `versions`
 
         Raises
             ChangedError: a source has another version.
         """
+        self._sources = sources
         key, part = join_key(self._units, VERSIONS), current_part()
         if part is not None:
-            part.versions = versions
+            part.versions = sources.versions
         former = self.store.get(key) if self.is_resumed else None
         if former is None:
-            self.store.put(key, json.dumps(versions).encode())
+            self.store.put(key, json.dumps(sources.versions).encode())
             return
         known: Any = {}
         with suppress(ValueError):
             known = json.loads(bytes(former))
-        changed = next((name for name in versions if known.get(name) != versions[name]), None)
+        changed = next((name for name, now in sources.versions.items() if known.get(name) != now), None)
         if changed is not None:
             raise ChangedError(
                 "what is read was written since the job began; expected it as it was, or a job begun anew",
-                path=where(changed),
+                path=sources.place(changed),
             )
 
+    def check(self) -> None:
+        """Check, before documents make nodes of what is stored, that all of it is of one state and the job's.
+
+        Raises
+            ChangedError: a source was written meanwhile; or somebody else has ended the job, or taken the
+                place over.
+        """
+        if self._sources is not None:
+            self._sources.check_unchanged()
+        self.check_held()
+
     def check_held(self) -> None:
-        """Check that the place is still this job's, before its documents make nodes of what it has stored.
+        """Check that the place is still this job's.
 
         Raises
             ChangedError: somebody else has ended it, or taken the place over.

@@ -202,6 +202,11 @@ class Node(Generic[Model]):
         return self._model.zarr_format
 
     @property
+    def access(self) -> Access:
+        """How the node was opened."""
+        return self._access
+
+    @property
     def read_only(self) -> bool:
         """Whether it was opened for reading only."""
         return self._store.read_only

@@ -7,7 +7,9 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit
 from zstore.jobs.record import Job, begin, name_job
 from zstore.jobs.runner import Executor, Runner, counter
+from zstore.jobs.source import Source
 from zstore.jobs.target import describe_source
+from zstore.jobs.versions import Sources
 
 __all__ = [
     "NOT_BY_KEYS",
@@ -21,6 +23,8 @@ __all__ = [
     "Plan",
     "Progress",
     "Runner",
+    "Source",
+    "Sources",
     "Unit",
     "begin",
     "counter",

@@ -13,7 +13,6 @@ import numpy as np
 
 from zstore.engine.documents import read_node, render_node
 from zstore.errors import (
-    ChangedError,
     MetadataError,
     NotFoundError,
     SelectionError,
@@ -53,7 +52,7 @@ from zstore.geo.pyramid.passes import Budget, run_step
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
-from zstore.jobs.chunks import StoredArray, StoredChunks
+from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate
 from zstore.jobs.record import Job, begin, check_begun, find_unfinished, name_job
@@ -62,6 +61,7 @@ from zstore.jobs.record import read_record as read_job
 from zstore.jobs.record import read_record as recorded
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import counter
+from zstore.jobs.versions import Sources
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -130,7 +130,7 @@ def build(
     options.stop_if_dry(lambda: _estimate(pyramid, _drafted(pyramid, group), _whole(pyramid), options))
     _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
-    sources = _Sources.of(pyramid)
+    sources = _sources(pyramid)
     job = begin(
         group.store,
         group.path,
@@ -146,7 +146,7 @@ def build(
         group.consolidate()
         job.end()
         return group
-    job.check_versions(sources.versions, sources.place)
+    job.watch(sources)
     if not job.is_resumed:
         taken = [name for name in pyramid.made if name in group]
         # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
@@ -159,8 +159,7 @@ def build(
     if job.is_resumed:
         nodes.check_own()
     _fill(pyramid, arrays, _whole(pyramid), job, options)
-    sources.check_unchanged()
-    job.check_held()
+    job.check()
     nodes.publish()
     pyramid.settle(group, nodes)
     held = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
@@ -200,8 +199,8 @@ def update(
     options.stop_if_dry(lambda: _estimate(pyramid, pyramid.held(group), boxes, options))
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
-    sources = _Sources.of(pyramid)
-    source = name_job([place_of(array) for array in sources.arrays.values()])
+    sources = _sources(pyramid)
+    source = name_job([sources.place(name) for name in sources.versions])
     shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
     pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
     left = recorded(group.store, group.path)
@@ -215,13 +214,13 @@ def update(
         group.consolidate()
         job.end()
         return group
-    job.check_versions(sources.versions, sources.place)
+    job.watch(sources)
     name = job.name
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
         pyramid.shrink(group)
     _fill(pyramid, pyramid.held(group), boxes, job, options, is_replacing=not group.store.durable)
-    sources.check_unchanged()
+    job.check()
     attributes: Mapping[str, Any] = dict(group.attrs)
     if is_reshaped:
         pyramid.replace_beside(group)
@@ -311,49 +310,27 @@ def _record(pyramid: PyramidPlan) -> Record:
     }
 
 
-class _Sources(NamedTuple):
-    """The arrays that all is made of, and their masks, by name, with their versions when the work began.
+def _sources(pyramid: PyramidPlan) -> Sources:
+    """The arrays that all is made of, and their masks, by name.
 
-    versions  of the chunks, and of the documents without attributes: what these say of cells is in the
-              pyramid's record, and the ends of builds and updates write them
+    Their versions are of the chunks, and of the documents without attributes: what these say of cells is in
+    the pyramid's record, and the ends of builds and updates write them.
     """
+    arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
+    for layer in pyramid.layers:
+        if layer.recipe.mask is not None:
+            arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
 
-    arrays: Mapping[str, Array]
-    versions: Mapping[str, str]
-
-    @classmethod
-    def of(cls, pyramid: PyramidPlan) -> _Sources:
-        """The arrays as they are stored now."""
-        arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
-        for layer in pyramid.layers:
-            if layer.recipe.mask is not None:
-                arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
-        return cls(arrays, {name: cls._version(array) for name, array in arrays.items()})
-
-    def place(self, name: str) -> str:
-        """The URL of an array, for errors."""
-        return place_of(self.arrays[name])
-
-    def check_unchanged(self) -> None:
-        """Compare with what is stored now.
-
-        Raises
-            ChangedError: a chunk was written, is new or is gone, or an array is described otherwise.
-        """
-        for name, array in self.arrays.items():
-            if self._version(array) != self.versions[name]:
-                raise ChangedError(
-                    "the source changed while it was read; expected nobody to write to it",
-                    path=self.place(name),
-                )
-
-    @staticmethod
-    def _version(array: Array) -> str:
+    def version(array: Array) -> str:
         model = read_node(array.store, array.path, array.zarr_format)
         if not isinstance(model, ArrayModel):
             return ""
-        chunks = StoredChunks.of(StoredArray(array.store, array.path, model), has_documents=False)
-        return name_job([render_node(model.with_attributes({})), chunks.version])
+        chunks = StoredArray(array.store, array.path, model).listing(has_documents=False)
+        return f"{name_job(render_node(model.with_attributes({})))} {chunks.version or '?'}"
+
+    return Sources(
+        lambda: {name: version(array) for name, array in arrays.items()}, lambda name: place_of(arrays[name])
+    )
 
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:

@@ -160,7 +160,7 @@ class NetcdfJob(FileJob):
         for path, stated in self.attributes.items():
             if held is None or (path and path not in held):
                 nodes.add_group(path, stated)
-        job.check_held()
+        job.check()
         nodes.publish()
         root = open_group(self.store, self.base, mode="r+")
         for path, stated in self.attributes.items() if held is not None else ():

@@ -25,6 +25,7 @@ from zstore.jobs.plan import Plan, Unit, current_part
 from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.target import check_outside
+from zstore.jobs.versions import Sources
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -129,8 +130,13 @@ class FileJob:
             )
         if job.is_resumed:
             self.nodes.check_own()
-        job.check_versions({path: str(version) for path, version in self.versions.items()}, str)
+        job.watch(Sources(self._find_versions, str, _as_texts(self.versions)))
         return job
+
+    def _find_versions(self) -> Mapping[str, str]:
+        return _as_texts(
+            {path: find_version(file for file, *_ in version) for path, version in self.versions.items()}
+        )
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -150,6 +156,10 @@ class FileJob:
 
         size = sum(prod(array.model.shape) * array.item_size for array in self.arrays.values())
         check_room(self.store, self.base, size, expect, "chunks")
+
+
+def _as_texts(versions: Mapping[str, Version]) -> Mapping[str, str]:
+    return {path: str(version) for path, version in versions.items()}
 
 
 def find_version(files: Iterable[str]) -> Version:

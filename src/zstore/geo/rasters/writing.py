@@ -218,7 +218,7 @@ class RasterJob(FileJob):
         if held is None and below:
             # What holds a pyramid says what it is when that is whole.
             self.nodes.add_group("", {})
-        job.check_held()
+        job.check()
         self.nodes.publish()
         root = open_group(self.store, self.base, mode="r+")
         if held is not None and not below:

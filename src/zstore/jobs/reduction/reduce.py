@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isfinite, prod
@@ -15,7 +15,7 @@ import numpy as np
 
 from zstore.engine.schedulers import thread_count
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.jobs.chunks import Location, Sources, StoredArray
+from zstore.jobs.chunks import Location, StoredArray, sources_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Progress, current_part
 from zstore.jobs.record import begin_new, name_job
@@ -24,7 +24,10 @@ from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
+from zstore.jobs.source import Source
 from zstore.jobs.target import check_apart, describe_source, is_stored
+from zstore.jobs.versions import Sources
+from zstore.model.array import ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing
 from zstore.nodes.array import Array
@@ -48,22 +51,20 @@ _memory = threading.local()
 class Reduction(Plan[CellStates]):
     """The plan of a reduction: a unit makes the cells of some boxes of the source.
 
-    array     the source
+    source    of the items
     method    how items are reduced
     course    in which order the array is read
     shape     of the result
     dims      names of the result's dimensions; None where the array has no names
     labels    of the groups, in the order of the result; None where there are no groups
-    missing   whether a chunk that is not stored is an error; None: as the array was opened
     """
 
-    array: Array
+    source: Source
     method: Method
     course: Course
     shape: tuple[int, ...]
     dims: tuple[str | None, ...] | None
     labels: Items | None
-    missing: Missing | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -74,8 +75,8 @@ class Reduction(Plan[CellStates]):
     def worker_count(self) -> int:
         """How many units run at a time on this machine."""
         course, wanted = self.course, thread_count()
-        if self.array.store.request_count > 1:
-            wanted = max(wanted, min(REQUEST_COUNT, self.array.store.request_count))
+        if self.source.request_count > 1:
+            wanted = max(wanted, min(REQUEST_COUNT, self.source.request_count))
         each = max(1, course.box_size + course.patch_size)
         return max(1, min(wanted, max(2, (MEMORY_SIZE - course.patch_size) // each)))
 
@@ -87,7 +88,7 @@ class Reduction(Plan[CellStates]):
         size = self.course.patch_size
         return Estimate(
             unit_count=count,
-            read_size=read * self.array.dtype.itemsize,
+            read_size=read * self.source.dtype.itemsize,
             write_size=prod(self.shape) * self.dtype.itemsize,
             memory_size=self.worker_count * (self.course.box_size + size) + size,
             scratch_size=size,
@@ -112,7 +113,7 @@ class Reduction(Plan[CellStates]):
 
     def describe(self) -> dict[str, Any]:
         """What identifies this reduction, in JSON."""
-        course, method, array = self.course, self.method, self.array
+        course, method, source = self.course, self.method, self.source
         groups = None
         if course.groups is not None:
             names = course.groups.names
@@ -120,8 +121,12 @@ class Reduction(Plan[CellStates]):
             groups = hashlib.sha256(text).hexdigest()[:16]
         fill = None if method.fill is None else method.fill.tobytes().hex()
         fixed = {**vars(method), "nodata": method.nodata.tobytes().hex(), "fill": fill}
+        said = {"source": source.url}
+        if isinstance(source, StoredArray):
+            said = describe_source(source.store, source.path, source.model)
+            said["missing"] = "error" if source.missing_is_fault else "fill"
         return {
-            **describe_source(array.store, array.path, array.model),
+            **said,
             **{name: str(value) for name, value in fixed.items()},
             "axes": list(course.axes),
             "shape": list(self.shape),
@@ -179,7 +184,9 @@ class Reduction(Plan[CellStates]):
         if len(getattr(_memory, "held", b"")) < size:
             _memory.held = np.empty(max(size, self.course.box_size), np.uint8)
         items: Items = _memory.held[:size].view(dtype).reshape(shape)
-        self.array.read(box, out=items, missing=self.missing)
+        if dtype == self.source.dtype:
+            return self.source.read(box, items)
+        items[...] = self.source.read(box)
         return items
 
     def _numbers(self, box: Box) -> tuple[tuple[int, ...], int]:
@@ -195,7 +202,7 @@ class Reduction(Plan[CellStates]):
 @long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def reduce(
-    source: Array | StoreLike,
+    source: Array | Source | StoreLike,
     method: str,
     axis: Any = None,
     *,
@@ -212,6 +219,7 @@ def reduce(
 ) -> Any:
     """The sum, mean, minimum, ... of an array's items along `axis`, without the whole array in memory.
 
+    source    an array, its path or URL, or any other `Source`
     method    sum, mean, min, max, count (of valid items), std, var, any, all, argmin or argmax
     axis      a dimension by its number or name, or several; None: all
     groups    labels of the items along `axis`: an array that broadcasts to those dimensions. The result has
@@ -243,7 +251,7 @@ def reduce(
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     """
     how = How(**words)
-    if not isinstance(source, Array):
+    if not isinstance(source, Array | Source):
         source = open_array(source, mode="r", storage_options=storage_options)
     planned = plan_reduction(
         source, method, axis, groups=groups, nodata=nodata, unpack=unpack, keepdims=keepdims, dtype=dtype,
@@ -271,7 +279,7 @@ def reduce(
 
 
 def plan_reduction(
-    array: Array,
+    array: Array | Source,
     method: str,
     axis: Any = None,
     *,
@@ -284,53 +292,59 @@ def plan_reduction(
     missing: Missing | None = None,
 ) -> Reduction:
     """The plan of a reduction, by the arguments of `reduce`; raises what `reduce` raises before it reads."""
-    order = _axes(array, axis)
+    order = _axes(len(array.shape), array.dims if isinstance(array, Array) else None, axis)
     axes = tuple(sorted(order))
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
     if labelled is not None and not axes:
         raise ValueError("groups of an array without dimensions to reduce; expected an axis")
     packing = _packing(array, nodata) if unpack else {"nodata": nodata}
+    dims = array.dims if isinstance(array, Array) else None
     most = prod(array.shape[axis] for axis in axes)
     made = make_method(method, array.dtype, most, result=dtype, ddof=ddof, **packing)
-    is_regular = array.shards is not None or isinstance(array.model.grid, RegularGrid)
-    chunks = array.chunks if is_regular else array.read_chunk_sizes
+    source = StoredArray.of(array, missing) if isinstance(array, Array) else array
+    grid, chunks = source.grid, source.piece_shape
+    if chunks is None and isinstance(grid, RegularGrid):
+        chunks = grid.chunk_shape
+    lengths = chunks or [grid.lengths(d, length) for d, length in enumerate(source.shape)]
     item_size = max(1, array.dtype.itemsize)
-    course = make_course(array.shape, axes, chunks, item_size, made.cell_size, labelled)
-    shape, dims = [], []
+    course = make_course(array.shape, axes, lengths, item_size, made.cell_size, labelled)
+    shape, kept = [], []
     for d, length in enumerate(array.shape):
         is_first = bool(axes) and d == axes[0] and labelled is not None
         if d not in axes or is_first or keepdims:
             of_groups = labelled.count if is_first and labelled is not None else 1
             shape.append(length if d not in axes else of_groups)
-            dims.append(None if array.dims is None else array.dims[d])
-    names = None if array.dims is None else tuple(dims)
+            kept.append(None if dims is None else dims[d])
+    names = None if dims is None else tuple(kept)
     labels = None if labelled is None else labelled.names
-    return Reduction(array, made, course, tuple(shape), names, labels, missing)
+    return Reduction(source, made, course, tuple(shape), names, labels)
 
 
-def _axes(array: Array, axis: Any) -> tuple[int, ...]:
+def _axes(ndim: int, dims: Sequence[str | None] | None, axis: Any) -> tuple[int, ...]:
     """The numbers of the dimensions that are reduced, in the order of the argument."""
     if axis is None:
-        return tuple(range(array.ndim))
+        return tuple(range(ndim))
     numbers = list[int]()
     for one in (axis,) if isinstance(axis, int | np.integer | str) else tuple(axis):
         if isinstance(one, str):
-            if array.dims is None:
+            if dims is None:
                 raise ValueError(f"axis {one!r}, expected a number: the array's dimensions have no names")
-            if one not in array.dims:
-                raise ValueError(f"axis {one!r}, expected one of the dimensions {array.dims}")
-            numbers.append(array.dims.index(one))
+            if one not in dims:
+                raise ValueError(f"axis {one!r}, expected one of the dimensions {dims}")
+            numbers.append(dims.index(one))
         else:
-            if not -array.ndim <= one < array.ndim:
-                raise ValueError(f"axis {one}, expected one of the {array.ndim} dimensions of the array")
-            numbers.append(index(one) % array.ndim)
+            if not -ndim <= one < ndim:
+                raise ValueError(f"axis {one}, expected one of the {ndim} dimensions of the array")
+            numbers.append(index(one) % ndim)
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"axis {axis!r} names a dimension twice")
     return tuple(numbers)
 
 
-def _packing(array: Array, nodata: Any) -> dict[str, Any]:
+def _packing(array: Array | Source, nodata: Any) -> dict[str, Any]:
     """nodata, scale and offset of the array's attributes, as arguments of `make_method`."""
+    if not isinstance(array, Array):
+        raise UnsupportedError("a source without attributes cannot be unpacked; expected an array in a store")
     if "_Unsigned" in array.attrs:
         raise UnsupportedError("attribute _Unsigned cannot be undone while reducing; expected unpack=False")
     try:
@@ -345,15 +359,16 @@ def _packing(array: Array, nodata: Any) -> dict[str, Any]:
 def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
     """Reduce into a new array, whose document is written last."""
     store, attributes = how.opened(open_store(target)), dict[str, Any]()
-    here = Location(planned.array.store, planned.array.path)
-    check_apart(*here, store, "", "reduce")
+    source = planned.source
+    if isinstance(source, StoredArray):
+        check_apart(source.store, source.path, store, "", "reduce")
     if planned.labels is not None:
         # Times as strings, as `tolist` makes those of nanoseconds plain numbers.
         is_time = planned.labels.dtype.kind in "mM"
         labels = planned.labels.astype(str) if is_time else planned.labels
         attributes["groups"] = [_word(label) for label in labels.tolist()]
-    zarr_format = 3 if planned.array.zarr_format == 3 else 2
-    description = {**planned.describe(), "missing": str(planned.missing)}
+    is_old = isinstance(source, StoredArray) and source.model.zarr_format != 3
+    zarr_format: ZarrFormat = 2 if is_old else 3
     cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
     options = {
         "shape": planned.shape,
@@ -365,25 +380,32 @@ def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
 
     def expect() -> float:
         held = MemoryStore()
-        copy = NewNodes(held, "", zarr_format).add_array("", **options)  # type: ignore[arg-type]
+        copy = NewNodes(held, "", zarr_format).add_array("", **options)
         return expect_size(_Patches(planned, copy), held) if _Patches.is_small(planned.course) else 0
 
     how.stop_if_dry(planned.estimate)
     check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
-    sources = Sources.of(here, {"": StoredArray(*here, planned.array.model)})
-    job = begin_new(store, "", zarr_format, "reduce", description, overwrite=how.overwrite, resume=how.resume)
-    job.check_versions(sources.versions, here.url)
-    new = NewNodes(store, "", zarr_format)  # type: ignore[arg-type]
+    sources = _sources(source)
+    job = begin_new(
+        store, "", zarr_format, "reduce", planned.describe(), overwrite=how.overwrite, resume=how.resume
+    )
+    job.watch(sources)
+    new = NewNodes(store, "", zarr_format)
     made = new.add_array("", **options)
     if job.is_resumed:
         new.check_own()
     with job.runner(how.executor, _most(planned, how)) as runner:
         _run(runner, planned, made, how.progress)
-    sources.check_unchanged()
-    job.check_held()
+    job.check()
     new.publish()
     job.end()
     return open_array(store)
+
+
+def _sources(source: Source) -> Sources:
+    if isinstance(source, StoredArray):
+        return sources_of(Location(source.store, source.path), {"": source})
+    return Sources(lambda: {"": source.version() or "?"}, lambda _: source.url)
 
 
 def _word(label: Any) -> Any:
@@ -492,7 +514,7 @@ class _Result:
         sizes = course.groups.sizes if course.groups is not None else None
         reduced = prod(course.shape[axis] for axis in course.axes)
         counts = np.array([reduced], np.int64) if sizes is None else sizes[patch.groups]
-        where = repr(planned.array.path or planned.array.store.url)
+        where = repr(planned.source.url)
         box: tuple[Any, ...] = planned.box(patch)
         there: Any = out[(*box, ...)] if isinstance(out, np.ndarray) and sizes is None else None
         if there is not None and there.flags.c_contiguous and there.dtype == method.result:

@@ -10,8 +10,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf, prod
 from os import PathLike
 from pathlib import Path
@@ -32,12 +32,13 @@ from zstore.engine.documents import (
 from zstore.engine.making import create_node
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.jobs.chunks import Location, Sources, StoredArray
+from zstore.jobs.chunks import Location, StoredArray, sources_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, current_part
 from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter
+from zstore.jobs.source import Source
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.plan import (
     SAME,
@@ -48,9 +49,12 @@ from zstore.jobs.upkeep.plan import (
     plan_group,
 )
 from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
+from zstore.jobs.versions import Sources
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
+from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
@@ -81,9 +85,76 @@ class _Change(NamedTuple):
     is_implied: bool = False
 
 
+@dataclass(frozen=True)
+class _Hierarchy:
+    """The nodes at and below a location, as what is converted."""
+
+    at: Location
+    allow_pickle: bool
+
+    def url(self, below: str = "") -> str:
+        """The address of a node, by its path below the location."""
+        return self.at.url(below)
+
+    def nodes(self) -> Iterator[tuple[str, Model]]:
+        """The nodes with their paths, groups before their members; the error of one that cannot be read."""
+        for path, model in walk_nodes(*self.at):
+            if isinstance(model, ZstoreError):
+                raise model
+            yield self.at.below(path), model
+
+    def array(self, below: str, model: ArrayModel) -> Source:
+        """The items of an array."""
+        return _array(self.at, below, model, self.allow_pickle)
+
+    def check_apart(self, there: Location) -> None:
+        """Refuse a target that is the source, lies inside it, or contains it."""
+        check_apart(*self.at, *there, "convert")
+
+    def watched(self, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> Sources:
+        """The documents and chunks as they were when the conversion was planned."""
+        return sources_of(
+            self.at,
+            {below: one.source for below, one in transfers.items()},
+            {below: one.stored.version for below, one in transfers.items()},
+            [(self.at.key(change.below), change.old) for change in changes if not change.is_implied],
+        )
+
+
+@dataclass(frozen=True)
+class _Single:
+    """A source that is no node of a store, as what is converted."""
+
+    source: Source
+    zarr_format: ZarrFormat
+
+    def url(self, below: str = "") -> str:
+        return self.source.url
+
+    def nodes(self) -> Iterator[tuple[str, Model]]:
+        source, fill = self.source, self.source.fill_value
+        chunks = [source.grid.lengths(d, length) for d, length in enumerate(source.shape)]
+        model = ArrayRequest(
+            shape=source.shape,
+            dtype=source.data_type,
+            chunks=source.grid.chunk_shape if isinstance(source.grid, RegularGrid) else chunks,
+            zarr_format=self.zarr_format,
+        ).model()
+        yield "", model if fill is None else replace(model, fill_value=fill)
+
+    def array(self, below: str, model: ArrayModel) -> Source:
+        return self.source
+
+    def check_apart(self, there: Location) -> None:
+        there.store.check_writable(there.key(JOB))
+
+    def watched(self, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> Sources:
+        return Sources(lambda: {"": self.source.version() or "?"}, self.url)
+
+
 @long_call(if_exists=NOT_BY_KEYS)
 def convert(
-    source: Node[Any] | StoreLike,
+    source: Node[Any] | Source | StoreLike,
     target: StoreLike,
     path: str | None = None,
     *,
@@ -102,7 +173,7 @@ def convert(
     allow_pickle: bool = False,
     **words: Unpack[HowWords],
 ) -> Array | Group:
-    """Write the array or hierarchy at `path` of `source` to `target`, in Zarr `zarr_format`.
+    """Write the array or hierarchy at `path` of `source`, or a `Source`, to `target`, in Zarr `zarr_format`.
 
     Values, fill values, attributes and names of dimensions stay as they are, bit for bit; groups whose
     metadata was consolidated are consolidated. Chunks keep their bytes where the format can express them and
@@ -127,11 +198,15 @@ def convert(
         CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
     how = How(**words)
-    here = Location.open(source, path, storage_options, read_only=True)
+    here: _Hierarchy | _Single
+    if isinstance(source, Source):
+        here = _Single(source, zarr_format)
+    else:
+        here = _Hierarchy(Location.open(source, path, storage_options, read_only=True), allow_pickle)
     there = Location.open(target, target_path, target_options, read_only=False)
     plain = there
     there = there._replace(store=how.opened(there.store))
-    check_apart(*here, *there, "convert")
+    here.check_apart(there)
     options = ConvertOptions(
         zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
     )
@@ -146,13 +221,7 @@ def convert(
     _check_room(there, [*transfers.values()], rooms)
     plan = {"source": here.url(), **_describe(options, changes)}
     job = begin_new(*there, zarr_format, "convert", plan, overwrite=how.overwrite, resume=how.resume)
-    sources = Sources.of(
-        here,
-        {below: one.source for below, one in transfers.items()},
-        {below: one.stored.version for below, one in transfers.items()},
-        [(here.key(change.below), change.old) for change in changes if not change.is_implied],
-    )
-    job.check_versions(sources.versions, here.url)
+    job.watch(here.watched(changes, transfers))
     models = {change.below: change.new for change in changes}
     if job.is_resumed:
         check_own(*there, models)
@@ -170,11 +239,10 @@ def convert(
                     one.compare(check_memory(how.memory), how.executor, tick)
     for room in between:
         room.store.delete_prefix(room.path)
-    sources.check_unchanged()
+    job.check()
     parent = there.path.rpartition("/")[0]
     if parent and zarr_format != 1 and read_node(there.store, parent) is None:
         create_node(there.store, parent, GroupModel(zarr_format))
-    job.check_held()
     publish_nodes(*there, models)
     _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
     job.end()
@@ -190,12 +258,12 @@ def estimate_conversion(*args: Any, **words: Any) -> Mapping[str, Estimate]:
     return estimate.parts  # type: ignore[no-any-return]
 
 
-def _array(at: Location, below: str, model: ArrayModel, options: ConvertOptions) -> StoredArray:
-    return StoredArray(at.store, at.key(below), model, allow_pickle=options.allow_pickle)
+def _array(at: Location, below: str, model: ArrayModel, allow_pickle: bool) -> StoredArray:
+    return StoredArray(at.store, at.key(below), model, allow_pickle=allow_pickle, caches=False)
 
 
 def _plan_transfers(
-    here: Location,
+    here: _Hierarchy | _Single,
     there: Location,
     options: ConvertOptions,
     changes: Sequence[_Change],
@@ -208,16 +276,16 @@ def _plan_transfers(
     for below, old, new, is_copy, _ in changes:
         if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
             continue
-        pair = _array(here, below, old, options), _array(there, below, new, options)
+        one, other = here.array(below, old), _array(there, below, new, options.allow_pickle)
         if is_copy:
-            transfers[below] = Transfer.copying(*pair, is_shared=is_shared)
+            transfers[below] = Transfer.copying(one, other, is_shared=is_shared)
             continue
         # What is beside the target has the room that the target leaves.
-        needed = prod(new.shape) * pair[1].item_size
+        needed = prod(new.shape) * other.item_size
         left = [room._replace(size=room.size - needed * room.is_target) for room in rooms]
         try:
             transfers[below] = Transfer.recoding(
-                *pair, size, is_firm=memory is not None, rooms=left, is_shared=is_shared
+                one, other, size, is_firm=memory is not None, rooms=left, is_shared=is_shared
             )
         except ZstoreError as error:
             raise error.locate(path=here.url(below)) from error
@@ -325,7 +393,8 @@ def convert_metadata(
     here = Location.open(target, path, storage_options, read_only=False)
     store, base = here
     check_above(store, base, zarr_format)
-    changes = _plan(here, here, ConvertOptions(zarr_format, allow_pickle=allow_pickle), in_place=True)
+    options = ConvertOptions(zarr_format, allow_pickle=allow_pickle)
+    changes = _plan(_Hierarchy(here, allow_pickle), here, options, in_place=True)
     if changes and changes[0].below and zarr_format != 1:
         raise UnsupportedError(
             "arrays that lie in no group cannot be described in place; expected the path of one",
@@ -362,16 +431,13 @@ def convert_metadata(
 
 
 def _plan(
-    here: Location, there: Location, options: ConvertOptions, *, in_place: bool = False
+    here: _Hierarchy | _Single, there: Location, options: ConvertOptions, *, in_place: bool = False
 ) -> list[_Change]:
     """The changes of all nodes, groups before their members; in place, only of nodes in another format."""
     changes = []
-    for path, old in walk_nodes(*here):
-        if isinstance(old, ZstoreError):
-            raise old
+    for below, old in here.nodes():
         if in_place and old.zarr_format == options.zarr_format:
             continue
-        below = here.below(path)
         new: Model
         is_copy = True
         try:
@@ -381,14 +447,14 @@ def _plan(
                 if in_place:
                     new = describe_in_place(old, options.zarr_format)
                 else:
-                    new, is_copy = plan_array(old, options)
-                made = _array(there, below, new, options)
+                    new, is_copy = plan_array(old, options, may_copy=isinstance(here, _Hierarchy))
+                made, source = _array(there, below, new, options.allow_pickle), here.array(below, old)
                 made.bind()
-                if is_copy and not keeps_bytes(_array(here, below, old, options), made):
+                if is_copy and isinstance(source, StoredArray) and not keeps_bytes(source, made):
                     if in_place:
                         raise UnsupportedError("the chunks must be encoded anew")
                     new, is_copy = plan_array(old, options, may_copy=False)
-                    _array(there, below, new, options).bind()
+                    _array(there, below, new, options.allow_pickle).bind()
             render_node(new)
         except ZstoreError as error:
             raise error.locate(path=here.url(below)) from error

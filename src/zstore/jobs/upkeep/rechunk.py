@@ -24,25 +24,14 @@ import numpy as np
 
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.jobs.chunks import (
-    Box,
-    Cell,
-    ChunkSet,
-    Location,
-    Shape,
-    StoredArray,
-    StoredChunks,
-    cells_of,
-    edges,
-    same_items,
-    thread_count_for,
-)
+from zstore.jobs.chunks import Location, StoredArray, same_items, thread_count_for
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.room import expect_size
 from zstore.jobs.runner import Executor, Runner
+from zstore.jobs.source import Box, Cell, ChunkSet, Shape, Source, StoredChunks, cells_of, edges
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import ArrayRequest
-from zstore.storage.base import Store, join_url
+from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 
 # Of chunks that keep their bytes, a unit has so many, or so many bytes; and so many units are made at a time.
@@ -118,7 +107,7 @@ class Transfer(NamedTuple):
             makes them, each with all of it
     """
 
-    source: StoredArray
+    source: Source
     target: StoredArray
     stored: StoredChunks
     wanted: ChunkSet
@@ -126,15 +115,15 @@ class Transfer(NamedTuple):
     most: int | None
 
     @classmethod
-    def copying(cls, source: StoredArray, target: StoredArray, *, is_shared: bool = False) -> Transfer:
+    def copying(cls, source: Source, target: StoredArray, *, is_shared: bool = False) -> Transfer:
         """The copy of all chunks, byte for byte; `is_shared`: an executor makes the units."""
-        stored = StoredChunks.of(source)
+        stored = source.listing()
         return cls(source, target, stored, stored.cells, None, None if is_shared else COPIES_AT_ONCE)
 
     @classmethod
     def recoding(
         cls,
-        source: StoredArray,
+        source: Source,
         target: StoredArray,
         memory: int,
         *,
@@ -152,13 +141,13 @@ class Transfer(NamedTuple):
         Raises
             MetadataError: `is_firm`, and the memory holds no chunk.
         """
-        if source.model.data_type.is_object:
-            rooms = ()
         try:
-            _scratch(source, source.model.shape, Location(source.store, ""))
+            _scratch(source, source.shape, Location(target.store, ""))
         except UnsupportedError:
             rooms = ()
-        stored = StoredChunks.of(source)
+        if target.data_type.is_object:
+            rooms = ()
+        stored = source.listing()
         at_once = _at_once(source, target)
         passes = plan_passes(
             Side.of(source),
@@ -179,17 +168,17 @@ class Transfer(NamedTuple):
         return () if self.passes is None else self.passes.scratches
 
     def arrays(self, scratch: Location) -> list[StoredArray]:
-        """The source, the scratch arrays below a path, and the target; each is made of the one before it."""
+        """The scratch arrays below a path, in order, and the target; each is made of the one before it."""
         between = (
             _scratch(self.source, shape, scratch, self.passes.codec if self.passes else "")
             for shape in self.scratches
         )
-        return [self.source, *between, self.target]
+        return [*between, self.target]
 
     @property
     def chunk_count(self) -> int:
         """How many chunks are written, those of scratch arrays included."""
-        made = self.arrays(Location(self.source.store, ""))[1:]
+        made = self.arrays(Location(self.target.store, ""))
         return sum(len(self.wanted.spread(self.target, array)) for array in made)
 
     @property
@@ -202,10 +191,10 @@ class Transfer(NamedTuple):
         target = self.target
         if self.passes is None or (target.codecs is not None and not _compressing(target.codecs)):
             return self.whole_size
-        if self.source.count(target.box((0,) * target.model.ndim)) > SAMPLED_COUNT:
+        if self.source.count(target.box((0,) * len(target.shape))) > SAMPLED_COUNT:
             return 0
-        store, counts = MemoryStore(), (1,) * target.model.ndim
-        length = prod(target.model.grid.chunk_shape)
+        store, counts = MemoryStore(), (1,) * len(target.shape)
+        length = prod(target.grid.chunk_shape)
         plan = Recoding(self.source, target.elsewhere(store), self.wanted, self.wanted, counts, length)
         return expect_size(plan, store)
 
@@ -220,7 +209,7 @@ class Transfer(NamedTuple):
             )
         steps, target = self.passes.steps, self.target
         share = len(self.wanted) / max(1, prod(target.counts))
-        whole = prod(target.model.shape) * target.item_size
+        whole = prod(target.shape) * target.item_size
         return Estimate(
             unit_count=sum(step.unit_count for step in steps),
             read_size=self.passes.decoded_size,
@@ -238,7 +227,7 @@ class Transfer(NamedTuple):
 
         def left(cells: ChunkSet, of: ChunkSet, array: StoredArray) -> ChunkSet:
             # An empty file is what a power cut leaves of a chunk.
-            rest = cells - StoredChunks.of(array, least=1).cells if keeps else cells
+            rest = cells - array.listing(least=1).cells if keeps else cells
             done(len(of) - len(rest))
             return rest
 
@@ -246,14 +235,15 @@ class Transfer(NamedTuple):
         if self.passes is None:
             yield self._copy(left(self.wanted, self.wanted, target))
             return
-        arrays, ends = self.arrays(scratch), self.wanted
+        ends, old = self.wanted, self.source
         if keeps and self.scratches:
-            ends = ends - StoredChunks.of(target, least=1).cells
-        for old, new, step in zip(arrays, arrays[1:], self.passes.steps, strict=False):
+            ends = ends - target.listing(least=1).cells
+        for new, step in zip(self.arrays(scratch), self.passes.steps, strict=True):
             cells = self.wanted.spread(target, new)
             # Scratch chunks are made only where chunks of the target are left to be made of them.
             rest = left(ends.spread(target, new), cells, new)
-            yield Recoding(old, new, cells, rest, step.counts, step.length, is_scratch=old is not self.source)
+            yield Recoding(old, new, cells, rest, step.counts, step.length)
+            old = new
 
     def _copy(self, left: ChunkSet) -> CopyChunks:
         """The plan of copying the chunks that are `left`, in units of about equal bytes."""
@@ -262,8 +252,8 @@ class Transfer(NamedTuple):
         for most in reversed(self.source.counts):
             counts.insert(0, max(1, min(room, most)))
             room //= counts[0]
-        is_listed = bool(self.stored.version)
-        return CopyChunks(self.source, self.target, self.wanted, left, tuple(counts), is_listed)
+        assert isinstance(self.source, StoredArray), "chunks have bytes where they are stored only"
+        return CopyChunks(self.source, self.target, self.wanted, left, tuple(counts), self.stored.is_listed)
 
     def run(self, runner: Runner, name: str, scratch: Location, done: Done, *, keeps: bool) -> None:
         """Write the target's chunks, as far as the source has chunks there.
@@ -295,7 +285,7 @@ class Transfer(NamedTuple):
         sides = Side.of(source), Side.of(target)
         passes = plan_passes(*sides, memory // (most or 1), is_firm=False, threads=thread_count(), copies=2)
         # Chunks that only one array has must hold the other's fill value.
-        cells = StoredChunks.of(source).cells.spread(source, target) | StoredChunks.of(target).cells
+        cells = source.listing().cells.spread(source, target) | target.listing().cells
         plan = _Comparison(source, target, cells, cells, passes.steps[0].counts)
         with Runner(executor, most=most) as runner:
             runner.run(plan, "", lambda _, count: done(count))
@@ -305,26 +295,27 @@ def _compressing(codecs: tuple[str, ...]) -> list[str]:
     return [name for name in codecs if name not in ("bytes", "crc32c")]
 
 
-def _same_dtype(source: StoredArray, target: StoredArray) -> bool:
-    return source.model.dtype.kind in "OT" or source.model.dtype == target.model.dtype
+def _same_dtype(source: Source, target: Source) -> bool:
+    return source.dtype.kind in "OT" or source.dtype == target.dtype
 
 
-def _at_once(source: StoredArray, target: StoredArray) -> int:
+def _at_once(source: Source, target: Source) -> int:
     """How many units are made at a time: two with a remote store, so that one works while the other waits."""
-    return 1 if max(source.store.request_count, target.store.request_count) == 1 else 2
+    return 1 if max(source.request_count, target.request_count) == 1 else 2
 
 
-def _scratch(source: StoredArray, shape: Shape, scratch: Location, codec: str = "") -> StoredArray:
+def _scratch(source: Source, shape: Shape, scratch: Location, codec: str = "") -> StoredArray:
     """A scratch array for the items of the source in chunks of a shape, uncompressed or fast to compress."""
     model = ArrayRequest(
-        shape=source.model.shape,
-        dtype=source.model.data_type,
+        shape=source.shape,
+        dtype=source.data_type,
         chunks=tuple(max(1, n) for n in shape),
         compressors=QUICK if codec else None,
         zarr_format=3,
     ).model()
-    path = scratch.key("x".join(map(str, shape)))
-    return StoredArray(scratch.store, path, replace(model, fill_value=source.model.effective_fill_value))
+    path, fill = scratch.key("x".join(map(str, shape))), source.fill_value
+    model = model if fill is None else replace(model, fill_value=fill)
+    return StoredArray(scratch.store, path, model, caches=False, missing_is_fault=True)
 
 
 class _Buffers:
@@ -346,7 +337,7 @@ class _Units(Plan[int]):
     counts  how many chunks a unit has along each axis
     """
 
-    source: StoredArray
+    source: Source
     target: StoredArray
     cells: ChunkSet
     left: ChunkSet
@@ -380,9 +371,11 @@ class _Units(Plan[int]):
 class CopyChunks(_Units):
     """The plan of a copy of chunks, byte for byte, to the keys that another array has for them.
 
+    source     an array whose chunks can be listed or asked for
     is_listed  whether the chunks were listed, so that each of them must be there
     """
 
+    source: StoredArray
     is_listed: bool = True
 
     def make(self, unit: Unit) -> int:
@@ -411,12 +404,10 @@ class CopyChunks(_Units):
 class Recoding(_Units):
     """The plan of a pass that decodes one array and encodes another.
 
-    length      how many items the largest unit has
-    is_scratch  whether the array that is read is a scratch array
+    length  how many items the largest unit has
     """
 
     length: int
-    is_scratch: bool = False
     memory: _Buffers = field(default_factory=_Buffers, compare=False)
 
     def make(self, unit: Unit) -> int:
@@ -425,31 +416,31 @@ class Recoding(_Units):
         cells = self.cells_of(unit)
         whole, parts = _around(target, cells)
         shape = [part.stop - part.start for part in whole]
-        if source.model.dtype.kind in "OT":
-            memory = np.empty(prod(shape), source.model.dtype)
+        if source.dtype.kind in "OT":
+            memory = np.empty(prod(shape), source.dtype)
         else:
             spare = self.memory.spare
-            memory = spare.pop() if spare else np.empty(max(self.length, prod(shape)), source.model.dtype)
+            memory = spare.pop() if spare else np.empty(max(self.length, prod(shape)), source.dtype)
         items = self._read(whole, cells, memory[: prod(shape)].reshape(shape))
         if not _same_dtype(source, target):
-            items = items.astype(target.model.dtype)
+            items = items.astype(target.dtype)
         if len(cells) == target.count(whole):
             target.write(whole, items)
         else:
             for cell, part in zip(cells, parts, strict=True):
                 target.write(target.box(cell), items[part])
-        if source.model.dtype.kind not in "OT":
+        if source.dtype.kind not in "OT":
             self.memory.spare.append(memory)
         return len(cells)
 
     def _read(self, whole: Box, cells: list[Cell], out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The items of a box around chunks; the chunks of a scratch array that these need must be there."""
         source, target = self.source, self.target
-        if not self.is_scratch:
-            return source.read(whole, out, caches=False)
         try:
-            return source.read(whole, out, caches=False, missing_is_fault=True)
+            return source.read(whole, out)
         except NotFoundError:
+            if not isinstance(source, StoredArray) or not source.missing_is_fault:
+                raise
             boxes = [target.box(cell) for cell in cells]
             needed = {cell for box in boxes for cell in source.cells(box)}
             lost = next((key for key in map(source.key, sorted(needed)) if not source.store.size(key)), None)
@@ -459,11 +450,11 @@ class Recoding(_Units):
                     path=source.store.url,
                     key=lost,
                 ) from None
-        # Only parts of the box between the chunks are missing.
-        return source.read(whole, out, caches=False)
+            # Only parts of the box between the chunks are missing.
+            return source.filled.read(whole, out)
 
 
-def _around(target: StoredArray, cells: list[Cell]) -> tuple[Box, list[Box]]:
+def _around(target: Source, cells: list[Cell]) -> tuple[Box, list[Box]]:
     """(the box around some chunks, the part of it that each chunk is)."""
     boxes = [target.box(cell) for cell in cells]
     whole = tuple(
@@ -485,11 +476,11 @@ class _Comparison(_Units):
         source, target = self.source, self.target
         cells = self.cells_of(unit)
         whole, parts = _around(target, cells)
-        old, new = source.read(whole, caches=False), target.read(whole, caches=False)
+        old, new = source.read(whole), target.read(whole)
         for cell, part in zip(cells, parts, strict=True):
             if not same_items(old[part], new[part]):
                 raise CodecError(
-                    f"chunk differs from {join_url(source.store.url, source.path)!r}, which it was made from",
+                    f"chunk differs from {source.url!r}, which it was made from",
                     path=target.store.url,
                     key=target.key(cell),
                 )
@@ -520,16 +511,16 @@ class Side(NamedTuple):
     ratio: float = STORED
 
     @classmethod
-    def of(cls, array: StoredArray) -> Side:
-        """The side that an array is."""
-        model, pieces, codecs = array.model, array.piece_shape, array.codecs
+    def of(cls, source: Source) -> Side:
+        """The side that a source, or an array that is written, is."""
+        pieces, codecs = source.piece_shape, source.codecs
         return cls(
-            shape=model.shape,
-            grid=model.grid,
-            pieces=model.grid if pieces is None else RegularGrid(pieces),
-            item_size=array.item_size,
+            shape=source.shape,
+            grid=source.grid,
+            pieces=source.grid if pieces is None else RegularGrid(pieces),
+            item_size=source.item_size,
             codec="python" if codecs is None else " ".join(_compressing(codecs)),
-            is_near=array.store.request_count == 1,
+            is_near=source.request_count == 1,
             is_native=codecs is not None,
         )
 

@@ -12,11 +12,12 @@ from typing import Any, Unpack
 from zstore.codecs.chain import make_codec
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
-from zstore.jobs.chunks import MEMORY_SIZE, Box, Cell, Location, StoredArray
+from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray
 from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job
 from zstore.jobs.runner import counter
+from zstore.jobs.source import Box, Cell
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
 from zstore.jobs.upkeep.spool import Spool
@@ -165,7 +166,9 @@ def _verify_chunks(
         elif isinstance(model, ArrayModel):
             made.array_count += 1
             try:
-                array = StoredArray(at.store, path, model, allow_pickle=allow_pickle)
+                array = StoredArray(
+                    at.store, path, model, allow_pickle=allow_pickle, missing_is_fault=is_complete
+                )
                 arrays.append(_Checked(array, how.memory or MEMORY_SIZE, is_complete=is_complete))
             except Exception as error:
                 # Whatever fails in one array, the others are to be checked.
@@ -354,9 +357,9 @@ class _Checked:
         """The fault of the items of a box; None where all can be read."""
         try:
             try:
-                self._array.read(box, missing_is_fault=self._is_complete)
-            except NotFoundError as error:
                 self._array.read(box)
+            except NotFoundError as error:
+                self._array.filled.read(box)
                 return error.message, "missing"
         except MemoryError:
             return f"no memory for {self.size} bytes", "chunk"
