@@ -61,21 +61,17 @@ demo: $(BUILT)
 # cores, because a good part of the time is waited for servers and for other processes.
 JOBS ?= $(shell expr $$(nproc) + 1)
 # Bytecode is kept, whatever the surroundings say: many tests start a Python, which else compiles zstore anew each time.
-test drill: export PYTHONDONTWRITEBYTECODE =
+test core drill: export PYTHONDONTWRITEBYTECODE =
 # Those of the packages that bring much of their own run in `make plugins`, with what they bring.
 test: $(BUILT)
 	$(BIN)/python -m pytest -q --known-skips --dist loadfile --maxprocesses 8 -n $(JOBS) \
 		$(addprefix --ignore plugins/zstore-,icechunk serve tune virtual)
 
 # The core alone, in a copy without the other wings: it opens, reads and writes, and its tests pass. Zarr-python must not
-# come upon a pipeline that is not there. Left out: the kernels of geo, and tests marked `wings`.
+# come upon a pipeline that is not there.
 CORE := build/core
 CORE_TESTS := $(addprefix tests/,aio codecs engine indexing kernels model nodes properties storage) \
 	$(patsubst %,tests/faults/test_%.py,calls concurrency damage damage_table files forks hostile processes promises)
-CORE_WITHOUT = $(addprefix --ignore=,$(wildcard tests/kernels/test_resample*.py tests/kernels/test_sample.py) \
-		tests/engine/test_request_counts.py) -m "not slow and not install and not wings" \
-	$(foreach store,fsspec local memory zip, \
-		--deselect "tests/engine/test_replacing.py::test_what_fails_can_be_done_again[$(store)-convert")
 core: $(BUILT)
 	rm -rf $(CORE)
 	mkdir -p $(CORE)
@@ -85,7 +81,7 @@ core: $(BUILT)
 		$(addprefix testing/,$(addsuffix .py,commands conventions resamplers)) \
 		$(addprefix plugin/,$(addsuffix .py,commands conventions jobs pyramids rasters resamplers))
 	cd $(CORE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider --dist loadfile \
-		--maxprocesses 8 -n $(JOBS) $(CORE_TESTS) $(CORE_WITHOUT)
+		--maxprocesses 8 -n $(JOBS) $(CORE_TESTS)
 
 # The longer forms of the drills, for hours; `make drill PART=tests/faults/test_calls.py` runs those of one file or folder
 # (docs/reliability.md says what each takes). They are quicker where the disk is memory: `make drill TMPDIR=/dev/shm`.
@@ -122,7 +118,7 @@ sanitized: $(BUILT)
 # keeps what was freed; and those that fork while other threads allocate, because the sanitizer's allocator leaves its
 # locks taken in the child.
 sanitize: sanitized
-	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider tests/kernels tests/codecs tests/faults \
+	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider tests/kernels tests/resampling tests/codecs tests/faults \
 		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py) \
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
 

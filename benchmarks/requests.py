@@ -1,7 +1,7 @@
 """How many requests do the main accesses make of a bucket, and how many bytes do they bring?
 
 Unlike times, these are exact: no run may take more than is written here, and a test holds it to that
-(`tests/engine/test_request_counts.py`). Where a change makes fewer, write the new numbers here.
+(`tests/test_request_counts.py`). Where a change makes fewer, write the new numbers here.
 
     python -m benchmarks.requests       prints both, and fails where there is more
 """

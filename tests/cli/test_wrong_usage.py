@@ -22,6 +22,8 @@ from zstore.cli.options import CODECS, codec_of  # noqa: E402
 from zstore.cli.root import zstore as command  # noqa: E402
 from zstore.extensions.builtin import COMMANDS  # noqa: E402
 
+from ..nodes.test_opening import urls_of_nothing  # noqa: E402
+
 PLACE = {
     "proj:code": "EPSG:32633",
     "spatial:dimensions": ["y", "x"],
@@ -272,3 +274,11 @@ def test_a_band_opened_by_itself_has_no_fault_of_its_group(here):
     for place in ("p.zarr/0/b", f"obstore+file://{here}/p.zarr/0/b"):
         code, said, _ = type_line(f"info {place}")
         assert code == 0 and "GZ-15" not in said, said
+
+
+def test_asking_for_what_is_not_there_makes_no_file_and_no_directory(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for url in urls_of_nothing(tmp_path):
+        status, _, said = type_line(f"info {url}")
+        assert status != 0 and said.startswith("error: "), url
+    assert [*(tmp_path / "sub").iterdir()] == []

@@ -4,56 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import nullcontext, suppress
 from itertools import product
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pytest
 
 import zstore
 from zstore.engine.making import INTENT
-from zstore.errors import NotFoundError, StoreError, ZstoreError
+from zstore.errors import StoreError, ZstoreError
 from zstore.storage.base import Store
-from zstore.storage.fsspec import FsspecStore
-from zstore.storage.local import LocalStore
-from zstore.storage.memory import MemoryStore
-from zstore.storage.zip.store import ZipStore
 
-from ..faults.drills import FailingStore, PausingStore
-
-
-def fill(store: Store, zarr_format: int) -> None:
-    root = zstore.create_group(store, zarr_format=zarr_format)
-    for path in ("a", "g/a", "other"):
-        array = root.create_array(path, shape=(8,), chunks=(4,), dtype="i2", attributes={"was": path})
-        array[...] = 1
-    for key in ("g/notes.txt", "new/a/notes.txt"):
-        store.put(key, b"somebody's")
-
-
-def seen(store: Store) -> dict[str, Any]:
-    """What a reader finds: arrays with their items and attributes, groups."""
-    found: dict[str, Any] = {}
-    try:
-        nodes = [("", zstore.open(store, mode="r"))]
-    except NotFoundError:
-        nodes = []
-    for path, node in nodes:
-        if isinstance(node, zstore.Array):
-            found[path] = (node.attrs.asdict(), node[...].tolist())
-        else:
-            found[path] = node.attrs.asdict()
-            nodes += [(f"{path}/{name}".strip("/"), member) for name, member in node.items()]
-    return found
-
-
-def source() -> Store:
-    store = MemoryStore()
-    zstore.create_array(store, data=np.arange(6, dtype="i2") + 1, chunks=(3,))
-    return store
-
+from ..faults.drills import PausingStore
+from .replacing import STORES, check_again, make_store
 
 NEW = {"shape": (6,), "chunks": (3,), "dtype": "i2"}
 CALLS: dict[str, Callable[[Store, int], Any]] = {
@@ -77,64 +40,19 @@ CALLS: dict[str, Callable[[Store, int], Any]] = {
     "new hierarchy": lambda store, f: zstore.create_hierarchy(
         store, {"fresh": {}, "fresh/a": NEW, "fresh/b/c": NEW}, zarr_format=f
     ),
-    "convert": lambda store, f: zstore.convert(
-        source(), store, target_path="a", zarr_format=f, chunks=(4,), overwrite=True
-    ),
-    "convert a group": lambda store, f: zstore.convert(
-        source(), store, target_path="g", zarr_format=f, overwrite=True
-    ),
     "delete": lambda store, f: zstore.open_group(store, mode="r+").__delitem__("g"),
 }
 
 
-@pytest.fixture(params=["memory", "fsspec", "local", "zip"])
+@pytest.fixture(params=STORES)
 def make(request, tmp_path) -> Callable[[int], Store]:
-    def make_one(number: int) -> Store:
-        if request.param == "memory":
-            return MemoryStore()
-        if request.param == "fsspec":
-            return FsspecStore.from_url(f"memory://{uuid4().hex}")
-        place = tmp_path / str(number)
-        return LocalStore(place) if request.param == "local" else ZipStore(f"{place}.zip")
-
-    return make_one
+    return lambda number: make_store(request.param, tmp_path / str(number))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("call", CALLS)
 def test_what_fails_can_be_done_again(make, call: str, zarr_format: int) -> None:
-    act = CALLS[call]
-    whole = MemoryStore()
-    fill(whole, zarr_format)
-    old, stored = seen(whole), {key: bytes(whole.get(key)) for key in whole.list()}
-    act(whole, zarr_format)
-    new, keys = seen(whole), sorted(whole.list())
-    for number in range(200):
-        for times in (1, 1 << 30):
-            inner = make(2 * number + (times > 1))
-            for key, value in stored.items():
-                inner.put(key, value)
-            store = FailingStore(inner, "")
-            store.left, store.times = number, times
-            try:
-                act(store, zarr_format)
-            except StoreError:
-                store.left = 1 << 30
-                now = seen(store)
-                # Of what is replaced, a part may be gone; of what is made, nothing is seen too early.
-                for path, found in now.items():
-                    assert found in (old.get(path), new.get(path)) or path in ("", "g", "new"), path
-                with nullcontext() if call != "delete" else suppress(NotFoundError):
-                    act(store, zarr_format)
-            assert seen(store) == new
-            # The mark's own removal may fail, which the next change of that node makes good.
-            left = [key for key in sorted(store.list()) if not key.endswith(INTENT)]
-            assert left == [key for key in keys if not key.endswith(INTENT)]
-            is_done = store.left > 0 and store.left < (1 << 29)
-            store.close()
-        if is_done:
-            return
-    pytest.fail("the call never came to an end")
+    check_again(make, CALLS[call], zarr_format, deletes=call == "delete")
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -211,16 +129,3 @@ def test_data_that_cannot_be_stored_leaves_nothing(make) -> None:
     with pytest.raises((ZstoreError, ValueError)):
         zstore.create_array(store, "a", data=np.array(["x", 7], object), dtype=str)
     assert sorted(store.list()) == ["a/notes.txt", "zarr.json"]
-
-
-@pytest.mark.wings
-def test_what_was_left_unfinished_can_be_converted_over(make) -> None:
-    store = make(0)
-    zstore.create_group(store)
-    store.put(f"a/{INTENT}", b'{"writer": null, "made": null}')
-    store.put("a/c/0", b"left over")
-    with pytest.raises(StoreError, match="overwrite=True"):
-        zstore.convert(source(), store, target_path="a")
-    zstore.convert(source(), store, target_path="a", overwrite=True)
-    assert zstore.open_array(store, "a", "r")[...].tolist() == [1, 2, 3, 4, 5, 6]
-    assert sorted(store.list("a")) == ["a/c/0", "a/c/1", "a/zarr.json"]

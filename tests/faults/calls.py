@@ -76,3 +76,32 @@ class Calls:
             with os.fdopen(log, "r+") as file:
                 file.seek(0)
                 self.log = file.read().splitlines()
+
+
+def check_order(log: list[str]) -> None:
+    """Bytes are confirmed before they get a name, and directories after names were put into them."""
+    steps = [line.removesuffix(" (deleted)").split(" ", 1) for line in log]
+    unconfirmed: set[str] = set()
+    for at, (what, path) in enumerate(steps):
+        above = path.rpartition("/")[0] or "."
+        if what == "write":
+            unconfirmed.add(path)
+        elif what == "fsync":
+            unconfirmed.discard(path)
+        elif ".zstore-tmp" not in path.rpartition("/")[2] and what == "name" and ".zstore-tmp/" not in path:
+            assert not unconfirmed, f"{path} gets a name before its bytes are confirmed"
+            following = [step for step in steps[at + 1 :] if step[0] in ("name", "write", "fsync")]
+            assert following[0] == ["fsync", above], f"the name {path} is not confirmed"
+        elif what == "mkdir" and ".zstore-tmp" not in path:
+            assert ["fsync", above] in steps, f"the directory {path} is not confirmed"
+    assert not unconfirmed
+
+
+def check_durability(logs: dict[str, list[str]]) -> None:
+    """Durable changes confirm their bytes in order; others confirm none but those of a whole zip file."""
+    for name, log in logs.items():
+        if name.startswith("durable"):
+            assert any(line.startswith("fsync") for line in log), name
+            check_order(log)
+        else:
+            assert sum(line.startswith("fsync") for line in log) == (name == "plain: zip"), name

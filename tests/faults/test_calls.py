@@ -15,7 +15,7 @@ from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
-from .calls import build, run_counted
+from .calls import build, check_durability, run_counted
 
 LAYOUTS = ("chunks", "plain", "shards", "v2", "python")
 OPERATIONS = (
@@ -74,40 +74,9 @@ def test_what_every_failed_call_leaves(library, tmp_path, operation, layout, dur
     print(run_counted(library, "failing_calls.py", tmp_path, 1, durable, f"{operation}/{layout}"))
 
 
-def check_order(log: list[str]) -> None:
-    """Bytes are confirmed before they get a name, and directories after names were put into them."""
-    steps = [line.removesuffix(" (deleted)").split(" ", 1) for line in log]
-    unconfirmed: set[str] = set()
-    for at, (what, path) in enumerate(steps):
-        above = path.rpartition("/")[0] or "."
-        if what == "write":
-            unconfirmed.add(path)
-        elif what == "fsync":
-            unconfirmed.discard(path)
-        elif ".zstore-tmp" not in path.rpartition("/")[2] and what == "name" and ".zstore-tmp/" not in path:
-            assert not unconfirmed, f"{path} gets a name before its bytes are confirmed"
-            following = [step for step in steps[at + 1 :] if step[0] in ("name", "write", "fsync")]
-            assert following[0] == ["fsync", above], f"the name {path} is not confirmed"
-        elif what == "mkdir" and ".zstore-tmp" not in path:
-            assert ["fsync", above] in steps, f"the directory {path} is not confirmed"
-    assert not unconfirmed
-
-
 def test_what_is_durable_is_confirmed_in_order(library, tmp_path):
-    zstore.create_array(
-        tmp_path / "source",
-        data=np.arange(64 * 64, dtype="f4").reshape(64, 64),
-        chunks=(32, 32),
-        dimension_names=["y", "x"],
-    )
     logs = json.loads(run_counted(library, "recorded_calls.py", tmp_path))
-    for name, log in logs.items():
-        if name.startswith("durable"):
-            assert any(line.startswith("fsync") for line in log), name
-            check_order(log)
-        else:
-            # What is not durable pays nothing for it; a zip file is replaced as a whole.
-            assert sum(line.startswith("fsync") for line in log) == (name == "plain: zip"), name
+    check_durability(logs)
     kept = [line for line in logs["durable: write"] if not line.startswith("fsync")]
     assert len(kept) == len(logs["plain: write"]), "what is not durable makes no call more"
 
