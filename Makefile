@@ -79,7 +79,7 @@ core: $(BUILT)
 	sed -i '/^\[/,$$d' $(CORE)/src/zstore.egg-info/entry_points.txt
 	cd $(CORE)/src/zstore && rm -r jobs geo guests report cli __main__.py \
 		$(addprefix testing/,$(addsuffix .py,commands conventions resamplers)) \
-		$(addprefix plugin/,$(addsuffix .py,commands conventions jobs pyramids rasters resamplers))
+		$(addprefix plugin/,$(addsuffix .py,commands conventions jobs pyramids rasters resamplers validation))
 	cd $(CORE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider --dist loadfile \
 		--maxprocesses 8 -n $(JOBS) $(CORE_TESTS)
 

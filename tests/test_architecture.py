@@ -57,6 +57,20 @@ PLANTED = {
     "from zstore.model.array import ArrayModel": ("storage/planted.py", "its room never does"),
     "from zstore.engine.schedulers import map_threads": ("geo/conventions/planted.py", "its room never does"),
     "from zstore.geo.conventions import cf": ("jobs/upkeep/planted.py", "jobs needs geo"),
+    "from zstore.jobs.runner import Runner": ("geo/planted.py", "beside the surface of jobs"),
+    "from zstore.plugin.jobs import Runner, Journal": (
+        "geo/planted.py",
+        "jobs.Journal, beside the surface of jobs",
+    ),
+    "def late():\n    from zstore.geo.pyramid import build": (
+        "guests/planted.py",
+        "beside the surface of geo",
+    ),
+    "if TYPE_CHECKING:\n    import zstore.geo.validation.run": (
+        "cli/planted.py",
+        "beside the surface of geo",
+    ),
+    "import_module('zstore.guests.dask')": ("report/planted.py", "beside the surface of guests"),
     "import fsspec.core": ("engine/planted.py", "lives in"),
     "x = 1": ("homeless.py", "has no floor"),
     "from zstore.engine import schedulers": ("engine/fetch.py", "circle: "),
@@ -68,6 +82,7 @@ PLANTED = {
 BESIDE = {
     "zstore/engine/schedulers.py": "from zstore.engine.fetch import fetch",
     "zstore/nodes/array.py": "from zstore.nodes.lazy import LazyArray",
+    "zstore/plugin/jobs.py": "__all__ = ['Runner']",
 }
 
 

@@ -16,13 +16,16 @@ __all__ = [
     "FLOORS",
     "WINGS",
     "Import",
+    "beside_surface",
     "circles",
+    "doors",
     "imports",
     "internals",
     "module_name",
     "offences",
     "room_of",
     "sizes",
+    "surface",
     "wing_of",
     "within",
 ]
@@ -64,6 +67,7 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.plugin.pyramids": 15,
         "zstore.plugin.rasters": 15,
         "zstore.plugin.resamplers": 15,
+        "zstore.plugin.validation": 15,
     },
     "guests": {
         "zstore.guests": 16,
@@ -164,20 +168,29 @@ def imports(source: Path = SOURCE) -> Iterator[Import]:
     """Every import of every module below `source`."""
     paths = {module_name(path, source): path for path in sorted(source.rglob("*.py"))}
     for module, path in paths.items():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield Import(module, alias.name, node.lineno)
-            elif isinstance(node, ast.ImportFrom):
-                if node.level:
-                    raise ValueError(f"{path}:{node.lineno}: relative import, expected an absolute one")
-                for alias in node.names:
-                    # `from zstore.model import v2` imports zstore.model.v2.
-                    inner = f"{node.module}.{alias.name}"
-                    yield Import(module, inner if inner in paths else node.module or "", node.lineno)
-            elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-                name = _named(node)
-                yield Import(module, name.rstrip("."), node.lineno, is_begun=name.endswith("."))
+        for target, name, line in _uses(path):
+            # `from zstore.model import v2` imports zstore.model.v2.
+            inner = f"{target}.{name}"
+            whole = inner if inner in paths else target
+            yield Import(module, whole.rstrip("."), line, is_begun=target.endswith("."))
+
+
+def _uses(path: Path, *, with_attributes: bool = False) -> Iterator[tuple[str, str, int]]:
+    """(module, name in it or "", line) of each import in a file; a beginning of a name ends with a dot.
+
+    with_attributes  whether names in `zstore.name` count, too
+    """
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise ValueError(f"{path}:{node.lineno}: relative import, expected an absolute one")
+            yield from ((node.module or "", alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+            yield _named(node), "", node.lineno
+        elif isinstance(node, ast.Attribute) and with_attributes:
+            yield getattr(node.value, "id", ""), node.attr, node.lineno
 
 
 def _called(node: ast.Call) -> str:
@@ -197,7 +210,7 @@ def _named(node: ast.Call) -> str:
 
 def offences(source: Path = SOURCE) -> list[str]:
     """What breaks a rule, in words."""
-    found = []
+    found = doors(source)
     modules = {module_name(path, source) for path in source.rglob("*.py")}
     found += [f"{module} has no floor" for module in sorted(modules) if room_of(module) is None]
     known = list(imports(source))
@@ -232,49 +245,46 @@ def offences(source: Path = SOURCE) -> list[str]:
     return found + [f"circle: {' -> '.join(circle)}" for circle in circles(arrows)]
 
 
-def internals(source: Path, package: Path = SOURCE / "zstore") -> list[str]:
-    """What the modules of a plugin, below `source`, use of zstore beside its surface, in words.
-
-    The surface: the public names of `zstore`, `zstore.errors`, and `__all__` of `zstore.plugin` and below.
-    """
-    surface: dict[str, set[str] | None] = {
-        "zstore": _exported(package / "__init__.py"),
-        "zstore.errors": None,
-    }
+def surface(package: Path = SOURCE / "zstore") -> dict[str, set[str]]:
+    """The names for plugins and other wings, by module: `__all__` of `zstore` and of `zstore.plugin`."""
+    names = {"zstore": _exported(package / "__init__.py")}
     for path in (package / "plugin").glob("*.py"):
-        surface[module_name(path, package.parent)] = _exported(path)
-    surface["zstore.plugin"] = _exported(package / "plugin" / "__init__.py") | {
-        name.rpartition(".")[2] for name in surface if name.startswith("zstore.plugin.")
-    }
+        names[module_name(path, package.parent)] = _exported(path)
+    names["zstore.plugin"] |= {name.rpartition(".")[2] for name in names if name.startswith("zstore.plugin.")}
+    return names
 
-    def is_public(module: str, name: str) -> bool:
-        names = surface.get(module, set())
-        return names is None or name in names
 
-    found = []
+def beside_surface(path: Path, public: Mapping[str, set[str]]) -> Iterator[tuple[str, str, int]]:
+    """(module, name, line) of what a file uses of zstore beside its surface and its errors."""
+    for module, name, line in _uses(path, with_attributes=True):
+        if not within(module.rstrip("."), "zstore") or module == "zstore.errors":
+            continue
+        names = public.get(module)
+        if names is None or (name and name not in names):
+            yield module, name, line
+
+
+def internals(source: Path, package: Path = SOURCE / "zstore") -> list[str]:
+    """What the modules of a plugin, below `source`, use of zstore beside its surface, in words."""
+    public = surface(package)
+    return [
+        f"{path.relative_to(source)}:{line} uses {f'{module}.{name}'.rstrip('.')}, an internal name"
+        for path in sorted(source.rglob("*.py"))
+        for module, name, line in beside_surface(path, public)
+    ]
+
+
+def doors(source: Path = SOURCE) -> list[str]:
+    """What a wing uses of a lower one beside the surface, in words; everybody may use the core."""
+    public, found = surface(source / "zstore"), list[str]()
+    order: dict[str | None, int] = {None: 0, **{wing: at for at, wing in enumerate(WINGS)}}
     for path in sorted(source.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            used: list[str] = []
-            if isinstance(node, ast.ImportFrom) and within(node.module or "", "zstore"):
-                used = [
-                    f"{node.module}.{each.name}"
-                    for each in node.names
-                    if not is_public(node.module, each.name)
-                ]
-            elif isinstance(node, ast.Import):
-                used = [
-                    each.name
-                    for each in node.names
-                    if within(each.name, "zstore") and each.name not in surface
-                ]
-            elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "zstore":
-                used = [] if is_public("zstore", node.attr) else [f"zstore.{node.attr}"]
-            elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-                name = _named(node).rstrip(".")
-                used = [name] if within(name, "zstore") and name not in surface else []
-            found += [
-                f"{path.relative_to(source)}:{node.lineno} uses {name}, an internal name" for name in used
-            ]
+        module = module_name(path, source)
+        # The package's own names are a part of the surface: they come from wherever they are.
+        for target, name, line in beside_surface(path, public) if module != "zstore" else ():
+            used = f"{target}.{name}".rstrip(".")
+            if order[wing_of(used)] in range(1, order[wing_of(module)]):
+                found.append(f"{module}:{line} uses {used}, beside the surface of {wing_of(used)}")
     return found
 
 

@@ -61,6 +61,12 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def clean(text: str, most: int = 640) -> str:
+    """The text on one line, cut after `most` characters; those that a terminal would act upon are escaped."""
+    shown = printable(text)
+    return shown if len(shown) <= most else shown[:most] + "..."
+
+
 class ZstoreError(Exception):
     """What every error of zstore is; carries where it happened, as far as that is known."""
 

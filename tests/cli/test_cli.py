@@ -339,10 +339,14 @@ def test_long_jobs_are_made_in_parts(tmp_path: Path) -> None:
         assert run("verify", target).exit_code == 0
         plan.unlink()
     assert zstore.open_array(tmp_path / "t2")[...] == 99
-    for wrong in ("3/2", "0/2", "1", "1/0"):
-        assert "is no part of" in run("run-units", plan, "--part", wrong, code=2).output
+    for wrong in ("1", "1/2/3", "-1/2", "a/b"):
+        assert "is no part, like 3/100" in run("run-units", plan, f"--part={wrong}", code=2).output
+    for wrong in ("3/2", "0/2", "1/0", "1/9999999"):
+        assert (
+            "expected a number from 1 to 1000000 parts"
+            in run("run-units", plan, "--part", wrong, code=1).output
+        )
     assert "expected --part" in run("run-units", plan, code=2).output
-    assert "is no part of at most" in run("run-units", plan, "--part", "1/9999999", code=2).output
     for words in (["copy", source, spare], ["convert", source, spare], ["reduce", source / "a", spare]):
         assert "--dry-run" in run(*words, "--plan", plan, "--dry-run", code=2).output
     assert not spare.exists()

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError
+from zstore.errors import MetadataError, NotFoundError, clean
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import RULED
 from zstore.geo.validation.fixing.fix import plan_fix
 from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.standard_names import load_standard_names
 from zstore.geo.validation.units import dimension_of
-from zstore.geo.validation.verdict import clean, render_json, render_junit, render_text
+from zstore.geo.validation.verdict import render_json, render_junit, render_text
 from zstore.geo.validation.view import CLASSES
 from zstore.storage.memory import MemoryStore
 

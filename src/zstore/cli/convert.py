@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from zstore import convert as convert_zarr
+from zstore import convert_metadata
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
@@ -23,16 +25,8 @@ from zstore.cli.options import (
     say_estimate,
     storage_options,
 )
-from zstore.geo.rasters import (
-    is_netcdf,
-    netcdf_to_zarr,
-    raster_to_zarr,
-    rasters_to_zarr,
-    zarr_to_raster,
-)
-from zstore.jobs.plan import Estimate
-from zstore.jobs.upkeep.convert import convert as convert_zarr
-from zstore.jobs.upkeep.convert import convert_metadata
+from zstore.plugin.jobs import Estimate
+from zstore.plugin.rasters import is_netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
 from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from zstore import copy as copy_store
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     FILE,
@@ -17,7 +18,6 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
-from zstore.jobs.upkeep.copy import copy as copy_store
 
 # Options that are arguments of `zstore.copy`.
 GIVEN = ("include", "exclude", "delete", "check", "manifest", "bandwidth", "request_count")

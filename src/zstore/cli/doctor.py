@@ -16,7 +16,7 @@ from zstore._ext.engine.transfer import kept_size
 from zstore.cli.options import json_option, say
 from zstore.engine.schedulers import thread_count
 from zstore.extensions.registry import list_offers
-from zstore.geo.rasters import gdal_version
+from zstore.plugin.rasters import gdal_version
 
 KERNELS = (
     "codecs.native", "codecs.vlen", "engine.files", "engine.references", "engine.select", "engine.transfer",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import PLACE, json_option, say, storage_options
-from zstore.geo.conventions.write import RULED
+from zstore.plugin.conventions import RULED
 
 
 def _number_of(value: str) -> int | float:
@@ -54,8 +54,8 @@ def fix(
 
     Fails while PATH has errors: those that are left, or, where nothing is written, those that are there.
     """
-    from zstore.geo.validation.fixing.fix import backup_place, plan_fix, restore_backup, write_plan
-    from zstore.geo.validation.verdict import clean
+    from zstore.errors import clean
+    from zstore.plugin.validation import backup_place, plan_fix, restore_backup, write_plan
     from zstore.storage.url import open_store
 
     if restore is not None:

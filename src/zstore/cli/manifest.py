@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from zstore import manifest as make
 from zstore.cli.options import FILE, going, how_options, say, say_estimate, storage_options
-from zstore.jobs.plan import Estimate
-from zstore.jobs.upkeep.manifest import manifest as make
+from zstore.plugin.jobs import Estimate
 
 
 @click.command()

@@ -31,15 +31,14 @@ from rich.table import Table
 from rich.text import Text
 
 from zstore.base.sizes import format_size
+from zstore.engine.making import Unfinished
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import codecs as registry
-from zstore.geo.conventions.write import PROFILES
-from zstore.jobs.how import refusal, refused
-from zstore.jobs.plan import Estimate
-from zstore.jobs.record import Unfinished
 from zstore.model.document import plain
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.plugin.conventions import PROFILES
+from zstore.plugin.jobs import Estimate, refusal, refused
 from zstore.storage.url import use_storage_options
 
 PIPED_WIDTH = 200
@@ -315,7 +314,7 @@ def run_job(
     with going(how, label, unit) as words:
         if plan is None:
             return function(*args, **arguments, **words)
-        from zstore.jobs.units import plan_units
+        from zstore import plan_units
 
         count = plan_units(plan, function, *args, **arguments, **words)
     command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
@@ -391,7 +390,7 @@ def show_table(table: Table) -> None:
 
 def show_unfinished(found: Iterable[Unfinished]) -> None:
     """Print the place and kind of all unfinished work, and how to resume it."""
-    from zstore.geo.validation.verdict import clean
+    from zstore.errors import clean
 
     for work in found:
         click.echo(f"{click.style('unfinished', fg='red')} /{clean(work.path)}: {work.what}")

@@ -24,7 +24,7 @@ from zstore.cli.options import (
     storage_options,
 )
 from zstore.cli.quicklook import check_png, write_png
-from zstore.jobs.plan import Estimate
+from zstore.plugin.jobs import Estimate
 
 LABEL = "making levels"
 # The arguments of `build_pyramid` and `update_pyramid` that options give which have other names.
@@ -121,7 +121,7 @@ def pyramid(
     document: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
-        from zstore.geo.pyramid.quicklook import preview as make_preview
+        from zstore.plugin.pyramids import preview as make_preview
 
         image = make_preview(group)
         write_png(preview, image)

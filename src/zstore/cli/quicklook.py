@@ -22,7 +22,7 @@ def quicklook(
     path: str, output: Path, size: int, bands: list[str] | None, level: int | None, as_json: bool
 ) -> None:
     """Make a picture of PATH: stretched, north up."""
-    from zstore.geo.pyramid.quicklook import quicklook as make
+    from zstore.plugin.pyramids import quicklook as make
 
     check_png(output, "--output")
     image = make(path, size=size, bands=bands, level=level)
@@ -47,7 +47,7 @@ def write_png(output: Path, image: Any) -> None:
     Raises
         click.FileError: the file cannot be written.
     """
-    from zstore.geo.pyramid.quicklook import encode_png
+    from zstore.plugin.pyramids import encode_png
 
     try:
         output.write_bytes(encode_png(image))

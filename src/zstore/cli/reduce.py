@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from zstore import reduce as reduce_array
 from zstore.cli.options import (
     WORDS,
     how_options,
@@ -17,9 +18,7 @@ from zstore.cli.options import (
     say_estimate,
     storage_options,
 )
-from zstore.jobs.plan import Estimate
-from zstore.jobs.reduction.methods import METHODS
-from zstore.jobs.reduction.reduce import reduce as reduce_array
+from zstore.plugin.jobs import REDUCTIONS, Estimate
 
 # Options that are arguments of `zstore.reduce`.
 GIVEN = ("nodata", "unpack", "keepdims", "dtype", "ddof")
@@ -53,7 +52,7 @@ def _dtype_of(value: str) -> str:
 @click.argument("source")
 @click.argument("target", required=False)
 @storage_options
-@click.option("--method", type=click.Choice(METHODS), default="mean", help="What is made.")
+@click.option("--method", type=click.Choice(REDUCTIONS), default="mean", help="What is made.")
 @click.option("--axis", **WORDS, help="Dimensions by number or name; all, where nothing is said.")
 @click.option(
     "--groups",

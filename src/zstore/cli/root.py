@@ -18,8 +18,8 @@ from zstore.cli.options import hide_options
 from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
 from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
-from zstore.jobs.record import asked_as
 from zstore.nodes.open import say_file
+from zstore.plugin.jobs import asked_as
 
 # An argument of a Python function in the text of an error.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
@@ -145,5 +145,5 @@ def zstore(context: click.Context, traceback: bool, conventions: str | None, dur
         set_durable(True)
         context.call_on_close(lambda: set_durable(None))
     if conventions is not None:
-        use = import_module("zstore.geo.conventions.base").use_conventions
+        use = import_module("zstore.plugin.conventions").use_conventions
         context.with_resource(use(*(name.strip() for name in conventions.split(","))))

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from zstore.cli.options import FILE, WORDS, json_option, storage_options
-from zstore.geo.conventions.write import AUTO, RULED
-from zstore.geo.validation.view import ALL_CLASSES
+from zstore.plugin.conventions import AUTO, RULED
+from zstore.plugin.validation import ALL_CLASSES
 
 
 @click.command()
@@ -36,8 +36,8 @@ def validate(
     show_all: bool,
 ) -> None:
     """Say what is wrong with PATH, where, what was expected and how to fix it; an error fails."""
-    from zstore.geo.validation.run import validate as check
-    from zstore.geo.validation.verdict import render_json, render_junit, render_text
+    from zstore import validate as check
+    from zstore.plugin.validation import render_json, render_junit, render_text
 
     for name in classes or ():
         if name not in ALL_CLASSES:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from zstore import verify as check
 from zstore.cli.options import (
     FILE,
     PLACE,
@@ -17,8 +18,7 @@ from zstore.cli.options import (
     show_unfinished,
     storage_options,
 )
-from zstore.jobs.plan import Estimate
-from zstore.jobs.upkeep.verify import verify as check
+from zstore.plugin.jobs import Estimate
 
 
 @click.command()
@@ -40,7 +40,7 @@ def verify(
     zstore verify scene.zarr
     zstore verify copy.zarr --manifest scene.sha256
     """
-    from zstore.geo.validation.verdict import clean
+    from zstore.errors import clean
 
     if missing and manifest is not None:
         raise click.UsageError("--missing does not go with --manifest, which says what is missing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import product
 
 from zstore.base.byterange import ByteRange
 from zstore.engine.documents import (
@@ -134,3 +135,15 @@ def stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[s
         cell = listed_cell(store, path, model, key)
         if cell is not None:
             yield key, cell
+
+
+def chunk_keys(path: str, model: ArrayModel, box: tuple[slice, ...]) -> Iterator[str]:
+    """The keys of the chunks (or shards) of a box, in an array on a regular grid."""
+    sides = zip(box, model.grid.chunk_shape, strict=True)
+    places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
+    return (join_key(path, model.keys.key(place)) for place in places)
+
+
+def is_stored(store: Store, path: str, model: ArrayModel, box: tuple[slice, ...]) -> bool:
+    """Whether every chunk (or shard) of a box is stored, in an array on a regular grid."""
+    return all(map(store.size, chunk_keys(path, model, box)))

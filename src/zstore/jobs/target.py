@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 from uuid import uuid4
@@ -95,15 +94,3 @@ def _is_one(store: Store, target: Store, target_base: str) -> bool:
 def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> dict[str, str]:
     """The description of a node that a job reads, for its plan: the place, and a hash of its documents."""
     return {"source": place(store, base), "version": name_job(render_node(model))}
-
-
-def chunk_keys(path: str, model: ArrayModel, box: tuple[slice, ...]) -> Iterator[str]:
-    """The keys of the chunks (or shards) of a box, in an array on a regular grid."""
-    sides = zip(box, model.grid.chunk_shape, strict=True)
-    places = product(*(range(side.start // n, -(-side.stop // n)) for side, n in sides))
-    return (join_key(path, model.keys.key(place)) for place in places)
-
-
-def is_stored(store: Store, path: str, model: ArrayModel, box: tuple[slice, ...]) -> bool:
-    """Whether every chunk (or shard) of a box is stored, in an array on a regular grid."""
-    return all(map(store.size, chunk_keys(path, model, box)))

@@ -204,7 +204,7 @@ def run_units(
         Whatever the function raises.
     """
     if not 1 <= part <= part_count <= MOST_PARTS:
-        raise ValueError(
+        raise MetadataError(
             f"part {part} of {part_count}; expected a number from 1 to {MOST_PARTS} parts at most"
         )
     function, arguments, first = _read(plan, options)

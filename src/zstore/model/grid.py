@@ -37,8 +37,8 @@ def parse_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
 def parse_chunk_shape(value: Any, shape: tuple[int, ...], name: str = "chunk_shape") -> tuple[int, ...]:
     """Parse the chunk shape of an array of `shape`; lengths must be at least 1.
 
-    Along a dimension of length 0, which has no chunks, a length of 0 or false is read as 1: zarr-python 2.18.7 to
-    3.3 wrote them.
+    Along a dimension of length 0, which has no chunks, a length of 0 or false is read as 1:
+    zarr-python 2.18.7 to 3.3 wrote them.
 
     Raises
         MetadataError: as `parse_shape`, or a length of 0, or another number of dimensions than the array's.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call
+from zstore.jobs.chunks import StoredArray
+from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refusal, refused
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Estimate, Plan, Progress, Unit
-from zstore.jobs.record import Job, begin, name_job
-from zstore.jobs.runner import Executor, Runner, counter
+from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, current_part
+from zstore.jobs.record import Job, asked_as, begin, begin_new, check_begun, forget, name_job, resumable
+from zstore.jobs.reduction.methods import REDUCTIONS
+from zstore.jobs.room import check_room, expect_size
+from zstore.jobs.runner import Executor, Runner, counter, units_at_once
 from zstore.jobs.source import Source
-from zstore.jobs.target import describe_source
+from zstore.jobs.target import check_outside, describe_source
 from zstore.jobs.versions import Sources
 
 __all__ = [
     "NOT_BY_KEYS",
     "READS_ONLY",
+    "REDUCTIONS",
     "Estimate",
     "Executor",
     "How",
@@ -25,10 +29,24 @@ __all__ = [
     "Runner",
     "Source",
     "Sources",
+    "StoredArray",
     "Unit",
+    "as_part",
+    "asked_as",
     "begin",
+    "begin_new",
+    "check_begun",
+    "check_outside",
+    "check_room",
     "counter",
+    "current_part",
     "describe_source",
+    "expect_size",
+    "forget",
     "long_call",
     "name_job",
+    "refusal",
+    "refused",
+    "resumable",
+    "units_at_once",
 ]

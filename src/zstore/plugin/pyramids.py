@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from zstore.geo.pyramid.boxes import Items
-from zstore.geo.pyramid.dataset import WIDENED, Dataset, Masking, find_mask, join_attributes, open_levels
-from zstore.geo.pyramid.levels import draft_auxiliaries
-from zstore.geo.pyramid.quicklook import encode_png
+from zstore.geo.pyramid.build import build_pyramid
+from zstore.geo.pyramid.dataset import (
+    WIDENED,
+    Dataset,
+    Masking,
+    find_mask,
+    join_attributes,
+    open_dataset,
+    open_levels,
+)
+from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
+from zstore.geo.pyramid.quicklook import encode_png, preview, quicklook
 from zstore.geo.pyramid.tile_grid import GridTransform
 
 __all__ = [
@@ -14,9 +23,15 @@ __all__ = [
     "GridTransform",
     "Items",
     "Masking",
+    "build_pyramid",
+    "create_auxiliaries",
     "draft_auxiliaries",
     "encode_png",
     "find_mask",
     "join_attributes",
+    "open_dataset",
     "open_levels",
+    "preview",
+    "quicklook",
+    "rehearse",
 ]

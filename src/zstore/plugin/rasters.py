@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from zstore.geo.rasters import (
+    gdal_version,
+    is_netcdf,
+    netcdf_to_zarr,
+    raster_to_zarr,
+    rasters_to_zarr,
+    zarr_to_raster,
+)
 from zstore.geo.rasters.classes import UNSPEAKABLE
 from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile, measure
@@ -14,10 +22,16 @@ __all__ = [
     "RasterWarning",
     "describe_raster",
     "file_number",
+    "gdal_version",
+    "is_netcdf",
     "measure",
+    "netcdf_to_zarr",
     "open_netcdf",
     "open_raster",
     "plan_variable",
+    "raster_to_zarr",
+    "rasters_to_zarr",
     "stored_attributes",
     "walk_groups",
+    "zarr_to_raster",
 ]

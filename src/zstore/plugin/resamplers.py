@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from zstore.geo.resampling.methods import Resampler
+from zstore.geo.resampling.methods import Resampler, downsample
 from zstore.geo.resampling.sample import reach_of, sample
 
 __all__ = [
     "Resampler",
+    "downsample",
     "reach_of",
     "sample",
 ]

@@ -13,11 +13,11 @@ from typing import Any
 
 from zstore.base.sizes import format_size
 from zstore.errors import ZstoreError
-from zstore.geo.conventions.base import GeoModel, ReadingWarning
-from zstore.geo.pyramid.quicklook import encode_png, quicklook
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import innermost_codecs
+from zstore.plugin.conventions import GeoModel, ReadingWarning
+from zstore.plugin.pyramids import encode_png, quicklook
 from zstore.report.summary import Report, format_cell, format_lengths, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 

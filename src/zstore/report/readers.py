@@ -9,12 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zstore.geo.conventions.base import GeoModel
-from zstore.geo.conventions.cf import is_fill_nodata
-from zstore.geo.conventions.geozarr import is_declared
-from zstore.geo.conventions.levels import is_ome
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.plugin.conventions import GeoModel, is_declared, is_fill_nodata, is_ome
 from zstore.report.summary import Report, list_codecs
 
 # fmt: off

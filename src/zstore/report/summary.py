@@ -8,14 +8,13 @@ from typing import Any
 
 from zstore.base.once import once
 from zstore.engine.documents import place
+from zstore.engine.making import Unfinished, find_unfinished
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
-from zstore.geo.conventions.base import Band, Finding, GeoModel, HeldArray, HeldGroup, Level
-from zstore.geo.conventions.meaning import Meaning, Reading
-from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model.array import CodecModel
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import inner_codecs
+from zstore.plugin.conventions import Band, Finding, GeoModel, HeldArray, HeldGroup, Level, Meaning, Reading
 
 MOST_BANDS = 12
 MOST_PYRAMIDS = 12

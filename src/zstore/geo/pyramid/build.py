@@ -12,6 +12,10 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 import numpy as np
 
 from zstore.engine.documents import read_node, render_node
+from zstore.engine.making import Intent as JobRecord
+from zstore.engine.making import find_unfinished
+from zstore.engine.making import read_intent as read_job
+from zstore.engine.making import read_intent as recorded
 from zstore.errors import (
     MetadataError,
     NotFoundError,
@@ -52,16 +56,6 @@ from zstore.geo.pyramid.passes import Budget, run_step
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
-from zstore.jobs.chunks import StoredArray
-from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate
-from zstore.jobs.record import Job, begin, check_begun, find_unfinished, name_job
-from zstore.jobs.record import Record as JobRecord
-from zstore.jobs.record import read_record as read_job
-from zstore.jobs.record import read_record as recorded
-from zstore.jobs.room import check_room, expect_size
-from zstore.jobs.runner import counter
-from zstore.jobs.versions import Sources
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -69,6 +63,22 @@ from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
+from zstore.plugin.jobs import (
+    NOT_BY_KEYS,
+    Estimate,
+    How,
+    HowWords,
+    Job,
+    Sources,
+    StoredArray,
+    begin,
+    check_begun,
+    check_room,
+    counter,
+    expect_size,
+    long_call,
+    name_job,
+)
 from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store, with_storage_options

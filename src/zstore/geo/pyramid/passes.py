@@ -16,16 +16,14 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.engine.schedulers import thread_count
+from zstore.engine.walk import chunk_keys, is_stored
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.geo.pyramid.dataset import Mask, Masking
 from zstore.geo.resampling.methods import WEIGHTED, Part, Resampler, plan_part, trace_box
-from zstore.jobs.plan import Plan
-from zstore.jobs.record import name_job
-from zstore.jobs.runner import Runner, units_at_once
-from zstore.jobs.target import chunk_keys, is_stored
 from zstore.nodes.array import Array
+from zstore.plugin.jobs import Plan, Runner, name_job, units_at_once
 
 # Passes and their units
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Documents, GeoModel, Level
 from zstore.geo.conventions.crs import METRES_PER_RADIAN, Crs
@@ -21,9 +22,8 @@ from zstore.geo.pyramid.dataset import Dataset, Mask
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, Pass, Share, Step, direct_depth, outer_chunks, plan_passes
 from zstore.geo.resampling.sample import reach_of, sample
-from zstore.jobs.runner import units_at_once
-from zstore.jobs.target import is_stored
 from zstore.nodes.array import Array
+from zstore.plugin.jobs import units_at_once
 
 # Transforms between grids in different CRSs
 

@@ -24,11 +24,9 @@ from zstore.geo.conventions.content import colours_of
 from zstore.geo.pyramid.boxes import windows
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, open_levels, pick_level
 from zstore.geo.rasters.classes import write_classes
-from zstore.jobs.how import How, HowWords, long_call
-from zstore.jobs.plan import Estimate
-from zstore.jobs.runner import counter
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.plugin.jobs import Estimate, How, HowWords, counter, long_call
 from zstore.storage.url import with_storage_options
 
 DRIVERS = ("GTiff", "COG")

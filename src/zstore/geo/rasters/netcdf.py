@@ -31,15 +31,21 @@ from zstore.geo.rasters.targets import (
     check_version,
     find_version,
 )
-from zstore.jobs.chunks import StoredArray
-from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, Unit
-from zstore.jobs.record import Job
-from zstore.jobs.runner import counter
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
+from zstore.plugin.jobs import (
+    NOT_BY_KEYS,
+    Estimate,
+    How,
+    HowWords,
+    Job,
+    StoredArray,
+    Unit,
+    counter,
+    long_call,
+)
 from zstore.storage.base import Store
 from zstore.storage.url import with_storage_options
 

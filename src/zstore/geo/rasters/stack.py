@@ -26,9 +26,9 @@ from zstore.geo.rasters.writing import (
     WriteOptions,
     open_raster,
 )
-from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
+from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.url import with_storage_options
 
 Stack: TypeAlias = Literal["time", "bands", "mosaic"]

@@ -14,21 +14,29 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore.engine.documents import place, render_node
-from zstore.engine.making import delete_node
+from zstore.engine.making import delete_node, read_intent
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.pyramid.levels import rehearse
-from zstore.jobs.chunks import StoredArray
-from zstore.jobs.how import How
-from zstore.jobs.plan import Plan, Unit, current_part
-from zstore.jobs.record import Job, begin, begin_new, name_job, read_record
-from zstore.jobs.room import check_room, expect_size
-from zstore.jobs.target import check_outside
-from zstore.jobs.versions import Sources
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
+from zstore.plugin.jobs import (
+    How,
+    Job,
+    Plan,
+    Sources,
+    StoredArray,
+    Unit,
+    begin,
+    begin_new,
+    check_outside,
+    check_room,
+    current_part,
+    expect_size,
+    name_job,
+)
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -85,7 +93,7 @@ class FileJob:
     def taken(self, names: Iterable[str], *, resume: bool) -> list[str]:
         """Which of these names the given group has already, unless that is what is to be gone on with."""
         found = [name for name in names if self.held is not None and name in self.held]
-        return [] if found and resume and read_record(self.store, self.base) is not None else found
+        return [] if found and resume and read_intent(self.store, self.base) is not None else found
 
     def begin(self, work: str, said: Any, *, overwrite: bool, resume: bool, paths: Sequence[str] = ()) -> Job:
         """Record that the job begins, in the given group, or in place of what is there (with `overwrite`).

@@ -27,14 +27,20 @@ from zstore.geo.pyramid.dataset import PlaceLike, join_attributes
 from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.geo.rasters.geotiff import import_rasterio
 from zstore.geo.rasters.targets import FileJob, FileWindows, Version, Written, check_version
-from zstore.jobs.chunks import StoredArray
-from zstore.jobs.how import How
-from zstore.jobs.plan import Estimate, Unit, as_part
-from zstore.jobs.record import Job, name_job
-from zstore.jobs.runner import counter, units_at_once
 from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
+from zstore.plugin.jobs import (
+    Estimate,
+    How,
+    Job,
+    StoredArray,
+    Unit,
+    as_part,
+    counter,
+    name_job,
+    units_at_once,
+)
 from zstore.storage.base import join_key
 
 RasterPath: TypeAlias = str | os.PathLike[str]

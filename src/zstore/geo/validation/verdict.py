@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from zstore.errors import printable
+from zstore.errors import clean
 from zstore.geo.conventions.base import Finding, Severity
 from zstore.geo.validation.view import CLASS_URI, RULES, SEVERITIES
 from zstore.model.document import plain
@@ -104,12 +104,6 @@ def _expected(finding: Finding) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def clean(text: str) -> str:
-    """The text on one line, shortened, with characters that a terminal would act upon escaped."""
-    shown = printable(text)
-    return shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
 
 
 def render_json(verdict: Verdict) -> str:

@@ -21,6 +21,7 @@ from zstore.engine.documents import (
     place,
     read_documents,
 )
+from zstore.engine.making import Unfinished, find_unfinished
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.geo.conventions.base import HeldArray, HeldGroup, HeldNode, Severity, group_above, hold_group
 from zstore.geo.conventions.cf import find_mapping
@@ -28,7 +29,6 @@ from zstore.geo.conventions.content import read_values
 from zstore.geo.conventions.levels import Grid
 from zstore.geo.conventions.meaning import Meaning, Pyramid
 from zstore.geo.conventions.write import Profile
-from zstore.jobs.record import Unfinished, find_unfinished
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.array import Array

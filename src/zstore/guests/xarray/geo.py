@@ -17,13 +17,6 @@ import xarray as xr
 from zstore.engine.documents import ancestors
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
-from zstore.geo.conventions.base import Documents, ReadingWarning, Variable
-from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.packing import check_packing_kind, pack_by_codecs
-from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.build import build_pyramid
-from zstore.geo.pyramid.dataset import join_attributes, open_dataset
-from zstore.geo.pyramid.levels import create_auxiliaries
 from zstore.guests.xarray.variables import PACKING
 from zstore.guests.xarray.write import (
     Destination,
@@ -37,6 +30,16 @@ from zstore.guests.xarray.write import (
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group, open_group
+from zstore.plugin.conventions import (
+    Documents,
+    Meaning,
+    ReadingWarning,
+    Variable,
+    check_packing_kind,
+    pack_by_codecs,
+    render_geo,
+)
+from zstore.plugin.pyramids import build_pyramid, create_auxiliaries, join_attributes, open_dataset
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 

@@ -16,7 +16,6 @@ import xarray as xr
 
 from zstore.engine.documents import KEYS, check_path
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
-from zstore.geo.pyramid.levels import rehearse
 from zstore.guests.dask import fit_chunks
 from zstore.guests.xarray.variables import VariablePlan, plan_new, plan_onto, resolve_region
 from zstore.model.array import ZarrFormat
@@ -25,6 +24,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import create_group, open_group
+from zstore.plugin.pyramids import rehearse
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store

@@ -13,7 +13,7 @@ from zstore.errors import UnsupportedError
 
 Items = np.ndarray[Any, Any]
 
-METHODS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")
+REDUCTIONS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")
 
 # The data types of the kernels, in the order of their table.
 ITEM_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
@@ -70,7 +70,7 @@ class CellStates:
 class Method:
     """A method for items of one data type.
 
-    name        in `METHODS`
+    name        in `REDUCTIONS`
     dtype       of the items, in native byte order
     folded      the type of the items for the kernels: `dtype`, or one that represents it
     lanes       numbers per item: 2 for complex items, else 1
@@ -405,8 +405,8 @@ def make_method(
         ValueError: there is no such method, or nodata is no value of the type.
         UnsupportedError: the method has no meaning for the type, or for packed values.
     """
-    if name not in METHODS:
-        raise ValueError(f"method {name!r}, expected one of {', '.join(METHODS)}")
+    if name not in REDUCTIONS:
+        raise ValueError(f"method {name!r}, expected one of {', '.join(REDUCTIONS)}")
     _check_type(name, dtype)
     dtype = dtype.newbyteorder("=")
     is_packed = scale != 1 or offset != 0
@@ -454,7 +454,7 @@ def make_method(
 
 
 def _check_type(name: str, dtype: np.dtype[Any]) -> None:
-    fits = {**dict.fromkeys("biuf", METHODS), "c": OF_COMPLEX, **dict.fromkeys("mM", OF_TIMES)}
+    fits = {**dict.fromkeys("biuf", REDUCTIONS), "c": OF_COMPLEX, **dict.fromkeys("mM", OF_TIMES)}
     size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     if name not in fits.get(dtype.kind, ()) or size > 8:
         raise UnsupportedError(f"{name} of data type {dtype} has no meaning that zstore knows")

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from zstore.engine.schedulers import thread_count
+from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, StoredArray, sources_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
@@ -25,7 +26,7 @@ from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, ma
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.source import Source
-from zstore.jobs.target import check_apart, describe_source, is_stored
+from zstore.jobs.target import check_apart, describe_source
 from zstore.jobs.versions import Sources
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import RegularGrid

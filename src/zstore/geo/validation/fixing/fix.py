@@ -40,9 +40,9 @@ from zstore.geo.validation.view import (
     consolidated_documents,
     load_hierarchy,
 )
-from zstore.jobs.record import begin, forget, name_job, resumable
 from zstore.model import v2, v3
 from zstore.model.document import render_json
+from zstore.plugin.jobs import begin, forget, name_job, resumable
 from zstore.storage.base import Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
