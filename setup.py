@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,8 @@ if sys.platform in ("win32", "cygwin"):
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 EXT = Path("src/zstore/_ext")
 DEBUG = os.environ.get("ZSTORE_DEBUG_KERNELS") == "1"
@@ -46,7 +49,7 @@ NUMPY_STRINGS = {
     ],
 }
 # C++ for its templates alone: nothing of its library is linked. They are a source of their own beside the
-# kernel, which knows nothing of Python.
+# kernel, which knows nothing of Python and is compiled once for all of them.
 TEMPLATES = {
     "language": "c++",
     "extra_compile_args": ["-std=gnu++17", "-fno-exceptions", "-fno-rtti"],
@@ -111,10 +114,39 @@ def is_wanted(name: str) -> bool:
     return not ONLY or bool(ONLY & {name, name.partition(".")[0]})
 
 
+class Build(build_ext):
+    """Builds the kernels; templates, which take longest, once for every Python that has the same compiler."""
+
+    def build_extension(self, extension: Extension) -> None:
+        templates = [source for source in extension.sources if source.endswith(".cc")]
+        extension.sources = [source for source in extension.sources if source not in templates]
+        extension.extra_objects += [self.compiled(source, extension) for source in templates]
+        super().build_extension(extension)
+
+    def compiled(self, source: str, extension: Extension) -> str:
+        """The object of a source that knows nothing of Python, compiled unless there is one."""
+        # What Pythons differ in: how they were optimised and warned of themselves.
+        own = ("-O", "-W", "-g", "-fwrapv", "-fno-strict-overflow")
+        words = [word for word in self.compiler.compiler_so_cxx if not word.startswith(own)]
+        words += [
+            "-fwrapv",
+            *extension.extra_compile_args,
+            *(f"-I{folder}" for folder in extension.include_dirs),
+        ]
+        kept = Path("build/templates", sha256(repr(words).encode()).hexdigest()[:16], source).with_suffix(
+            ".o"
+        )
+        if self.force or newer_group([source, *extension.depends], str(kept)):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            self.spawn([*words, "-c", source, "-o", str(kept)])
+        return str(kept)
+
+
 setup(
+    cmdclass={"build_ext": Build},
     ext_modules=cythonize(
         [kernel(name, dict(options)) for name, options in KERNELS.items() if is_wanted(name)],
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
-    )
+    ),
 )

