@@ -101,6 +101,7 @@ def test_opening_and_making():
         "filters",
         "compressors",
         "serializer",
+        "checksum",
         "fill_value",
         "order",
         "zarr_format",
@@ -164,6 +165,7 @@ def test_parameters_that_zarr_python_has_too_mean_the_same(name):
     theirs = set(parameters(getattr(zarr, name)))
     ours = set(parameters(getattr(zstore, name))) - {"*", "**options"}
     assert ours - theirs <= {
+        "checksum",
         "mode",
         "zarr_format",
         "path",

@@ -270,6 +270,18 @@ def test_the_doctor_finds_credentials_and_shows_none(tmp_path, monkeypatch):
     assert found["zstore"] == zstore.__version__ and found["kernels"] == dict.fromkeys(names, "ok")
 
 
+def test_the_doctor_advises_a_checksum_where_there_is_none(tmp_path):
+    group = zstore.create_group(tmp_path / "g.zarr")
+    group.create_array("bare", data=np.arange(9), compressors="blosc")
+    group.create_array("sums/good", data=np.arange(9))
+    code, said, _ = type_line(f"doctor --json {tmp_path}/g.zarr")
+    (line,) = json.loads(said)["advice"]
+    assert code == 0 and f"{tmp_path}/g.zarr/bare: bytes, blosc: no checksum" in line
+    assert type_line(f"convert {tmp_path}/g.zarr {tmp_path}/h.zarr --checksum")[0] == 0
+    assert json.loads(type_line(f"doctor --json {tmp_path}/h.zarr")[1])["advice"] == []
+    assert type_line(f"doctor {tmp_path}/nothing.zarr")[0] == 1
+
+
 def test_a_band_opened_by_itself_has_no_fault_of_its_group(here):
     for place in ("p.zarr/0/b", f"obstore+file://{here}/p.zarr/0/b"):
         code, said, _ = type_line(f"info {place}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import zstore
 from zstore._ext.codecs import native
 from zstore.codecs.crc32c import Crc32c, NumcodecsCrc32c
-from zstore.errors import ChecksumError, CodecError, MetadataError
+from zstore.errors import ChecksumError, CodecError, MetadataError, UnsupportedError, ZstoreError
+from zstore.storage.memory import MemoryStore
 from zstore.testing.codecs import NativeCodecContract
 
 
@@ -97,3 +99,57 @@ def test_it_has_no_options():
         Crc32c.from_configuration({"location": "end"})
     with pytest.raises(MetadataError, match="location 'middle'"):
         NumcodecsCrc32c.from_configuration({"location": "middle"})
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("codec", [None, "blosc", "zstd", "crc32c"])
+@pytest.mark.parametrize("kind", ["numbers", "text", "shards", "empty", "0-d"])
+def test_a_checksum_asked_for_by_one_word(zarr_format, codec, kind):
+    zarr = pytest.importorskip("zarr", reason="what is stored is read by zarr-python")
+    items = np.arange(64, dtype=">i4" if zarr_format == 2 else "i4").reshape(8, 8)
+    options: dict = {"data": items, "compressors": codec, "checksum": True}
+    if kind == "text":
+        options |= {"data": items.astype(str).astype(object), "dtype": str}
+    elif kind == "shards":
+        if zarr_format == 2:
+            return
+        options |= {"chunks": (2, 4), "shards": (4, 8)}
+    elif kind == "empty":
+        options["data"] = items[:0]
+    elif kind == "0-d":
+        options["data"] = items[3, 3]
+    store = MemoryStore()
+    array = zstore.create_group(store, zarr_format=zarr_format).create_array("a", **options)
+    names = [codec.name.removeprefix("numcodecs.") for codec in (*array.filters, *array.compressors)]
+    assert names.count("crc32c") == 1 and array.has_checksum
+    assert names[-1] == "crc32c" or zarr_format == 2
+    np.testing.assert_array_equal(array[...], options["data"])
+    held = {key: bytes(store.get(key)) for key in store.list()}
+    if kind != "text" or zarr_format == 3:
+        buffers = {key: zarr.core.buffer.cpu.Buffer.from_bytes(value) for key, value in held.items()}
+        theirs = zarr.open_array(zarr.storage.MemoryStore(buffers), path="a", mode="r")
+        np.testing.assert_array_equal(theirs[...], options["data"])
+    for key in held.keys() - {"zarr.json", "a/zarr.json", ".zgroup", ".zattrs", "a/.zarray", "a/.zattrs"}:
+        store.put(key, held[key][:-5] + bytes([held[key][-5] ^ 1]) + held[key][-4:])
+        with pytest.raises(ZstoreError):
+            array[...]
+
+
+def test_what_has_no_checksum_says_so():
+    store = MemoryStore()
+    for codecs, has_one in ((None, False), ("zstd", True), ("blosc", False), (["blosc", "crc32c"], True)):
+        for shards in (None, (4, 4)):
+            made = zstore.create_array(
+                store,
+                "a",
+                shape=8,
+                dtype="i4",
+                chunks=2,
+                compressors=codecs,
+                shards=shards and 4,
+                overwrite=True,
+            )
+            assert made.has_checksum == has_one
+    assert not zstore.create_array(MemoryStore(), shape=8, dtype="i4", zarr_format=2).has_checksum
+    with pytest.raises(UnsupportedError, match=r"checksum=True cannot be said in Zarr v1.*expected Zarr v2"):
+        zstore.create_array(MemoryStore(), shape=8, dtype="i4", zarr_format=1, checksum=True)

@@ -148,6 +148,66 @@ def test_damaged_chunks(store, name):
     np.testing.assert_array_equal(array[6:], before)
 
 
+def changed_bytes(name: str, step: int, *, checksum: bool) -> tuple[int, int, int]:
+    """Of all changes of one byte, every `step`th byte: (errors, the same items, other items)."""
+    y, x = np.mgrid[:32, :32]
+    noise = np.random.default_rng(0).normal(0, 0.5, (32, 32))
+    items = np.round(280 + 15 * np.sin(x / 9) * np.cos(y / 7) + noise, 1).astype("<f4")
+    store, options = MemoryStore(), {"chunks": (32, 32), **CHANGED[name], "checksum": checksum}
+    array = zstore.create_array(store, "a", data=items, **options)
+    key = f"a/{array.model.keys.key((0, 0))}"
+    whole, chance, counts = bytes(store.get(key)), np.random.default_rng(1), [0, 0, 0]
+    np.testing.assert_array_equal(array[...], items)
+    for at in range(0, len(whole), step):
+        changed = bytearray(whole)
+        changed[at] ^= int(chance.integers(1, 256))
+        store.put(key, bytes(changed))
+        try:
+            counts[1 if array[...].tobytes() == items.tobytes() else 2] += 1
+        except ZstoreError:
+            counts[0] += 1
+    if array.has_checksum:
+        assert counts[2] == 0, f"{name}: {counts[2]} changed bytes were read as other items"
+    elif step == 1:
+        assert counts[2] > 0, f"{name} notices every changed byte; expected that `has_checksum` says so"
+    return counts[0], counts[1], counts[2]
+
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "none": {"compressors": None},
+    "zstd": {"compressors": "zstd"},
+    "zstd without its checksum": {
+        "compressors": {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+    },
+    "gzip": {"compressors": "gzip"},
+    **{f"blosc {cname}": blosc(cname, "shuffle") for cname in ("lz4", "lz4hc", "zstd", "blosclz")},
+    "blosc lz4, bits shuffled": blosc("lz4", "bitshuffle"),
+    "lz4": numcodec("lz4", acceleration=1),
+    "zlib": numcodec("zlib", level=1),
+    "bz2": numcodec("bz2", level=1),
+    "lzma": numcodec("lzma", format=1, check=-1, preset=None, filters=None),
+    "pcodec": {"serializer": "numcodecs.pcodec", "compressors": None},
+    "zfpy": {"serializer": "numcodecs.zfpy", "compressors": None},
+    "fletcher32": numcodec("fletcher32"),
+    "crc32": numcodec("crc32"),
+    "adler32": numcodec("adler32"),
+    "jenkins_lookup3": numcodec("jenkins_lookup3"),
+    "shards, none": {"chunks": (16, 16), "shards": (32, 32), "compressors": None},
+    "shards, blosc lz4": {"chunks": (16, 16), "shards": (32, 32), **blosc("lz4", "shuffle")},
+    "v2, zstd": {"zarr_format": 2},
+    "v2, blosc": {"zarr_format": 2, "compressors": {"id": "blosc"}},
+}
+
+
+@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CHANGED)
+def test_one_changed_byte(name, step):
+    before = changed_bytes(name, step, checksum=False)
+    after = changed_bytes(name, step, checksum=True)
+    assert after[2] == 0
+    print(f"| {name} | {' | '.join(map(str, before))} | {' | '.join(map(str, after))} |")
+
+
 HUGE = "[" * 100_000
 GOOD: dict[str, Any] = {
     "zarr_format": 3,

@@ -761,3 +761,20 @@ def test_verifying_asks_for_no_sizes():
         assert zstore.verify(store, missing=missing).chunk_count == 6
         assert not [key for key in store.sized if "c/" in key]
     assert array.shape == (7, 9)
+
+
+@pytest.mark.parametrize("target_format", [2, 3])
+@pytest.mark.parametrize("source_format", [1, 2, 3])
+def test_conversions_add_a_checksum_once(tmp_path, source_format, target_format):
+    items = np.arange(64.0).reshape(8, 8)
+    options = (
+        {"compressors": {"id": "blosc"}} if source_format < 3 else {"shards": (4, 4), "compressors": None}
+    )
+    zstore.create_array(tmp_path / "0", data=items, chunks=(2, 2), zarr_format=source_format, **options)
+    for n in range(2):
+        source, target = tmp_path / str(n), tmp_path / str(n + 1)
+        zstore.convert(source, target, checksum=True, zarr_format=target_format, check=True)
+        made = zstore.open_array(target, mode="r")
+        names = [codec.name.removeprefix("numcodecs.") for codec in (*made.filters, *made.compressors)]
+        assert names.count("crc32c") == 1 and made.has_checksum
+        np.testing.assert_array_equal(made[...], items)

@@ -72,6 +72,8 @@ def test_every_line_makes_what_was_measured(maps: Path, zarr_format: int) -> Non
         ]
         assert (sum(data), len(data)) == (choice.size, choice.object_count)
         assert choice.error is None and min(found.speeds(choice).values()) > 0
+        assert choice.has_checksum == array.has_checksum
+    assert not all(choice.has_checksum for choice in found.front) and "checksum=True" in " ".join(found.notes)
     labels = " ".join(choice.label for choice in found.choices)
     assert "default" in labels and "balanced" in labels
     assert ("now" in labels) == (zarr_format == 3)

@@ -63,6 +63,7 @@ ARGUMENTS = {
 )
 @click.option("--remove-old", is_flag=True, help="With --metadata-only: remove the documents there were.")
 @click.option("--check", is_flag=True, help="Zarr to Zarr: compare all values afterwards.")
+@click.option("--checksum", is_flag=True, help="Zarr to Zarr: store a CRC-32C with every chunk.")
 @click.option(
     "--scratch", metavar="PLACE", help="Zarr to Zarr: a directory or URL for what is kept in between."
 )
@@ -228,7 +229,7 @@ def _of_zarr(options: dict[str, Any]) -> dict[str, Any]:
     return {
         **cut,
         "zarr_format": options["zarr_format"] or 3,
-        **{name: options[name] for name in ("check", "scratch")},
+        **{name: options[name] for name in ("check", "checksum", "scratch")},
     }
 
 

@@ -13,9 +13,14 @@ import click
 
 import zstore as library
 from zstore._ext.engine.transfer import kept_size
-from zstore.cli.options import json_option, say
+from zstore.cli.options import json_option, say, storage_options
+from zstore.engine.documents import place
 from zstore.engine.schedulers import thread_count
+from zstore.errors import without_secrets
 from zstore.extensions.registry import list_offers
+from zstore.nodes.array import Array
+from zstore.nodes.open import open_ahead
+from zstore.nodes.zarr_names import innermost_codecs
 from zstore.plugin.rasters import gdal_version
 
 KERNELS = (
@@ -59,11 +64,14 @@ CREDENTIALS = {
 
 
 @click.command()
+@click.argument("paths", nargs=-1, metavar="[STORE]...")
+@storage_options
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(paths: tuple[str, ...], as_json: bool) -> None:
     """Say what is here: versions, kernels, plugins, threads, cache, and where credentials were found.
 
-    Never what they are. A kernel or a plugin that cannot be loaded fails.
+    Never what they are. A kernel or a plugin that cannot be loaded fails. Of each STORE, it names the arrays
+    whose chunks have no checksum, so that a changed byte would be read as another value.
     """
     kernels = {name: _trouble_of(name) for name in KERNELS}
     offers = [line for line in list_offers() if line.package != "zstore"]
@@ -81,6 +89,7 @@ def doctor(as_json: bool) -> None:
         "threads": f"{thread_count()} of {os.cpu_count()} CPUs{_set_by('ZSTORE_THREADS')}",
         "cache": f"{kept_size()} bytes of decoded chunks kept now{_set_by('ZSTORE_CACHE_SIZE')}",
         "credentials": {kind: ", ".join(_found(kind)) or "none found" for kind in CREDENTIALS},
+        "advice": [line for path in paths for line in _advise(path)],
         "troubles": troubles,
     }
     lines = []
@@ -93,6 +102,19 @@ def doctor(as_json: bool) -> None:
     say(as_json, document, "\n".join(lines))
     if troubles:
         raise SystemExit(1)
+
+
+def _advise(path: str) -> Iterator[str]:
+    """For each array at or below `path` whose chunks have no checksum, what to do about it."""
+    with open_ahead(path) as node:
+        for array in [node] if isinstance(node, Array) else [member for _, member in node.members(None)]:
+            if isinstance(array, Array) and not array.has_checksum:
+                where = without_secrets(place(array.store, array.path))
+                codecs = ", ".join(codec.name for codec in innermost_codecs(array.model))
+                yield (
+                    f"{where}: {codecs}: no checksum, so a changed byte can be read as another value; "
+                    "`zstore convert --checksum` adds one"
+                )
 
 
 def version_line() -> str:

@@ -17,6 +17,17 @@ from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
 from zstore.model.dtype import stored_dtype
 
+# Codecs that store a checksum, of what they decode to or of their own bytes; zstd does where it is told to.
+CHECKED = frozenset(
+    ("adler32", "bz2", "crc32", "crc32c", "fletcher32", "gzip", "jenkins_lookup3", "lzma", "zlib")
+)
+
+
+def has_checksum(codecs: Iterable[CodecModel]) -> bool:
+    """Whether one of these codecs stores a checksum, so that a changed byte is an error and never an item."""
+    named = ((codec.name.removeprefix("numcodecs."), codec.configuration) for codec in codecs)
+    return any(name in CHECKED or (name == "zstd" and options.get("checksum")) for name, options in named)
+
 
 def make_codec(model: CodecModel) -> Codec:
     """Make the codec that a model names, not bound yet.

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from zstore.codecs.chain import has_checksum
 from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import read_node
 from zstore.engine.objects import as_items
@@ -162,6 +163,13 @@ class Array(ArrayNames):
         # Shards are whole multiples of their inner chunks, so the grid of these ignores the shards.
         inner = RegularGrid(self.chunks)
         return tuple(inner.lengths(d, length) for d, length in enumerate(self.shape))
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether chunks are stored with a checksum, so that a changed byte is an error and never an item."""
+        with located(self._where()):
+            codecs = innermost_codecs(self._model)
+        return has_checksum((*self._model.codecs, *codecs))
 
     @property
     def fill_value(self) -> Any:

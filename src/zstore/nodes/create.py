@@ -23,6 +23,7 @@ from zstore.model.dtype import ORDER_CODECS, DataType, Order, order_of, refuse, 
 from zstore.model.grid import check_chunk_size, choose_grid, parse_integers, parse_shape
 from zstore.model.group import GroupModel
 from zstore.model.keys import ChunkKeys
+from zstore.model.translate import to_v2
 from zstore.model.typestr import OBJECT_CODECS
 from zstore.nodes.array import Array
 from zstore.nodes.node import Access
@@ -31,6 +32,7 @@ from zstore.storage.base import Store, join_key
 Codecs: TypeAlias = tuple[CodecModel, ...]
 ZSTD = CodecModel("zstd", MEANT["zstd"])
 NUMCODECS_ZSTD = CodecModel("numcodecs.zstd", MEANT["numcodecs.zstd"])
+CRC32C = CodecModel("crc32c")
 # The default of Zarr v1's own writer; its readers do not know zstd.
 V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
 
@@ -47,6 +49,7 @@ class ArrayRequest:
     filters: Any = "auto"
     compressors: Any = "auto"
     serializer: Any = "auto"
+    checksum: bool = False
     fill_value: Any = "auto"
     order: str = "C"
     zarr_format: ZarrFormat = 3
@@ -80,6 +83,11 @@ class ArrayRequest:
         if self.zarr_format not in (1, 2, 3):
             raise UnsupportedError(f"zarr_format is {self.zarr_format!r}; zstore writes 1, 2 and 3")
         if self.zarr_format == 1:
+            if self.checksum:
+                raise UnsupportedError(
+                    "checksum=True cannot be said in Zarr v1, which has no filters; "
+                    "expected Zarr v2 or v3, or zlib, which has a checksum of its own"
+                )
             # v1 is a subset of v2; its renderer refuses what v1 does not have.
             with v1.as_v1():
                 return self._model(2)
@@ -142,6 +150,8 @@ def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: C
     default = CodecModel(_object_codec(data_type)) if data_type.is_object else _bytes_codec(endian)
     chain = _order_codecs(request.order, len(spec.shape)) + _read(request.filters, (), 3)
     chain += _read(request.serializer, (default,), 3) + _read(request.compressors, (ZSTD,), 3)
+    if request.checksum and not _has_crc32c(chain):
+        chain += (CRC32C,)
     given = (request.filters, request.serializer, request.compressors)
     # Codecs from documents, and the defaults here, already have all options.
     return chain if all(map(_is_complete, given)) else complete_chain(chain, spec)
@@ -150,6 +160,10 @@ def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: C
 def _is_complete(value: Any) -> bool:
     listed = value if isinstance(value, list | tuple) else [value]
     return value is None or _is_auto(value) or all(isinstance(codec, CodecModel) for codec in listed)
+
+
+def _has_crc32c(chain: Codecs) -> bool:
+    return any(codec.name.removeprefix("numcodecs.") == CRC32C.name for codec in chain)
 
 
 def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
@@ -176,6 +190,8 @@ def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: C
         codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs
     ):
         filter_codecs = (CodecModel("numcodecs." + _object_codec(data_type)), *filter_codecs)
+    if request.checksum and not _has_crc32c((*filter_codecs, *compressor)):
+        filter_codecs += (to_v2(CRC32C),)
     chain += tuple(replace(codec, role="filter") for codec in filter_codecs)
     return chain + tuple(replace(codec, role="compressor") for codec in compressor)
 

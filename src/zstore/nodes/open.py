@@ -195,6 +195,7 @@ def create_array(
     filters: Any = "auto",
     compressors: Any = "auto",
     serializer: Any = "auto",
+    checksum: bool = False,
     fill_value: Any = "auto",
     order: Literal["C", "F"] = "C",
     zarr_format: ZarrFormat | None = 3,
@@ -215,6 +216,8 @@ def create_array(
     filters, serializer, compressors
                  codecs by name, as v3 or v2 objects, or as codec objects; one, a list, None or "auto": no
                  filters, bytes in the dtype's byte order, zstd
+    checksum     store a CRC-32C with every chunk or inner chunk, behind the compressors (v3) or as the last
+                 filter (v2): changed bytes are an error and never items; the default zstd of v3 has its own
     dtype        whatever numpy takes, or a v3 name such as "bfloat16"; `str` and `bytes` are of any length,
                  `object` needs a codec for objects among `filters` (v2) or as `serializer` (v3)
     fill_value   a value of the dtype; "auto" is zero, of times "not a time"; None is null in v2, "auto" in v3
@@ -239,6 +242,7 @@ def create_array(
         filters=filters,
         compressors=compressors,
         serializer=serializer,
+        checksum=checksum,
         fill_value=fill_value,
         order=order,
         zarr_format=zarr_format or 3,

@@ -85,7 +85,9 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, 
         )
     show_table(table)
     for number, choice in enumerate(shown, 1):
-        said = ", ".join(filter(None, (choice.label, choice.rounding, "" if choice.is_best else "beaten")))
+        words = (choice.label, choice.rounding, *(() if choice.is_best else ("beaten",)))
+        words += () if choice.has_checksum else ("no checksum",)
+        said = ", ".join(filter(None, words))
         click.echo(f"{number}{f' ({said})' if said else ''}: {choice.code}")
     if found.untried:
         click.echo(f"{found.untried} choices were not tried for want of time (--seconds)")

@@ -29,6 +29,10 @@ WINDOW_COUNT, SERIES_COUNT = 32, 48
 STRETCH = 1 << 16
 # How often writing and reading are timed, unless the first round takes more seconds than SLOW.
 WRITES, READS, SLOW = 2, 3, 0.5
+UNCHECKED = (
+    "choices marked 'no checksum' can read a changed byte as another value; checksum=True beside their "
+    "options adds a CRC-32C of 4 bytes to every chunk, and a changed byte is an error"
+)
 BITSHUFFLED = {"name": "blosc", "configuration": {"cname": "zstd", "shuffle": "bitshuffle"}}
 # Choices whose measures differ by less than this factor count as equal.
 NOISE = 1.04
@@ -56,6 +60,7 @@ class Choice:
     label         "now": as the array is stored; "default": as `create_array` stores it; "balanced": the one
                   of the front that is good at all three
     is_best       whether it is on the front: no other choice is smaller, faster to write and faster to read
+    has_checksum  whether a changed byte of a chunk is an error; `checksum=True` makes it one
     """
 
     options: Mapping[str, Any]
@@ -68,6 +73,7 @@ class Choice:
     items: str = "dtype"
     label: str = ""
     is_best: bool = False
+    has_checksum: bool = True
 
     @property
     def read_time(self) -> float:
@@ -135,6 +141,7 @@ class Tuning:
                     if choice.error is None
                     else {"max": choice.error[0], "rms": choice.error[1]},
                     "rounding": choice.rounding,
+                    "has_checksum": choice.has_checksum,
                     "code": choice.code,
                 }
                 for choice in self.choices
@@ -196,7 +203,9 @@ def tune(
     read_sizes = {name: _read_size(sample, selections) for name, selections in reads.items()}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="zstore-tune-") as place:
         trial = _Trial(sample, Path(place), reads, zarr_format, end, how.progress)
-        choices = _try_all(trial, sample, lossy, zarr_format, notes)
+        choices = front(_try_all(trial, sample, lossy, zarr_format, notes))
+    if not all(choice.has_checksum for choice in choices if choice.is_best):
+        notes.append(UNCHECKED)
     return Tuning(
         sample.where,
         sample.shape,
@@ -204,7 +213,7 @@ def tune(
         sample.values.shape,
         sample.size,
         accesses,
-        tuple(sorted(front(choices), key=lambda choice: choice.size)),
+        tuple(sorted(choices, key=lambda choice: choice.size)),
         read_sizes,
         trial.untried,
         tuple(notes),
@@ -326,7 +335,8 @@ class _Trial:
             name: _fastest(READS, lambda: zstore.open_array(place, mode="r"), partial(_read, selections))
             for name, selections in self._reads.items()
         }
-        back = zstore.open_array(place, mode="r")[...]
+        array = zstore.open_array(place, mode="r")
+        back = array[...]
         error = None
         if rounding:
             error = errors_of(values, back)
@@ -338,7 +348,17 @@ class _Trial:
             del options["zarr_format"]
         size = sum(entry.size for entry in entries)
         items = _name(dtype) if isinstance(dtype, type) else "dtype"
-        return Choice(options, size, len(entries), write_time, read_times, error, rounding, items)
+        return Choice(
+            options,
+            size,
+            len(entries),
+            write_time,
+            read_times,
+            error,
+            rounding,
+            items,
+            has_checksum=array.has_checksum,
+        )
 
 
 def _fastest(rounds: int, make: Callable[[], zstore.Array], act: Callable[[zstore.Array], None]) -> float:

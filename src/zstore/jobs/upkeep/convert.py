@@ -165,6 +165,7 @@ def convert(
     filters: Any = SAME,
     serializer: Any = SAME,
     compressors: Any = SAME,
+    checksum: bool = False,
     chunk_key_encoding: Any = None,
     check: bool = False,
     scratch: str | PathLike[str] | Store | None = None,
@@ -181,7 +182,7 @@ def convert(
     holds; where many boxes would decode the same chunk, all chunks are first decoded once into a scratch
     array of which parts are read cheaply.
 
-    chunks, shards, filters, serializer, compressors
+    chunks, shards, filters, serializer, compressors, checksum
                 as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
                 lengths than an array has dimensions is for its last dimensions
     check       read source and target afterwards, and raise where an item differs
@@ -208,7 +209,15 @@ def convert(
     there = there._replace(store=how.opened(there.store))
     here.check_apart(there)
     options = ConvertOptions(
-        zarr_format, chunks, shards, filters, serializer, compressors, chunk_key_encoding, allow_pickle
+        zarr_format,
+        chunks,
+        shards,
+        filters,
+        serializer,
+        compressors,
+        chunk_key_encoding,
+        allow_pickle,
+        checksum,
     )
     changes = _plan(here, there, options)
     # Otherwise the place is empty, or the conversion does not begin.

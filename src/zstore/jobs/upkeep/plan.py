@@ -36,12 +36,13 @@ class ConvertOptions:
     compressors: Any = SAME
     chunk_key_encoding: Any = None
     allow_pickle: bool = False
+    checksum: bool = False
 
     @property
     def recodes(self) -> bool:
         """Whether the chunks have to be encoded anew."""
         wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
-        return not all(map(_is_same, wanted))
+        return self.checksum or not all(map(_is_same, wanted))
 
 
 def plan_array(
@@ -188,6 +189,7 @@ def _recoded(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
         filters=filters if _is_same(options.filters) else options.filters,
         serializer=serializer if _is_same(options.serializer) else options.serializer,
         compressors=tail if _is_same(options.compressors) else options.compressors,
+        checksum=options.checksum,
         fill_value="auto",
         order=order,
         zarr_format=new,
