@@ -1,90 +1,383 @@
-"""Chunks out of reach are an error in every read and job, never taken for chunks that were never written."""
+"""Chunks out of reach are an error for everybody, and never taken for chunks that were never written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 from click.testing import CliRunner
+from tests.pyramid.test_tile_updates import put_raster
 
 import zstore
 from zstore.cli.root import zstore as command
 from zstore.errors import StoreError, ZstoreError
+from zstore.geo.conventions.base import Affine
+from zstore.storage.base import Store
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+from zstore.testing.sharing import run_forked
 
-ITEMS = np.arange(1, 65, dtype="i4").reshape(8, 8)
+# The world in four tiles, each a chunk, as level "1" of a tile pyramid.
+SIDE, EDGE = 512, 20037508.342789244
+CELLS = np.random.default_rng(0).integers(1, 250, (SIDE, SIDE)).astype("u1")
+ARRAY = "1/a"
 
 
-def move(chunks: Path, outside: Path) -> None:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source, path = MemoryStore(), tmp_path_factory.mktemp("sound") / "s.zarr"
+    cell = 2 * EDGE / SIDE
+    put_raster(source, {"a": CELLS}, Affine(cell, 0, -EDGE, 0, -cell, EDGE), 3857)
+    zstore.build_tile_pyramid(source, path, min_zoom=1, max_zoom=1)
+    assert (zstore.open(path, ARRAY)[...] == CELLS).all()
+    return path
+
+
+# What becomes of a directory or file of the array; `aside` is where it goes.
+def move(at: Path, aside: Path) -> None:
     """To another disk, with a link where it was."""
-    chunks.rename(outside)
-    chunks.symlink_to(outside)
+    at.rename(aside)
+    at.symlink_to(aside)
 
 
-def unmount(chunks: Path, outside: Path) -> None:
+def unmount(at: Path, aside: Path) -> None:
     """To another disk, which is not mounted."""
-    move(chunks, outside)
-    outside.rename(outside.with_name("unmounted"))
+    move(at, aside)
+    aside.rename(aside.with_name("unmounted"))
 
 
-def overlay(chunks: Path, outside: Path) -> None:
-    """A file stands where the directory was."""
-    chunks.rename(outside)
-    chunks.write_bytes(b"")
+def relative(at: Path, aside: Path) -> None:
+    """To another place in the store, which is gone."""
+    at.rename(aside)
+    at.symlink_to("gone")
 
 
-# Which directory or file of the array is gone from its place, and how.
-LAYOUTS = {
-    f"{how.__name__} {name or 'the array'}": (name, how)
-    for name in ("c", "c/0", "c/0/1")
-    for how in (move, unmount, overlay)
-    if (name, how) != ("c/0/1", overlay)
+def loop(at: Path, aside: Path) -> None:
+    """A link to itself."""
+    at.rename(aside)
+    at.symlink_to(at.name)
+
+
+def back(at: Path, aside: Path) -> None:
+    """A link to a directory above."""
+    at.rename(aside)
+    at.symlink_to("..")
+
+
+def overlay(at: Path, aside: Path) -> None:
+    """A file in the place of a directory."""
+    at.rename(aside)
+    at.write_bytes(b"")
+
+
+def pipe(at: Path, aside: Path) -> None:
+    """A pipe."""
+    at.rename(aside)
+    os.mkfifo(at)
+
+
+def listen(at: Path, aside: Path) -> None:
+    """A socket."""
+    at.rename(aside)
+    with socket.socket(socket.AF_UNIX) as one:
+        # The path of a socket is short.
+        directory = os.open(at.parent, os.O_RDONLY)
+        one.bind(f"/proc/self/fd/{directory}/{at.name}")
+        os.close(directory)
+
+
+def forbid(at: Path, aside: Path) -> None:
+    """No permission at all."""
+    at.chmod(0)
+
+
+def lock_up(at: Path, aside: Path) -> None:
+    """A directory that may be listed, but not entered."""
+    at.chmod(0o444)
+
+
+def hide(at: Path, aside: Path) -> None:
+    """A directory that may be entered, but not listed."""
+    at.chmod(0o311)
+
+
+def remove(at: Path, aside: Path) -> None:
+    """Never written."""
+    at.rename(aside)
+
+
+def replace_by_directory(at: Path, aside: Path) -> None:
+    """A directory with something else in it: nothing was written under the key itself."""
+    at.rename(aside)
+    at.mkdir()
+    (at / "other").write_bytes(b"1")
+
+
+Change = Callable[[Path, Path], None]
+# (what becomes of it, its path below the array, the verdict)
+LAYOUTS: dict[str, tuple[Change, str, str]] = {
+    f"{how.__name__} {name or 'array'}": (how, name, verdict)
+    for how, names, verdict in [
+        (move, ("c", "c/0", "c/0/1", "", "zarr.json"), "error"),
+        (unmount, ("c", "c/0", "c/0/1", "", "zarr.json"), "error"),
+        (relative, ("c", "c/0/1"), "error"),
+        (loop, ("c", "c/0", "c/0/1"), "error"),
+        (back, ("c", "c/0"), "error"),
+        (overlay, ("c", "c/0"), "error"),
+        (pipe, ("c/0", "c/0/1"), "error"),
+        (listen, ("c/0/1",), "error"),
+        (forbid, ("c", "c/0", "c/0/1", "", "zarr.json"), "error"),
+        (lock_up, ("c", "c/0"), "error"),
+        (hide, ("c", "c/0"), "error"),
+        (remove, ("c", "c/0", "c/0/1"), "missing"),
+        (replace_by_directory, ("c/0/1",), "missing"),
+    ]
+    for name in names
+}
+# Where the values are right all the same: nothing is listed, read, or looked for there.
+RIGHT = {
+    *((f"hide {name}", verb) for name in ("c", "c/0") for verb in ("read", "reduce", "tiles", "xarray")),
+    ("forbid c/0/1", "info"),
+    *((f"{how} zarr.json", verb) for how in ("move", "unmount", "forbid") for verb in ("tiles", "xarray")),
 }
 
-JOBS: dict[str, Callable[[Path, Path], object]] = {
-    "read": lambda store, _: zstore.open(store, "a")[...],
-    "read many": lambda store, _: zstore.open(store, "a").read_many([np.s_[0:8, 0:8]]),
-    "reduce": lambda store, _: zstore.open(store, "a").reduce("sum"),
-    "convert": lambda store, out: zstore.convert(store, out),
-    "convert, checked": lambda store, out: zstore.convert(store, out, check=True),
-    "rechunk": lambda store, out: zstore.convert(store, out, chunks=(3, 3)),
-    "copy": lambda store, out: zstore.copy(store, out),
-    "pyramid": lambda store, out: zstore.build_pyramid(zstore.open(store, "a"), out, levels=1),
+
+def invoke(*words: object) -> int:
+    """The exit code of the command; errors that it did not foresee are raised."""
+    result = CliRunner().invoke(command, [*map(str, words)])
+    if "did not foresee" in result.output:
+        raise AssertionError(result.output)
+    return result.exit_code
+
+
+def info(store: Any, out: Path) -> Any:
+    options = ["--storage-option", f"allow={store._allow[0]}"] if store._allow else []
+    if invoke("info", store.root, *options):
+        raise StoreError("info fails")
+    return CELLS if zstore.open(store, ARRAY).nchunks_initialized == 4 else None
+
+
+def verify(store: Any, out: Path) -> Any:
+    found = zstore.verify(store)
+    assert found.is_sound == (not found.damage_count) and {*found.kind_counts} <= {"unreachable"}
+    if not found.is_sound:
+        options = ["--storage-option", f"allow={store._allow[0]}"] if store._allow else []
+        assert invoke("verify", store.root, *options) == 3
+        assert all(damage.key and damage.key.startswith("1") for damage in found.damages)
+        raise StoreError("unreachable")
+    missing = zstore.verify(store, "1/a", expect_complete=True)
+    if missing.is_sound:
+        return CELLS
+    assert {*missing.kind_counts} == {"missing"}
+    assert missing.damage_count == missing.missing_count == zstore.verify(store, "1/a").missing_count
+    assert invoke("verify", store.root, "--array", "1/a", "--expect-complete") == 4
+    return None
+
+
+def convert(store: Any, out: Path) -> Any:
+    zstore.convert(store, out, chunks=(300, 300))
+    return zstore.open(out, ARRAY)[...]
+
+
+def keep(store: Any, out: Path) -> Any:
+    zstore.convert(store, out, check=True)
+    return zstore.open(out, ARRAY)[...]
+
+
+def copy(store: Any, out: Path) -> Any:
+    zstore.copy(store, out)
+    return zstore.open(out, ARRAY)[...]
+
+
+def reduce(store: Any, out: Path) -> Any:
+    total = zstore.open(store, ARRAY).reduce("sum")
+    return CELLS if total == CELLS.sum() else None
+
+
+def pyramid(store: Any, out: Path) -> Any:
+    zstore.build_pyramid(zstore.open(store, ARRAY), out, levels=1)
+    return CELLS if zstore.open(out, "1/a")[...].all() else None
+
+
+def tiles(store: Any, out: Path) -> Any:
+    return np.block([[zstore.read_tile(store, "1", x, y, array="a") for x in (0, 1)] for y in (0, 1)])
+
+
+def read_xarray(store: Any, out: Path) -> Any:
+    found = xarray.open_dataset(store, engine="zstore", group="1", chunks=None)["a"].values
+    return CELLS if (found == CELLS).all() else None
+
+
+VERBS: dict[str, Callable[[Any, Path], Any]] = {
+    "read": lambda store, _: zstore.open(store, ARRAY)[...],
+    "info": info,
+    "convert": convert,
+    "convert, bytes kept": keep,
+    "copy": copy,
+    "verify": verify,
+    "reduce": reduce,
+    "pyramid": pyramid,
+    "tiles": tiles,
+    "xarray": read_xarray,
 }
 
 
-def lay(layout: str, tmp_path: Path) -> Path:
-    """A store with one array, whose chunks are gone so."""
-    name, how = LAYOUTS[layout]
-    zstore.create_array(tmp_path / "s.zarr", "a", data=ITEMS, chunks=(4, 4))
-    how(tmp_path / "s.zarr" / "a" / name, tmp_path / "elsewhere")
-    return tmp_path / "s.zarr"
+def judge(store: Store, tmp_path: Path) -> dict[str, str]:
+    """For each verb "values", "missing" or "error"; other errors, and those that name no path, are raised."""
+    verdicts = {}
+    for number, (verb, act) in enumerate(VERBS.items()):
+        out = tmp_path / f"out{number}.zarr"
+        try:
+            found = act(store, out)
+        except StoreError as error:
+            assert "unreachable" in str(error) or "info" in str(error) or "1" in str(error.key), error
+            verdicts[verb] = "error"
+            if verb in ("convert", "convert, bytes kept", "pyramid"):
+                with pytest.raises(ZstoreError):
+                    zstore.open(out, mode="r")
+        else:
+            verdicts[verb] = "values" if found is not None and np.array_equal(found, CELLS) else "missing"
+    return verdicts
 
 
-# A copy has every file as it is, also one that stands in the way.
-CASES = [(layout, job) for layout in LAYOUTS for job in JOBS if not (job == "copy" and "overlay" in layout)]
+def as_anybody(act: Callable[[], dict[str, str]], tmp_path: Path) -> dict[str, str]:
+    """The result of `act` in a process to which permissions apply, as they do not to root."""
+
+    def run() -> None:
+        drop_capabilities()
+        (tmp_path / "verdicts").write_text(json.dumps(act()))
+
+    assert run_forked([run]) == [0]
+    found: dict[str, str] = json.loads((tmp_path / "verdicts").read_text())
+    return found
 
 
-@pytest.mark.parametrize(("layout", "job"), CASES)
-def test_what_cannot_be_reached_is_an_error(tmp_path, layout, job):
-    store = lay(layout, tmp_path)
-    with pytest.raises(StoreError, match=r"c/0|'a/c'|'c'"):
-        JOBS[job](store, tmp_path / "out.zarr")
-    with pytest.raises(ZstoreError):
-        zstore.open(tmp_path / "out.zarr", mode="r")
+def drop_capabilities() -> None:
+    """Take root's rights over others' files from this thread, and from those that it starts."""
+    if os.geteuid():
+        return
+    libc, header, data = ctypes.CDLL(None, use_errno=True), (ctypes.c_uint32 * 2)(), (ctypes.c_uint32 * 6)()
+    header[0] = 0x20080522  # the version of the two structures
+    assert not libc.capget(header, data)
+    data[0] &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    assert not libc.capset(header, data)
 
 
+@pytest.fixture
+def mended(tmp_path: Path) -> Iterator[None]:
+    """Permissions are given back, so that the files can be removed."""
+    yield
+    for _ in range(4):
+        for each in tmp_path.rglob("*"):
+            if not each.is_symlink():
+                each.chmod(0o755)
+
+
+def lay(sound: Path, tmp_path: Path, layout: str) -> LocalStore:
+    how, name, _ = LAYOUTS[layout]
+    shutil.copytree(sound, tmp_path / "s.zarr")
+    how(tmp_path / "s.zarr" / ARRAY / name, tmp_path / "aside")
+    return LocalStore(tmp_path / "s.zarr")
+
+
+@pytest.mark.usefixtures("mended")
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_cannot_be_reached_is_not_sound(tmp_path, layout):
-    store = lay(layout, tmp_path)
-    verified = zstore.verify(store)
-    assert verified.damage_count and all("/c" in str(damage.key) for damage in verified.damages)
-    assert CliRunner().invoke(command, ["verify", str(store)]).exit_code == 1
+def test_one_verdict_whoever_asks(sound, tmp_path, layout):
+    store = lay(sound, tmp_path, layout)
+    how, _, verdict = LAYOUTS[layout]
+    expected = {verb: "values" if (layout, verb) in RIGHT else verdict for verb in VERBS}
+    if how in (forbid, lock_up, hide):
+        found = as_anybody(lambda: judge(store, tmp_path), tmp_path)
+    else:
+        found = judge(store, tmp_path)
+    assert found == expected
+
+
+@pytest.mark.parametrize("layout", [layout for layout, (how, _, _) in LAYOUTS.items() if how is move])
+def test_linked_disks_are_used_where_they_are_allowed(sound, tmp_path, layout):
+    lay(sound, tmp_path, layout)
+    root, aside = tmp_path / "s.zarr", tmp_path / "aside"
+    place = aside if aside.is_dir() else tmp_path
+    assert {*judge(LocalStore(root, allow=place), tmp_path).values()} == {"values"}
+    others = tmp_path / "others"
+    others.mkdir()
+    with pytest.raises(StoreError, match="leads out of the store"):
+        zstore.open(LocalStore(root, allow=others), ARRAY)[...]
+
+
+def test_linked_disks_are_written_where_they_are_allowed(tmp_path):
+    root, disk = tmp_path / "s.zarr", tmp_path / "disk"
+    disk.mkdir()
+    zstore.create_array(root, "a", data=CELLS[:64, :64], chunks=(16, 16))
+    move(root / "a/c", disk / "c")
+    array = zstore.open(root, "a", mode="r+", storage_options={"allow": disk})
+    array[0:20, 0:20] = 7  # whole chunks and parts of them
+    (disk / "c/3/3").unlink()
+    array[48:, 48:] = 9
+    expected = CELLS[:64, :64].copy()
+    expected[0:20, 0:20], expected[48:, 48:] = 7, 9
+    assert (array[...] == expected).all() and (root / "a/c").is_symlink()
+    assert {each.name for each in disk.iterdir()} == {"c"} and len([*disk.rglob("*")]) == 21
+    # A disk that is not mounted holds chunks that nobody can know of, read or written.
+    disk.rename(tmp_path / "unmounted")
+    again = zstore.open(root, "a", mode="r+", storage_options={"allow": [disk]})
+    for act in (lambda: again[...], lambda: again.__setitem__(np.s_[:16, :16], 1)):
+        with pytest.raises(StoreError):
+            act()
+
+
+@pytest.mark.parametrize("codecs", ["kernels", "python", "uneven"])
+def test_files_in_the_way_are_noticed_however_chunks_are_read(tmp_path, codecs):
+    options: dict[str, Any] = {
+        "kernels": {},
+        "python": {"filters": [{"name": "numcodecs.delta", "configuration": {"dtype": "|u1"}}]},
+        "uneven": {},
+    }[codecs]
+    chunks = ((16, 48), (32, 32)) if codecs == "uneven" else (32, 32)
+    array = zstore.create_array(tmp_path / "s.zarr", "a", data=CELLS[:64, :64], chunks=chunks, **options)
+    (tmp_path / "s.zarr/a/c/1/1").unlink()
+    assert (array[:16] == CELLS[:16, :64]).all() and not array[48:, 32:].any()
+    overlay(tmp_path / "s.zarr/a/c/1", tmp_path / "aside")
+    with pytest.raises(StoreError, match="where a part of the path is a file"):
+        array[...]
 
 
 def test_links_within_the_store_are_followed(tmp_path):
-    array = zstore.create_array(tmp_path / "s.zarr", "a", data=ITEMS, chunks=(4, 4))
+    items = np.arange(1, 65, dtype="i4").reshape(8, 8)
+    array = zstore.create_array(tmp_path / "s.zarr", "a", data=items, chunks=(4, 4))
     move(tmp_path / "s.zarr/a/c/0", tmp_path / "s.zarr/moved")
-    assert (array[...] == ITEMS).all() and array.nchunks_initialized == 4
-    assert (zstore.convert(tmp_path / "s.zarr", tmp_path / "t.zarr", "a")[...] == ITEMS).all()
+    assert (array[...] == items).all() and array.nchunks_initialized == 4
+    assert (zstore.convert(tmp_path / "s.zarr", tmp_path / "t.zarr", "a")[...] == items).all()
+
+
+def test_a_verification_tells_damaged_unreachable_and_never_written_apart(tmp_path):
+    root = tmp_path / "s.zarr"
+    zstore.create_array(root, "a", data=CELLS[:64, :64], chunks=(16, 16))
+    (root / "a/c/0/0").write_bytes(b"no frame")
+    move(root / "a/c/1", tmp_path / "aside")
+    (root / "a/c/2/2").unlink()
+    found = zstore.verify(root)
+    assert [(damage.key, damage.kind) for damage in found.damages] == [
+        ("a/c/1", "unreachable"), ("a/c/0/0", "chunk"),
+    ]  # fmt: skip
+    assert (found.chunk_count, found.missing_count) == (11, 1)
+    found = zstore.verify(root, expect_complete=True)
+    assert found.kind_counts == {"chunk": 1, "unreachable": 1, "missing": 1} and found.missing_count == 1
+    for mend, words, code in [
+        (lambda: None, [], 1),
+        (lambda: None, ["--expect-complete"], 1),
+        (lambda: (root / "a/c/0/0").unlink(), ["--expect-complete"], 3),
+        (lambda: None, ["--expect-complete", "--storage-option", f"allow={tmp_path / 'aside'}"], 4),
+        (lambda: None, ["--storage-option", f"allow={tmp_path / 'aside'}"], 0),
+    ]:
+        mend()
+        assert invoke("verify", root, *words) == code, words

@@ -368,7 +368,7 @@ class TestCommand:
         fill(LocalStore(tmp_path))
         result = run(tmp_path)
         assert (result.exit_code, result.output.count("\n")) == (0, 1)
-        assert "7 arrays, 25 chunks, 1 not stored, 0 outside their arrays: sound" in result.output
+        assert "7 arrays, 25 chunks, 1 never written, 0 outside their arrays: sound" in result.output
         assert run(tmp_path, "--missing").exit_code == 1
         assert run(tmp_path, "--array", "in").exit_code == 0
         assert run(tmp_path / "none").exit_code == 1

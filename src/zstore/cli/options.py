@@ -127,12 +127,13 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _use_options(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> None:
-    options = {}
+    options = dict[str, Any]()
     for value in values:
         name, mark, text = value.partition("=")
         if not mark or not name.strip():
             raise click.BadParameter("expected NAME=VALUE, as in region=eu-central-1 or anon=true")
-        options[name.strip()] = text
+        name = name.strip()
+        options[name] = [*options.get(name, ()), text] if name == "allow" else text
     context.with_resource(use_storage_options(options))
 
 
@@ -143,7 +144,8 @@ storage_options = click.option(
     multiple=True,
     expose_value=False,
     callback=_use_options,
-    help="How to reach a bucket or web server: anon=true, region=..., endpoint_url=..., profile=...",
+    help="How to reach a bucket or web server: anon=true, region=..., endpoint_url=..., profile=...; "
+    "allow=DIRECTORY: where links in a directory, and references, may lead.",
 )
 # The option of every command that can print JSON.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

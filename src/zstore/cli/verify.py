@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -20,35 +21,53 @@ from zstore.cli.options import (
 )
 from zstore.plugin.jobs import Estimate
 
+# The exit code for each kind of damage, the worst first, and its word where damages are counted.
+EXIT_CODES = {"chunk": 1, "document": 1, "unreachable": 3, "missing": 4}
+WORDS = {
+    "chunk": "damaged", "document": "damaged", "unreachable": "unreachable", "missing": "never written",
+}  # fmt: skip
+
 
 @click.command()
 @click.argument("path")
 @storage_options
 @click.option("--array", "inside", metavar="NAME", help="Only the array or group of this name below PATH.")
-@click.option("--missing", is_flag=True, help="Chunks that are not stored are damage too.")
+@click.option("--expect-complete", is_flag=True, help="Chunks that were never written are a failure too.")
+@click.option("--missing", is_flag=True, hidden=True, help="As --expect-complete, but exit code 1.")
 @click.option("--manifest", **FILE, help="Decode nothing: compare hashes with this file.")
 @click.option("--journal", **PLACE, help="Keep in this directory how far it came, to go on from there.")
 @how_options(check)
 def verify(
-    path: str, inside: str | None, missing: bool, manifest: Any, journal: Any, as_json: bool, **options: Any
+    path: str,
+    inside: str | None,
+    expect_complete: bool,
+    missing: bool,
+    manifest: Any,
+    journal: Any,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Read every chunk of PATH on all cores, and say what is damaged or unfinished; either fails.
+    """Read every chunk of PATH on all cores, and say what is damaged, unreachable or unfinished.
 
-    With --manifest, say what is changed, missing, new or unreadable; any of these fails.
+    Exit codes: 0 sound; 1 damaged or unfinished, or it failed; 3 not damaged, but chunks cannot be reached
+    (links, disks that are not mounted, refusals); 4 chunks were never written, with --expect-complete.
+
+    With --manifest, say what is changed, missing, new or unreadable; any of these is 1.
 
     \b
     zstore verify scene.zarr
+    zstore verify scene.zarr --expect-complete
     zstore verify copy.zarr --manifest scene.sha256
     """
     from zstore.errors import clean
 
-    if missing and manifest is not None:
-        raise click.UsageError("--missing does not go with --manifest, which says what is missing")
+    if (missing or expect_complete) and manifest is not None:
+        raise click.UsageError("--expect-complete does not go with --manifest, which says what is missing")
     with going(options, "verifying", "chunks" if manifest is None else "bytes") as words:
         found = check(
             path,
             inside,
-            missing="error" if missing else "fill",
+            expect_complete=expect_complete or missing,
             manifest=manifest,
             journal=journal,
             **words,
@@ -68,15 +87,24 @@ def verify(
         if left_out:
             click.echo(f"... and {left_out} more")
         counts = (
-            f"{found.array_count} arrays, {found.chunk_count} chunks, {found.missing_count} not stored, "
+            f"{found.array_count} arrays, {found.chunk_count} chunks, {found.missing_count} never written, "
             f"{found.stray_count} outside their arrays"
         )
         if manifest is not None:
             counts = f"{found.key_count} keys"
-        word = "damaged" if manifest is None else "not as the manifest says"
-        faults = [f"{found.damage_count} {word}"] if found.damage_count else []
+        counted: dict[str, int] = {}
+        for kind, count in found.kind_counts.items():
+            word = "not as the manifest says" if manifest is not None else WORDS[kind]
+            counted[word] = counted.get(word, 0) + count
+        faults = [f"{counted[word]} {word}" for word in sorted(counted)]
         faults += [f"{len(found.unfinished)} unfinished"] if found.unfinished else []
         verdict = ", ".join(faults) or ("sound" if manifest is None else "as the manifest says")
         click.echo(f"{path}: {counts}: {verdict}")
     if not found.is_sound:
-        raise SystemExit(1)
+        is_told_apart = not (found.unfinished or missing or manifest is not None)
+        raise SystemExit(_exit_code(found.kind_counts) if is_told_apart else 1)
+
+
+def _exit_code(kinds: Collection[str]) -> int:
+    """The exit code for kinds of damage: that of the worst."""
+    return next(code for kind, code in EXIT_CODES.items() if kind in kinds)

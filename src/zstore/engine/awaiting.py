@@ -26,9 +26,10 @@ from zstore.engine.schedulers import (
     Member,
     Scheduler,
     enter_worker,
+    proven,
     thread_count,
 )
-from zstore.storage.base import Parts, Request, Store, Values
+from zstore.storage.base import Parts, Request, Store, Values, in_thread
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -262,13 +263,15 @@ class AsyncScheduler(Scheduler):
         """Await `store.get_many_async`."""
         if store.in_memory or not requests:
             return store.get_many(requests)
-        return await store.get_many_async(requests)
+        values = await store.get_many_async(requests)
+        return await in_thread(proven, store, requests, values) if None in values else values
 
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
         """Await `store.get_parts_async`."""
         if store.in_memory or not requests:
             return store.get_parts(requests)
-        return await store.get_parts_async(requests)
+        parts = await store.get_parts_async(requests)
+        return await in_thread(proven, store, requests, parts) if None in parts else parts
 
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
         """Call it on one of the engine's threads, or right here if switching threads would take longer."""

@@ -36,7 +36,16 @@ from zstore.engine.fetch import (
 )
 from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
 from zstore.engine.objects import HANDLE, FieldTable, Table, single, table_to_read, table_to_write
-from zstore.engine.schedulers import BLOCKING, SHORT_SIZE, Joining, Member, Scheduler, drive, thread_count
+from zstore.engine.schedulers import (
+    BLOCKING,
+    SHORT_SIZE,
+    Joining,
+    Member,
+    Scheduler,
+    drive,
+    proven,
+    thread_count,
+)
 from zstore.errors import CodecError, NotFoundError, ZstoreError, located
 from zstore.indexing.rectilinear import Part, RectilinearLayout, RectilinearPlan
 from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
@@ -273,7 +282,13 @@ class RegularChunks(Chunks):
             make_directory(str(directory), durable=self.store.durable)
         # An array with a cache of its own keeps every chunk; the others share the memory of the process.
         size = self._cache_size
-        return Folder(str(directory), self.path, cache_size=size, keeps_chunks=size > 0)
+        return Folder(
+            str(directory),
+            self.path,
+            cache_size=size,
+            keeps_chunks=size > 0,
+            allowed=self.store.links_into,
+        )
 
     def _stretches(self) -> Folder | None:
         found, keys = self.store.stretches(self.path), self.model.keys
@@ -724,7 +739,7 @@ class RectilinearChunks(Chunks):
             part, data = piece
             key = self.key(part.cell)
             if not is_remote:
-                data = self.store.get(key)
+                [data] = proven(self.store, [(key, None)], [self.store.get(key)])
             if data is None and missing_is_fault:
                 raise NotFoundError("chunk is missing", path=self.store.url, key=key)
             if data is None:

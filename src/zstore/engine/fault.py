@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 
@@ -41,11 +40,7 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
     if kind == "memory":
         return MemoryError(f"no memory for chunk {key!r} of {path!r} ({expected} bytes)")
     if kind == "store":
-        reason = f"store failed: {os.strerror(error_number)}"
-        if error_number == errno.EXDEV:
-            reason = "a symbolic link leads out of the store; expected one opened at a directory above both"
-        elif error_number in (errno.ENOLINK, errno.ENOTDIR):
-            reason = REASONS[error_number]
+        reason = REASONS.get(error_number, f"store failed: {os.strerror(error_number)}")
         error = StoreError(reason, path=path, key=key)
         error.errno = error_number
         return error

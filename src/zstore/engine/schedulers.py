@@ -162,6 +162,14 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("the coroutine awaited something other than the blocking scheduler")
 
 
+def proven(store: Store, requests: Sequence[Request], values: list[T]) -> list[T]:
+    """A store's values for some requests, after those that it does not have are proven to be missing."""
+    missing = [key for (key, _), value in zip(requests, values, strict=True) if value is None]
+    if missing:
+        store.check_missing(missing)
+    return values
+
+
 class Scheduler(ABC):
     """Runs the steps of reads and writes: requests to stores, computation, and work on files."""
 
@@ -234,11 +242,11 @@ class BlockingScheduler(Scheduler):
 
     async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
         """The result of `store.get_many`."""
-        return store.get_many(requests)
+        return proven(store, requests, store.get_many(requests))
 
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
         """The result of `store.get_parts`."""
-        return store.get_parts(requests)
+        return proven(store, requests, store.get_parts(requests))
 
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
         """Call the function."""

@@ -64,6 +64,17 @@ class Page(NamedTuple):
         return Page(self.cells[mask], self.sizes[mask], self.versions[mask], self.documents)
 
 
+class Unreachable(NamedTuple):
+    """What keeps chunks out of reach, and their first coordinates; None: all chunks that are not listed."""
+
+    error: StoreError
+    leading: Cell | None
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a chunk that is not listed is out of reach."""
+        return self.leading is None or cell[: len(self.leading)] == self.leading
+
+
 class Location(NamedTuple):
     """A node, or keys that belong to none, and everything below: a store, and a path there."""
 
@@ -193,25 +204,32 @@ class StoredArray(Source):
         """The store key of a chunk."""
         return join_key(self.path, self.model.keys.key(cell))
 
-    def stored(self, unreachable: list[StoreError] | None = None) -> Iterator[Cell] | None:
+    def stored(self, unreachable: list[Unreachable] | None = None) -> Iterator[Cell] | None:
         """The stored chunks, strays too; None where the store cannot list.
 
-        unreachable  takes the errors of keys that keep chunks out of reach, which else are raised
+        unreachable  takes what keeps chunks out of reach, which else is raised
         """
         keys = _listed(lambda: self.store.list(self.path))
         return None if keys is None else self._stored(keys, unreachable)
 
-    def _stored(self, keys: Iterator[str], unreachable: list[StoreError] | None) -> Iterator[Cell]:
-        for key in keys:
-            try:
-                cell = self._cell(key)
-            except StoreError as error:
-                if unreachable is None:
-                    raise
-                unreachable.append(error)
-            else:
-                if cell is not None:
-                    yield cell
+    def _stored(self, keys: Iterator[str], unreachable: list[Unreachable] | None) -> Iterator[Cell]:
+        try:
+            for key in keys:
+                try:
+                    cell = self._cell(key)
+                except StoreError as error:
+                    if unreachable is None:
+                        raise
+                    below = key[len(self.path) + 1 if self.path else 0 :]
+                    leading = self.model.keys.leading(below, self.model.ndim)
+                    unreachable.append(Unreachable(error, leading))
+                else:
+                    if cell is not None:
+                        yield cell
+        except StoreError as error:
+            if unreachable is None:
+                raise
+            unreachable.append(Unreachable(error, None))
 
     def pages(self) -> Iterator[Page] | None:
         """The stored chunks without strays, many at a time; None where the store cannot list."""

@@ -48,14 +48,15 @@ class ChunkKeys:
         # Keys that `key` would not make ("01", "+1", "²") are not chunks.
         return cell if len(cell) == ndim and [*map(str, cell)] == parts and min(cell) >= 0 else None
 
-    def is_above(self, key: str, ndim: int) -> bool:
-        """Whether chunks of a grid of `ndim` dimensions have keys that begin with this one and "/"."""
+    def leading(self, key: str, ndim: int) -> tuple[int, ...] | None:
+        """The first coordinates of chunks whose keys begin with this one and "/"; None: there are none."""
         if self.separator != "/":
-            return False
+            return None
         numbers = key.split("/")
         if self.name == "default" and numbers.pop(0) != "c":
-            return False
-        return len(numbers) < ndim and all(number.isdecimal() for number in numbers)
+            return None
+        is_above = len(numbers) < ndim and all(number.isdecimal() for number in numbers)
+        return tuple(map(int, numbers)) if is_above else None
 
     def number(self, key: str, grid: Sequence[int]) -> int | None:
         """The place of the chunk under a key, counted in order C; None if it is no chunk of the grid.

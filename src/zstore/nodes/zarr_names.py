@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from zstore.codecs.base import ArrayCodec
 from zstore.codecs.chain import make_codec
-from zstore.engine.walk import stored_cells
+from zstore.engine.walk import listed_cell, stored_cells
 from zstore.errors import MetadataError, ZstoreError, missing_name, without_secrets
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
@@ -129,7 +129,11 @@ class ArrayNames(Node[ArrayModel]):
 
     def nbytes_stored(self) -> int:
         """The bytes that the array takes in its store, its metadata included; lists its keys."""
-        return sum(self._store.size(key) or 0 for key in self._store.list(self._path))
+        size = 0
+        for key in self._store.list(self._path):
+            listed_cell(self._store, self._path, self._model, key)  # raises where it hides chunks
+            size += self._store.size(key) or 0
+        return size
 
     def info_complete(self: Any) -> str:
         """A summary like `info`, with the stored bytes and chunks; lists the array's keys."""

@@ -388,6 +388,8 @@ class Store(ABC):
     """Whether `get` of a whole value takes neither time nor memory."""
     is_bounded: bool = True
     """Whether `get` takes no more memory than is stored; servers may send more, packed values grow."""
+    links_into: bytes | None = None
+    """Directories elsewhere that links below `local_path` may lead into, each with a NUL at its end."""
     zarr_format: int | None = None
     """The only Zarr format whose documents count, where the store was opened for one; None: every format."""
     durable: bool = False
@@ -539,6 +541,13 @@ class Store(ABC):
         """The size of the value and its version; None when there is no such key."""
         [part] = self.get_parts([(key, ByteRange(0, 1))])
         return None if part is None else Entry(key, part.total_size, part.version)
+
+    def check_missing(self, keys: Sequence[str]) -> None:  # noqa: B027 - in most stores no key hides another
+        """Make sure of keys whose chunks `get` does not give that they were never written.
+
+        Raises
+            StoreError: a value may be there, which cannot be reached.
+        """
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """The entries of all keys below `prefix`, in no order; overridden where lists have them."""
@@ -799,6 +808,7 @@ class PrefixStore(Store):
             "lists_versions",
             "removes_whole",
             "durable",
+            "links_into",
         ):
             setattr(self, name, getattr(store, name))
         self.zarr_format = zarr_format or store.zarr_format

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ __all__ = ["LocalStore"]
 # The errors that mean that there is nothing at a path.
 MISSING = (FileNotFoundError, NotADirectoryError)
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+# One directory, or several.
+Places = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
 # How often to make a directory again that others remove, before giving up.
 ATTEMPTS = 1000
 
@@ -51,13 +54,16 @@ SMALL_SIZE = 128 << 10
 READABLE = os.O_RDONLY | os.O_DIRECTORY
 OWN_DIRECTORY = READABLE | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Symbolic links that lead out of the store, or to nothing; they count as files that cannot be read.
-LED_ASTRAY = {errno.EXDEV, errno.ENOLINK}
+# Symbolic links that lead out of the store, to nothing or back; they count as files that cannot be read.
+LED_ASTRAY = {errno.EXDEV, errno.ENOLINK, errno.ELOOP}
 
 REASONS = {
-    errno.ENOLINK: "a symbolic link leads to nothing; expected what it stands for, or no link",
+    errno.ENOLINK: "a symbolic link leads to nothing; expected its target, mounted, or no link",
+    errno.ELOOP: "a symbolic link leads back to a directory above, or to itself",
     errno.EISDIR: "expected a value there or nothing, found a directory",
     errno.ENOTDIR: "expected a directory where a part of the path is a file",
+    errno.EXDEV: "a symbolic link leads out of the store; expected one opened at a directory above both, or the "
+    "storage option allow=DIRECTORY, which names where links may lead",
 }
 
 
@@ -67,23 +73,37 @@ class LocalStore(Store):
     A value is written to a temporary file that is then renamed, so that readers see the old value or the new
     one, also after a crash. `durable=True` waits until each change is on the disk, which takes milliseconds;
     it then survives a power cut. The default is that of `zstore.set_durable`. Names that begin with
-    ".zstore-tmp" are reserved: refused as keys and left out of lists. Symbolic links are followed as long as
-    they stay below `root`; reading one that leads out of it, or to nothing, is an error. `delete` and
-    `delete_prefix` also remove directories that become empty, up to `root`; empty directories that others
-    made count as prefixes in `list_children`.
+    ".zstore-tmp" are reserved: refused as keys and left out of lists. `delete` and `delete_prefix` also
+    remove directories that become empty, up to `root`; empty directories that others made count as prefixes
+    in `list_children`.
+
+    Symbolic links are followed as long as they stay below `root`, or lead into one of the directories in
+    `allow`. A key is missing where the directory that it belongs in does not have its name. Links that lead
+    elsewhere, to nothing or back, files in the place of directories, special files, and whatever may not be
+    read are errors: a value may be there.
+
+    allow  directories elsewhere that links may lead into, with everything below them: one or several
     """
 
     removes_whole = True
     is_bounded = False
 
     def __init__(
-        self, root: str | os.PathLike[str], *, read_only: bool = False, durable: bool | None = None
+        self,
+        root: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        durable: bool | None = None,
+        allow: Places = (),
     ) -> None:
         # Not resolve(), which would follow links in the root's own path now; and not a Path, which takes
         # longer to make than opening an array.
         self._root = os.path.abspath(root)  # noqa: PTH100
         self.read_only = read_only
         self.durable = is_durable() if durable is None else durable
+        places = [allow] if isinstance(allow, str | os.PathLike) else [*allow]
+        self._allow = [os.path.realpath(place) for place in places]
+        self.links_into = b"".join(os.fsencode(place) + b"\0" for place in self._allow) or None
         self.purge("")
 
     @property
@@ -95,7 +115,7 @@ class LocalStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store at "file:///path"; the one storage option is `durable`."""
+        """The store at "file:///path"; storage options as for `from_path`."""
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
             raise StoreError("expected file:///path, with '?' and '#' written as %3F and %23", path=url)
@@ -106,12 +126,13 @@ class LocalStore(Store):
     def from_path(
         cls, path: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> LocalStore:
-        """The store in a directory; the one storage option is `durable`."""
+        """The store in a directory; storage options are `durable` and `allow`."""
         options = dict(storage_options or {})
-        durable = options.pop("durable", None)
+        durable, allow = options.pop("durable", None), options.pop("allow", ())
         if options:
-            raise StoreError(f"unknown storage options {sorted(options)}; expected 'durable'", path=path)
-        return cls(path, read_only=read_only, durable=durable)
+            expected = "expected 'durable' or 'allow'"
+            raise StoreError(f"unknown storage options {sorted(options)}; {expected}", path=path)
+        return cls(path, read_only=read_only, durable=durable, allow=allow)
 
     @once
     def url(self) -> str:
@@ -121,7 +142,7 @@ class LocalStore(Store):
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         self._check(key)
         try:
-            return Tree(self._root).get(key, byte_range)
+            return self._tree().get(key, byte_range)
         except MISSING:
             return None
         except OSError as error:
@@ -132,7 +153,7 @@ class LocalStore(Store):
         for key, _ in requests:
             self._check(key)
         try:
-            tree = Tree(self._root)
+            tree = self._tree()
             return [tree.get(key, byte_range) for key, byte_range in requests]
         except MISSING:
             return [None] * len(requests)
@@ -144,7 +165,7 @@ class LocalStore(Store):
         for prefix in prefixes:
             self._check(prefix, check_prefix)
         try:
-            tree, wanted_range = Tree(self._root), document_range()
+            tree, wanted_range = self._tree(), document_range()
             return [_first_below(tree, prefix, choices, wanted_range) for prefix in prefixes]
         except MISSING:
             return [{} for _ in prefixes]
@@ -154,7 +175,7 @@ class LocalStore(Store):
     def size(self, key: str) -> int | None:
         self._check(key)
         try:
-            return Tree(self._root).size(key)
+            return self._tree().size(key)
         except MISSING:
             return None
         except OSError as error:
@@ -163,23 +184,32 @@ class LocalStore(Store):
     def entry(self, key: str) -> Entry | None:
         """The file's size and, as its version, its inode and times.
 
-        A link that leads to nothing, or out of the store, has neither.
+        A link that is not followed, or leads to nothing, has neither; reading it is an error.
         """
         self._check(key)
         with self._store_errors("read", key), suppress(*MISSING):
             try:
-                with _opened(Tree(self._root), key, O_PATH) as descriptor:
+                with _opened(self._tree(), key, O_PATH) as descriptor:
                     status = os.fstat(descriptor)
             except OSError as error:
                 if error.errno not in LED_ASTRAY:
                     raise
-                # Reading it raises the error.
                 return Entry(key, 0, None)
             if stat.S_ISDIR(status.st_mode):
                 return None
             written = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_ctime_ns:x}"
             return Entry(key, status.st_size, written)
         return None
+
+    def check_missing(self, keys: Sequence[str]) -> None:
+        """As `Store.check_missing`: the store's directory is there, and no file in the place of others."""
+        try:
+            tree = self._tree()
+        except OSError as error:
+            raise self._failed("read", keys[0], error) from error
+        for key in keys:
+            with self._store_errors("read", key), suppress(FileNotFoundError):
+                os.close(tree.open(key, O_PATH))
 
     def put_file(self, key: str, file: int, size: int) -> None:
         """As `put`; the system copies the bytes, where it can."""
@@ -197,7 +227,7 @@ class LocalStore(Store):
         with source._store_errors("read", source_key):
             try:
                 flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-                file = Tree(source._root).open(source_key, flags)
+                file = source._tree().open(source_key, flags)
             except MISSING:
                 raise NotFoundError("there is no such value", path=source.url, key=source_key) from None
         try:
@@ -245,28 +275,37 @@ class LocalStore(Store):
         self._check(key)
         self.check_writable(key)
         try:
-            Tree(self._root, durable=self.durable).delete(key)
+            self._tree(durable=self.durable).delete(key)
         except MISSING:
             return
         except OSError as error:
             raise self._failed("delete", key, error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`; those that are put or deleted meanwhile may be among them or not."""
+        """Every key below `prefix`; those that are put or deleted meanwhile may be among them or not.
+
+        Links that are not followed, and special files, are keys too: reading them is an error.
+
+        Raises
+            StoreError: a directory cannot be listed; all keys that can be have been given before.
+        """
         self._check(prefix, check_prefix)
         return self._walk(prefix)
 
     def _walk(self, prefix: str) -> Iterator[str]:
         pending: Names = [prefix]
         above: dict[str, frozenset[tuple[int, int]]] = {prefix: frozenset()}
+        failure: StoreError | None = None
         while pending:
             path = pending.pop()
             passed = above.pop(path)
-            with self._store_errors("list", path):
-                try:
-                    identity, directories, files = _entries(Tree(self._root), path)
-                except MISSING:
-                    continue
+            try:
+                identity, directories, files = _entries(self._tree(), path)
+            except MISSING:
+                continue
+            except OSError as error:
+                failure = failure or self._failed("list", path, error)
+                continue
             if identity in passed:
                 raise StoreError(
                     "cannot list: a symbolic link leads back to a directory above", path=self.url, key=path
@@ -277,12 +316,14 @@ class LocalStore(Store):
                 above[start + name] = passed | {identity}
             for name in files:
                 yield start + name
+        if failure is not None:
+            raise failure
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names of the files and directories directly below `prefix`."""
         self._check(prefix, check_prefix)
         try:
-            _, directories, files = _entries(Tree(self._root), prefix)
+            _, directories, files = _entries(self._tree(), prefix)
         except MISSING:
             return []
         except OSError as error:
@@ -294,7 +335,7 @@ class LocalStore(Store):
         self._check(prefix, check_prefix)
         self.check_writable(prefix)
         with self._store_errors("delete", prefix), suppress(*MISSING):
-            tree = Tree(self._root, durable=self.durable)
+            tree = self._tree(durable=self.durable)
             if prefix:
                 self._remove_directory(tree, prefix)
                 return
@@ -323,7 +364,7 @@ class LocalStore(Store):
         try:
             steady(os.stat, f"{path}/{SCRATCH}")
             if not self.read_only:
-                with _opened(Tree(self._root), prefix, PLACE) as directory:
+                with _opened(self._tree(), prefix, PLACE) as directory:
                     _purge(directory)
         except FileNotFoundError:
             return
@@ -334,7 +375,7 @@ class LocalStore(Store):
         """The directory, which may not exist yet."""
         self._check(prefix, check_prefix)
         with self._store_errors("open", prefix), suppress(*MISSING):
-            os.close(Tree(self._root).open(prefix, O_PATH))
+            os.close(self._tree().open(prefix, O_PATH))
         return self.root / prefix
 
     @contextmanager
@@ -348,17 +389,20 @@ class LocalStore(Store):
             yield
 
     def as_read_only(self) -> LocalStore:
-        return LocalStore(self.root, read_only=True, durable=self.durable)
+        return LocalStore(self.root, read_only=True, durable=self.durable, allow=self._allow)
 
     def as_durable(self) -> LocalStore:
-        return LocalStore(self.root, read_only=self.read_only, durable=True)
+        return LocalStore(self.root, read_only=self.read_only, durable=True, allow=self._allow)
+
+    def _tree(self, *, durable: bool = False) -> Tree:
+        return Tree(self._root, durable=durable, allowed=self.links_into)
 
     def _made_tree(self) -> Tree:
         try:
-            return Tree(self._root, durable=self.durable)
+            return self._tree(durable=self.durable)
         except FileNotFoundError:
             make_directory(self._root, durable=self.durable)
-            return Tree(self._root, durable=self.durable)
+            return self._tree(durable=self.durable)
 
     def _check(self, name: str, check: Callable[[str], str] = check_key) -> None:
         check(name)
@@ -387,7 +431,7 @@ class LocalStore(Store):
         reason = REASONS.get(error.errno, error.strerror or str(error))
         if error.errno == errno.EXDEV:
             place = os.path.realpath(f"{self._root}/{key}")
-            reason = f"a symbolic link leads out of the store, to {place!r}"
+            reason = reason.replace("of the store", f"of the store, to {place!r}")
         failure = StoreError(f"cannot {action}: {reason}", path=self.url, key=key)
         failure.errno = error.errno
         return failure
@@ -422,8 +466,8 @@ def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
 def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[str]]:
     """(device and inode of a directory, names of the directories in it, names of the files in it).
 
-    Temporary files are left out. A link that leads out of the tree, or to nothing, counts as a file; reading
-    it is an error.
+    Temporary files are left out. A link that is not followed, or leads to nothing, counts as a file, as
+    special files do; reading one is an error.
     """
     directories: list[str] = []
     files: list[str] = []
@@ -434,14 +478,10 @@ def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[st
                 continue
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
-            elif entry.is_file(follow_symlinks=False):
+            elif not entry.is_symlink():
                 files.append(entry.name)
-            elif entry.is_symlink():
-                mode = _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name)
-                if stat.S_ISDIR(mode):
-                    directories.append(entry.name)
-                elif stat.S_ISREG(mode):
-                    files.append(entry.name)
+            elif mode := _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name):
+                (directories if stat.S_ISDIR(mode) else files).append(entry.name)
     return (status.st_dev, status.st_ino), directories, files
 
 
@@ -449,10 +489,10 @@ def _mode_of_link(tree: Tree, path: str) -> int:
     try:
         with _opened(tree, path, O_PATH) as descriptor:
             return os.fstat(descriptor).st_mode
-    except MISSING:
+    except FileNotFoundError:
         return 0
     except OSError as error:
-        if error.errno in LED_ASTRAY:
+        if error.errno in LED_ASTRAY or error.errno in FORBIDDEN or error.errno == errno.ENOTDIR:
             return stat.S_IFREG
         raise
 

@@ -26,6 +26,9 @@ FORMATS = {"zarr2": 2, "zarr3": 3}
 # ("fsspec+s3").
 REMOTE = re.compile(r"(?:[a-z0-9+.-]+\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 
+# The schemes, besides none, that its option `allow` counts for, and no other option.
+LINKING = ("", "file", "virtual")
+
 # Endings of documents of references, which lead to chunks in other files.
 REFERENCES = (".json", ".vzarr", ".parq", ".parquet")
 
@@ -49,7 +52,10 @@ def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
-    """A context in which buckets and web servers are opened with these options, unless others are given."""
+    """A context in which stores are opened with these options, unless others are given.
+
+    `allow` is for directories and references, all others are for buckets and web servers.
+    """
     token = _options.set(options or _options.get())
     try:
         yield
@@ -108,12 +114,21 @@ def open_store(
                 scheme, text = "zip", f"zip::{path}"
         elif os.path.isfile(path) or _is_references(path):  # noqa: PTH113
             scheme, text = "virtual", f"virtual://{path}"
+    if storage_options is None and ("::" not in text or scheme in LINKING):
+        storage_options = _options_for(scheme)
     if not scheme:
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme)
-    if storage_options is None and REMOTE.fullmatch(scheme) and "::" not in text:
-        storage_options = _options.get()
     return kind.from_url(text, read_only=read_only, storage_options=storage_options)
+
+
+def _options_for(scheme: str) -> Mapping[str, Any] | None:
+    """The options of the innermost `use_storage_options` that count for a scheme."""
+    is_linking = scheme in LINKING
+    if not is_linking and not REMOTE.fullmatch(scheme):
+        return None
+    said = (_options.get() or {}).items()
+    return {name: value for name, value in said if (name == "allow") == is_linking} or None
 
 
 def _is_references(path: str) -> bool:
@@ -157,8 +172,8 @@ def _adapt(
         expected = "expected zip:, zarr2: or zarr3:, or one of a plugin, as icechunk: of zstore-icechunk"
         raise UnsupportedError(f"no adapter {adapter!r} for URL pipelines; {expected}", path=url) from error
     scheme = SCHEME.match(root)
-    if storage_options is None and scheme is not None and REMOTE.fullmatch(scheme[1].lower()):
-        storage_options = _options.get()
+    if storage_options is None and scheme is not None and scheme[1].lower() not in LINKING:
+        storage_options = _options_for(scheme[1].lower())
     return kind.from_adapter(root, given, read_only=read_only, storage_options=storage_options)
 
 

@@ -141,8 +141,7 @@ static inline int zs_open_source(const zs_layout *layout, const zs_place *place,
     zs_key(layout, cell, key);
     *is_missing = 0;
     int flags = O_RDONLY | O_NONBLOCK; /* a pipe must not make us wait */
-    source->file = zs_open(place->directory, key, flags);
-    if (source->file < 0 && errno == EXDEV && place->root) source->file = zs_open_in_store(place, key, flags);
+    source->file = zs_open_linked(place, key, flags);
     if (source->file < 0) {
         *is_missing = errno == ENOENT;
         return *is_missing ? ZS_OK : zs_store_fault(fault);

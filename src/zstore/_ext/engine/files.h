@@ -65,8 +65,21 @@ static ssize_t zs_path_of(int directory, char path[PATH_MAX]) {
 #endif
 }
 
+/* Whether the directory of that status is `directory`, or one that `path` (which is cut and mended) leads through. */
+static int zs_leads_back(int directory, char *path, const struct stat *status) {
+    struct stat above;
+    int is_back = !fstat(directory, &above) && above.st_dev == status->st_dev && above.st_ino == status->st_ino;
+    for (char *end = strchr(path, '/'); end && !is_back; end = strchr(end + 1, '/')) {
+        *end = 0;
+        is_back = !ZS_AGAIN(fstatat(directory, path, &above, 0)) && above.st_dev == status->st_dev &&
+                  above.st_ino == status->st_ino;
+        *end = '/';
+    }
+    return is_back;
+}
+
 /* Of a file that could not be opened: ENOLINK for ENOENT where its name, or that of a directory above it, is that of a
- * symbolic link to nothing. */
+ * symbolic link to nothing; ELOOP where a link leads back to a directory above. */
 static void zs_check_link(int directory, const char *name) {
     struct stat status;
     char above[PATH_MAX];
@@ -74,9 +87,14 @@ static void zs_check_link(int directory, const char *name) {
     for (const char *end = strchr(name, '/'); end && end - name < PATH_MAX; end = strchr(end + 1, '/')) {
         memcpy(above, name, (size_t)(end - name));
         above[end - name] = 0;
-        if (!ZS_AGAIN(fstatat(directory, above, &status, 0))) continue;
-        name = above;
-        break;
+        if (ZS_AGAIN(fstatat(directory, above, &status, 0))) {
+            name = above;
+            break;
+        }
+        if (zs_leads_back(directory, above, &status)) {
+            errno = ELOOP;
+            return;
+        }
     }
     errno = ZS_AGAIN(fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW)) ? ENOENT : ENOLINK;
 }
@@ -86,19 +104,29 @@ typedef struct {
     char top[PATH_MAX], whole[2 * PATH_MAX + 2], real[PATH_MAX];
 } zs_paths;
 
-static int zs_open_resolved(int directory, const char *name, int flags, zs_paths *path) {
-    ssize_t size = zs_path_of(directory, path->top);
-    if (size < 0) return -1;
+/* Resolve `name` below a directory: 1 where all of it exists, 0 where `real` is the part that was resolved, or -1. */
+static int zs_resolve(int directory, const char *name, zs_paths *path) {
+    if (zs_path_of(directory, path->top) < 0) return -1;
     if (snprintf(path->whole, sizeof path->whole, "%s/%s", path->top, name) >= (int)sizeof path->whole) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    if (size == 1) size = 0; /* "/" */
     path->real[0] = 0;
-    int is_whole = realpath(path->whole, path->real) != NULL; /* if not, `real` is the part that was resolved */
-    const char *real = path->real;
-    if (real[0] && (strncmp(real, path->top, (size_t)size) || (real[size] && real[size] != '/'))) errno = EXDEV;
-    else if (is_whole) return ZS_AGAIN(open(real, flags | O_NOFOLLOW | O_CLOEXEC));
+    return realpath(path->whole, path->real) != NULL;
+}
+
+/* The end of `path` below the directory `top`, "" for that itself; NULL where it lies elsewhere. */
+static inline const char *zs_below(const char *path, const char *top) {
+    size_t size = top[1] ? strlen(top) : 0; /* "/" */
+    if (strncmp(path, top, size) || (path[size] && path[size] != '/')) return NULL;
+    return path + size + (path[size] == '/');
+}
+
+static int zs_open_resolved(int directory, const char *name, int flags, zs_paths *path) {
+    int is_whole = zs_resolve(directory, name, path);
+    if (is_whole < 0) return -1;
+    if (path->real[0] && !zs_below(path->real, path->top)) errno = EXDEV;
+    else if (is_whole) return ZS_AGAIN(open(path->real, flags | O_NOFOLLOW | O_CLOEXEC));
     else zs_check_link(directory, name);
     return -1;
 }
@@ -141,6 +169,39 @@ static inline int zs_open(int directory, const char *name, int flags) {
     }
 #endif
     return zs_open_checked(directory, name, flags);
+}
+
+static int zs_open_allowed_at(int directory, const char *name, int flags, const char *allowed, zs_paths *path) {
+    int is_whole = zs_resolve(directory, name, path), reason = errno;
+    if (is_whole < 0) return -1;
+    for (; *allowed; allowed += strlen(allowed) + 1) {
+        const char *below = zs_below(path->real, allowed);
+        if (!below) continue;
+        if (!is_whole) {
+            errno = reason;
+            zs_check_link(directory, name);
+            return -1;
+        }
+        int top = ZS_AGAIN(open(allowed, ZS_PLACE | O_DIRECTORY | O_CLOEXEC));
+        int file = top < 0 ? -1 : zs_open(top, *below ? below : ".", flags);
+        reason = errno;
+        if (top >= 0) close(top);
+        errno = reason;
+        return file;
+    }
+    errno = EXDEV;
+    return -1;
+}
+
+/* Open an existing file that a link below `directory` leads to, in one of the allowed directories: their real paths, each
+ * with a NUL at its end, and an empty one behind the last. EXDEV: it lies in none of them. */
+static int zs_open_allowed(int directory, const char *name, int flags, const char *allowed) {
+    zs_paths *path = malloc(sizeof *path);
+    if (!path) return -1;
+    int file = zs_open_allowed_at(directory, name, flags, allowed, path), reason = errno;
+    free(path);
+    errno = reason;
+    return file;
 }
 
 /* Read `size` bytes from `offset`: the number of bytes read, fewer only at the end of the file, or -1. */

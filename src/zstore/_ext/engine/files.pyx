@@ -29,6 +29,7 @@ cdef extern from *:
         int directory
         const char *document
         int is_durable
+        const char *allowed
 
     ctypedef struct zs_parent:
         int file
@@ -44,7 +45,7 @@ cdef extern from *:
     bint S_ISREG(unsigned int) nogil
     bint S_ISDIR(unsigned int) nogil
     int zs_close "close" (int file) nogil
-    int zs_open(int directory, const char *name, int flags) nogil
+    int zs_open_linked(const zs_place *, const char *key, int flags) nogil
     int zs_open_value(const zs_place *, const char *key, int flags, int is_alone, zs_parent *, stat *) nogil
     int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) nogil
     int zs_put(const zs_place *, const char *key, const zs_part *, int n, int old, zs_parent *) nogil
@@ -170,19 +171,24 @@ def entry_lines(list entries, Py_ssize_t skip):
 cdef class Tree:
     """The open directory `root`, for one thread; keys are paths below it.
 
-    Links are followed as long as they stay below it. `durable` waits until every change is on the disk (fsync).
+    Links are followed as long as they stay below it, or lead into one of the directories of `allowed`: their real
+    paths, each with a NUL at its end. `durable` waits until every change is on the disk (fsync).
 
     Raises
         OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`;
-            ENOLINK: to nothing.
+            ENOLINK: to nothing; ELOOP: back to a directory above.
     """
 
     cdef zs_place place
     cdef zs_parent parent
     cdef bint has_read
+    cdef bytes allowed
 
-    def __cinit__(self, str root, *, bint durable=False):
+    def __cinit__(self, str root, *, bint durable=False, bytes allowed=None):
         self.place.directory = self.parent.file = -1
+        self.allowed = allowed
+        if allowed is not None:
+            self.place.allowed = allowed
         self.place.is_durable = durable
         flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if durable else ZS_PLACE)
         self.place.directory = os.open(root, flags)
@@ -200,7 +206,7 @@ cdef class Tree:
         cdef const char *at = name
         cdef int file
         with nogil:
-            file = zs_open(self.place.directory, at, flags)
+            file = zs_open_linked(&self.place, at, flags)
         if file < 0:
             raise failure(error_number, path)
         return file

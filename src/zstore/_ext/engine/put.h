@@ -27,6 +27,7 @@ typedef struct {
     int is_durable;       /* every change is synced to the disk */
     const char *root;     /* the directory of the array's store, where links may lead to; or NULL */
     const char *path;     /* the array's path in it */
+    const char *allowed;  /* the directories elsewhere that links may lead into (see zs_open_allowed); or NULL */
 } zs_place;
 
 /* The directory that holds the last file written, kept for the next one in it as long as one call lasts. */
@@ -46,9 +47,33 @@ static inline void zs_parent_close(zs_parent *parent) {
     parent->is_missing = 0;
 }
 
+/* Open what a link of the array leads to, anywhere in its store. */
+static int zs_open_in_store(const zs_place *place, const char *key, int flags) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", place->path, key) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int root = ZS_AGAIN(open(place->root, ZS_PLACE | O_DIRECTORY | O_CLOEXEC));
+    if (root < 0) return -1;
+    int file = zs_open(root, path, flags), reason = errno;
+    close(root);
+    errno = reason;
+    return file;
+}
+
+/* Open an existing file, as zs_open; links may lead anywhere in the store, and to what is allowed. */
+static inline int zs_open_linked(const zs_place *place, const char *key, int flags) {
+    int file = zs_open(place->directory, key, flags);
+    if (file < 0 && errno == EXDEV && place->root) file = zs_open_in_store(place, key, flags);
+    if (file < 0 && errno == EXDEV && place->allowed)
+        file = zs_open_allowed(place->directory, key, flags, place->allowed);
+    return file;
+}
+
 /* Open a directory to work in it; changes can be synced only in one that may be listed. */
 static inline int zs_open_directory(const zs_place *place, const char *path) {
-    return zs_open(place->directory, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : ZS_PLACE));
+    return zs_open_linked(place, path, O_DIRECTORY | (place->is_durable ? O_RDONLY : ZS_PLACE));
 }
 
 static inline int zs_confirm(const zs_place *place, int directory) {
@@ -89,21 +114,6 @@ static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent
     return parent->file;
 }
 
-/* Open what a link of the array leads to, anywhere in its store. */
-static int zs_open_in_store(const zs_place *place, const char *key, int flags) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", place->path, key) >= (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    int root = ZS_AGAIN(open(place->root, ZS_PLACE | O_DIRECTORY | O_CLOEXEC));
-    if (root < 0) return -1;
-    int file = zs_open(root, path, flags), reason = errno;
-    close(root);
-    errno = reason;
-    return file;
-}
-
 /* Open a value and get its status. A value asked for alone is opened directly, others through their directory, which
  * stays open for the next ones. */
 static inline int zs_open_value(const zs_place *place, const char *key, int flags, int is_alone, zs_parent *parent,
@@ -112,7 +122,7 @@ static inline int zs_open_value(const zs_place *place, const char *key, int flag
     int file = -1, directory = is_alone ? -1 : zs_parent_of(place, key, parent, 0, &leaf);
     if (directory < 0 && !is_alone) return -1;
     if (!is_alone) file = ZS_AGAIN(openat(directory, leaf, flags | O_NOFOLLOW | O_CLOEXEC));
-    if (is_alone || (file < 0 && errno == ELOOP)) file = zs_open(place->directory, key, flags); /* a link */
+    if (is_alone || (file < 0 && errno == ELOOP)) file = zs_open_linked(place, key, flags);
     if (file >= 0 && fstat(file, status)) {
         int reason = errno;
         close(file);
@@ -334,7 +344,7 @@ static inline int zs_lock(const zs_place *place, const char *key, int *file, int
     long pause = ZS_LEAST_PAUSE;
     for (;;) {
         struct stat held;
-        if (*file < 0 && (*file = zs_open(place->directory, place->document, O_RDWR)) < 0) return -1;
+        if (*file < 0 && (*file = zs_open_linked(place, place->document, O_RDWR)) < 0) return -1;
         int reason = zs_ask_lock(*file, &range, poll != NULL) ? errno : 0;
         if (reason && atomic_load_explicit(stop, memory_order_relaxed)) reason = ESHUTDOWN;
         else if (reason == EINTR && poll && poll()) reason = ECANCELED;

@@ -35,6 +35,7 @@ class Folder:
         cache_size: int = ...,
         keeps_chunks: bool = False,
         stretches: Stretches | None = None,
+        allowed: bytes | None = None,
     ) -> Folder: ...
     @property
     def path(self) -> str: ...

@@ -42,6 +42,7 @@ cdef extern from "read.h" nogil:
         int is_durable
         const char *root
         const char *path
+        const char *allowed
 
     ctypedef struct zs_origin:
         const char *name
@@ -230,12 +231,13 @@ cdef class Folder:
     """The directory of one array, kept open, and the cache of what was read from it: shard indexes, and with
     `keeps_chunks` decoded chunks too, of at most `cache_size` bytes. Other decoded chunks are in the shared cache.
 
-    `key` is the end of `path`: the array's path in its store, which is a directory above.
+    `key` is the end of `path`: the array's path in its store, which is a directory above. `allowed` are directories
+    elsewhere that links may lead into (see `Tree`).
 
     With `stretches` there is no directory: the chunks are byte ranges of the files it names."""
 
     cdef readonly str path
-    cdef bytes root, key
+    cdef bytes root, key, allowed
     cdef int directory
     cdef bint has_written, keeps_chunks
     cdef zs_cache *cache
@@ -243,7 +245,7 @@ cdef class Folder:
     cdef Stretches stretches
 
     def __cinit__(self, str path, str key="", *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
-                  Stretches stretches=None):
+                  Stretches stretches=None, bytes allowed=None):
         global folders
         folders += 1
         self.owner.id = folders
@@ -251,6 +253,7 @@ cdef class Folder:
         if key and path.endswith(f"/{key}"):
             self.root, self.key = os.fsencode(path[:-len(key)]), os.fsencode(key)
         self.stretches = stretches
+        self.allowed = allowed
         self.keeps_chunks = keeps_chunks
         self.directory = -1
         self.cache = zs_cache_make(cache_size)
@@ -376,6 +379,8 @@ cdef Buffers attach(zs_batch *batch, Folder folder, list outer, int64_t first, i
         batch.place.directory = folder.descriptor()
         if folder.root is not None:
             batch.place.root, batch.place.path = folder.root, folder.key
+        if folder.allowed is not None:
+            batch.place.allowed = folder.allowed
     else:
         batch.stretches = &folder.stretches.c
     batch.cache = folder.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from zstore.codecs.chain import make_codec
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
-from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray
+from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable
 from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job
@@ -45,7 +45,8 @@ class Damage:
     path   the array or group, below the store's root
     key    the key in the store; None where the whole node cannot be read
     cause  what is wrong, in words
-    kind   "chunk", "document" or "missing"; with a manifest "changed", "missing", "new" or "unreadable"
+    kind   "chunk" or "document": damaged; "unreachable": a value may be there, which the store cannot give;
+           "missing": never written. With a manifest "changed", "missing", "new" or "unreadable"
     """
 
     path: str
@@ -60,9 +61,10 @@ class Verification:
 
     array_count    how many arrays were checked
     chunk_count    how many stored chunks (or shards) were checked
-    missing_count  how many chunks are not stored, so that they read as the fill value
+    missing_count  how many chunks were never written, so that they read as the fill value
     stray_count    how many stored chunks lie outside of their array; a larger shape would bring them back
     damage_count   how many damages there are; `damages` describes the first ten thousand
+    kind_counts    how many damages there are of each kind
     key_count      how many keys were compared with a manifest
     unfinished     jobs that are under way or were interrupted there, and how to go on with them
     """
@@ -72,6 +74,7 @@ class Verification:
     missing_count: int = 0
     stray_count: int = 0
     damage_count: int = 0
+    kind_counts: dict[str, int] = field(default_factory=dict)
     key_count: int = 0
     damages: list[Damage] = field(default_factory=list)
     unfinished: list[Unfinished] = field(default_factory=list)
@@ -81,9 +84,14 @@ class Verification:
         """Whether there is no damage, and no unfinished job."""
         return not self.damage_count and not self.unfinished
 
+    def count(self, kind: str) -> None:
+        """Count a damage of a kind."""
+        self.damage_count += 1
+        self.kind_counts[kind] = self.kind_counts.get(kind, 0) + 1
+
     def add(self, damage: Damage) -> None:
         """Count a damage, and describe it unless too many are described."""
-        self.damage_count += 1
+        self.count(damage.kind)
         if len(self.damages) < DAMAGE_LIMIT:
             self.damages.append(damage)
 
@@ -93,6 +101,7 @@ def verify(
     target: Node[Any] | StoreLike,
     path: str | None = None,
     *,
+    expect_complete: bool = False,
     missing: Missing = "fill",
     manifest: str | os.PathLike[str] | None = None,
     journal: StoreLike | None = None,
@@ -102,8 +111,10 @@ def verify(
 ) -> Verification:
     """Read every chunk of the array or hierarchy at `path`, on all cores; report damage and unfinished jobs.
 
-    With missing="error", chunks (and inner chunks) that are not stored are damage too. `progress` is called
-    with the number of chunks that are done, and of all.
+    A chunk that cannot be reached (a link out of the store, a disk that is not mounted, a refusal) is damage
+    of the kind "unreachable", never counted as missing. With `expect_complete`, chunks (and inner chunks)
+    that were never written are damage of the kind "missing"; missing="error" says the same in the word of
+    reads. `progress` is called with the number of chunks that are done, and of all.
 
     With `manifest`, a file that `zstore.manifest` or `sha256sum` made, nothing is decoded: the values of all
     keys are compared with it, and `progress` is called with bytes. Keys that are "changed", "missing", "new"
@@ -119,12 +130,12 @@ def verify(
         ValueError: `missing` is neither "fill" nor "error".
     """
     how = How(**words)
-    is_complete = is_fault(missing)
+    is_complete = is_fault(missing) or expect_complete
     at = Location.open(target, path, storage_options, read_only=True)
     expected = None if manifest is None else Manifest.read(manifest)
     arguments = {
         "source": at.url(),
-        "missing": missing,
+        "missing": "error" if is_complete else "fill",
         "manifest": None if expected is None else expected.root,
     }
 
@@ -162,7 +173,7 @@ def _verify_chunks(
     arrays: list[_Checked] = []
     for path, model in _nodes(at, made):
         if isinstance(model, ZstoreError):
-            made.add(Damage(path, model.key, model.message, "document"))
+            made.add(Damage(path, model.key, model.message, _kind(model, "document")))
         elif isinstance(model, ArrayModel):
             made.array_count += 1
             try:
@@ -195,6 +206,11 @@ def _words(error: Exception) -> str:
     return error.message if isinstance(error, ZstoreError) else f"{type(error).__name__}: {error}"
 
 
+def _kind(error: Exception, kind: str) -> str:
+    """The kind of damage that an error means, where a value could be had and is not right."""
+    return "unreachable" if isinstance(error, StoreError) else kind
+
+
 def _nodes(at: Location, made: Verification) -> Iterator[Found]:
     """Every node; none where there is nothing but an unfinished job."""
     try:
@@ -216,7 +232,8 @@ class _Tally:
         """Add faults with their sort keys, and report progress."""
         room = max(0, DAMAGE_LIMIT - len(self._faults))
         self._faults += faults[:room]
-        self.made.damage_count += len(faults[room:])
+        for _, fault in faults[room:]:
+            self.made.count(str(fault[-1]))
         self._tick(count)
 
     def end(self, job: Job | None) -> Verification:
@@ -287,7 +304,7 @@ class _Checked:
 
     def cells(self, made: Verification, *, in_order: bool) -> Iterator[tuple[Cell, bool | None]]:
         """The chunks to check, and whether each is stored; counts strays and missing chunks in `made`."""
-        unreachable: list[StoreError] = []
+        unreachable: list[Unreachable] = []
         stored = self._array.stored(unreachable)
         if stored is not None and in_order:
             lines = Spool(" ".join(map(str, cell)).encode() for cell in stored)
@@ -295,21 +312,33 @@ class _Checked:
         if stored is None:
             yield from ((cell, None) for cell in self._array.all_cells())
             return
-        held = set()
+        held, listed = set(), 0
         for cell in stored:
             if not self._array.holds(cell):
                 made.stray_count += 1
             elif self._is_complete:
                 held.add(cell)
             else:
-                made.missing_count -= 1
+                listed += 1
                 yield cell, True
-        for error in unreachable:
-            made.add(Damage(self._array.path, error.key, error.message, "chunk"))
+        for error, _ in unreachable:
+            made.add(Damage(self._array.path, error.key, error.message, "unreachable"))
         if self._is_complete:
-            yield from ((cell, cell in held) for cell in self._array.all_cells())
+            for cell in self._array.all_cells():
+                if cell in held or not any(each.has(cell) for each in unreachable):
+                    yield cell, cell in held
         else:
-            made.missing_count += prod(self._array.counts)
+            made.missing_count += self._missing_count(listed, unreachable)
+
+    def _missing_count(self, listed: int, unreachable: Sequence[Unreachable]) -> int:
+        """How many chunks were never written, of which so many are listed and others are out of reach."""
+        counts = self._array.counts
+        for _, leading in unreachable:
+            if leading is None:
+                return 0
+            if all(at < count for at, count in zip(leading, counts, strict=False)):
+                listed += prod(counts[len(leading) :])
+        return prod(counts) - listed
 
     def check(self, cell: Cell, is_stored: bool | None) -> tuple[bool, list[Cause]]:
         """(whether a chunk is stored, its faults)."""
@@ -318,7 +347,7 @@ class _Checked:
             try:
                 size = self._array.store.size(self.key(cell))
             except ZstoreError as error:
-                return True, [(error.message, "chunk")]
+                return True, [(error.message, _kind(error, "chunk"))]
             is_stored = size is not None
             if size is not None and size < self._index_size:
                 # The index is cut off, so that reading any item gives the error.
@@ -364,7 +393,7 @@ class _Checked:
         except MemoryError:
             return f"no memory for {self.size} bytes", "chunk"
         except Exception as error:
-            return _words(error), "chunk"
+            return _words(error), _kind(error, "chunk")
         return None
 
 
