@@ -9,13 +9,11 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 import zlib
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import house
 import pytest
 
 import zstore.codecs
@@ -164,47 +162,6 @@ def test_the_two_minutes_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.M
     rows = [pixels(path) for path in (Path("scene.png"), ROOT / "docs/scene.png")]
     assert len(rows[0]) > 300_000
     assert rows[0] == rows[1]
-
-
-def build_package(page: Path, directory: Path) -> None:
-    """The blocks that begin with the name of a file, as those files."""
-    for block in BLOCK.finditer(page.read_text()):
-        named = re.match(r"(?:#|//|/\*) ([\w/]+\.\w+)", block[2])
-        if named:
-            file = directory / named[1]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(block[2])
-
-
-def run_package(directory: Path, *words: str) -> None:
-    """pytest in `directory`, with what is there on the path and zstore as it is here.
-
-    Its temporaries are there too: where they are with others', it removes those of earlier runs as it ends.
-    """
-    path = os.pathsep.join([str(directory), str(ROOT / "src"), *sys.path])
-    options = ["-q", "-p", "no:cacheprovider", "-W", "error", f"--basetemp={directory / 'temporary'}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *words],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_walk_through_is_a_plugin(tmp_path: Path) -> None:
-    build_package(ROOT / "docs/plugins.md", tmp_path)
-    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
-    # What installing it would write, without the time that takes.
-    metadata = tmp_path / "acme_zstore-1.0.dist-info"
-    metadata.mkdir()
-    header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    (metadata / "METADATA").write_text(header)
-    points = [f"{name} = {module}" for name, module in project["entry-points"]["zstore"].items()]
-    (metadata / "entry_points.txt").write_text("\n".join(["[zstore]", *points, ""]))
-    assert house.internals(tmp_path / "acme_zstore") == []
-    run_package(tmp_path, "test_acme.py")
 
 
 @pytest.mark.parametrize("name", CODEC_FILES)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from string import Template
 
+import house
 import pytest
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
@@ -22,6 +23,8 @@ from zstore.cli.plugins import KINDS, NATIVE_PARTS, PARTS  # noqa: E402
 from zstore.cli.root import zstore as command  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "plugins.md"
+PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
 
 # What is done with each kind of plugin by its name alone, in an empty directory.
 PROOFS = {
@@ -109,10 +112,10 @@ def run(*words: object, code: int = 0):
     return result
 
 
-def register(folder: Path) -> None:
+def register(folder: Path, modules: str = "src") -> None:
     """What installing it would write, without the time that takes."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    metadata = folder / "src" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    metadata = folder / modules / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     metadata.mkdir()
     header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     (metadata / "METADATA").write_text(header)
@@ -169,8 +172,7 @@ def run_in(place: Path, words: list[str], **variables: str) -> str:
 
 
 def test_what_is_written_passes_its_tests(registered: Callable[..., str], written: Path) -> None:
-    options = ["-q", "-p", "no:cacheprovider", "-W", "error", f"--basetemp={written.parent / 'temporary'}"]
-    said = registered(written, "-m", "pytest", *options)
+    said = registered(written, "-m", *PYTEST, f"--basetemp={written.parent / 'temporary'}")
     assert "passed" in said and "skipped" not in said and "failed" not in said
 
 
@@ -184,6 +186,32 @@ def test_what_is_written_is_formatted(written: Path, tool: list[str]) -> None:
     pytest.importorskip("ruff", reason="the style is checked by ruff (extra 'lint')")
     for folder in written.iterdir():
         run_in(folder, [sys.executable, "-m", "ruff", *tool, "--isolated", "--line-length", "110"])
+
+
+# The package that the page makes step by step.
+
+
+@pytest.fixture(scope="module")
+def walk_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the blocks of the page that begin with the name of a file, as those files."""
+    place = tmp_path_factory.mktemp("acme")
+    for block in re.findall(r"^```\w+\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE):
+        named = re.match(r"# ([\w/]+\.\w+)", block)
+        if named:
+            file = place / named[1]
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block)
+    return place
+
+
+def test_the_walk_through_is_a_plugin(walk_through: Path, tmp_path: Path) -> None:
+    assert house.internals(walk_through / "acme_zstore") == []
+    folder = shutil.copytree(walk_through, tmp_path / "acme")
+    register(folder, ".")
+    path = os.pathsep.join([str(folder), str(ROOT / "src"), *sys.path])
+    words = [*PYTEST, f"--basetemp={tmp_path / 'temporary'}", "test_acme.py"]
+    said = run_in(folder, [sys.executable, "-m", *words], PYTHONPATH=path)
+    assert "skipped" not in said
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -229,8 +257,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], 
 def test_a_stranger_makes_installs_and_uses_one(
     stranger: Callable[[Path, str], str], tmp_path: Path, kind: str
 ) -> None:
-    page = (ROOT / "docs" / "plugins.md").read_text()
-    block = re.search(r"^```console\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    block = re.search(r"^```console\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert block is not None
     lines = [line.removeprefix("$ ") for line in block[1].splitlines()]
     assert [line.split()[0] for line in lines] == ["zstore", "pip", "pytest"]
@@ -249,3 +276,21 @@ def test_a_stranger_makes_installs_and_uses_one(
         stranger(tmp_path, "python -W error proof.py")
     finally:
         stranger(tmp_path, "pip uninstall --quiet --yes zstore-acme")
+
+
+@pytest.mark.install
+def test_a_stranger_installs_the_walk_through(
+    stranger: Callable[[Path, str], str], walk_through: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(walk_through, tmp_path / "acme")
+    try:
+        # Its tests alone, away from its folder: what they import is what is installed.
+        stranger(tmp_path, "mv acme/test_acme.py . && pip install --quiet './acme[test]' && mv acme gone")
+        said = stranger(tmp_path, " ".join([*PYTEST, "test_acme.py"]))
+        assert "passed" in said and "skipped" not in said and "failed" not in said
+        listed = [
+            line.split() for line in stranger(tmp_path, "zstore plugins").splitlines() if "acme" in line
+        ]
+        assert len(listed) == 7 and all("ok" in line for line in listed)
+    finally:
+        stranger(tmp_path, "pip uninstall --quiet --yes acme-zstore")
