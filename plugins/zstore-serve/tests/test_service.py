@@ -33,7 +33,7 @@ if not entry_points(group="zstore", name="serve"):
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
 
 from PIL import Image
-from zstore_serve import Settings, router
+from zstore_serve import Settings, router, watch
 from zstore_serve.connections import ImpatientProtocol
 from zstore_serve.expressions import parse_expression
 
@@ -1189,13 +1189,98 @@ def test_capabilities_are_xml_whatever_stores_say(tmp_path: Path) -> None:
         assert values == {"none": [], "odd": ["@0", "@1"], "plain": ["a<", "b"]}[name]
 
 
-def test_a_store_that_was_removed_is_not_found(tmp_path: Path, noise: np.ndarray) -> None:
+@pytest.mark.parametrize("kind", ["directory", "node", "zip"])
+def test_tiles_limits_and_descriptions_are_of_one_state_of_the_store(
+    tmp_path: Path, noise: np.ndarray, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(watch, "TRUST_TIME", 0.0)
+    affine, path = Affine(30, 0, 5e5, 0, -30, 7e6), "/collections/a.zarr/preview.png"
+    place = tmp_path / "a.zarr"
+    beside = tmp_path / "b.zarr"
+    write(beside, noise, "EPSG:32622", affine)
+
+    def store(values: np.ndarray) -> None:
+        write(tmp_path / "a.zarr", values, "EPSG:32622", affine)
+        if kind == "zip":
+            zstore.copy(tmp_path / "a.zarr", tmp_path / "new.zip")
+            (tmp_path / "new.zip").replace(tmp_path / "a.zip")
+
+    store(noise)
+    place = tmp_path / "a.zip" if kind == "zip" else place
+    name = "a.zip" if kind == "zip" else "a.zarr"
+    path = f"/collections/{name}/preview.png"
+    application = router(zstore.open_group(place, mode="r") if kind == "node" else place, beside)
+    first = get(application, path)
+    for values in (noise[:96, :80].astype("f8") * 1000 - 7, noise[::-1].copy()):
+        store(values)
+        about = get(application, f"/collections/{name}").document
+        assert about["size"] == list(values.shape) and about["bands"][0]["dtype"] == str(values.dtype)
+        # A server that has never seen another state draws the same.
+        assert get(application, path).content == get(router(place), path).content != first.content
+    ids = [one["id"] for one in get(application, "/collections").document["collections"]]
+    assert ids == [name, "b.zarr"]
+
+
+def test_documents_are_trusted_for_a_moment(
+    tmp_path: Path, noise: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "a.zarr", noise, "EPSG:32622", Affine(30, 0, 5e5, 0, -30, 7e6))
+    found, looks = watch._find_versions, []
+    monkeypatch.setattr(watch, "_find_versions", lambda scenes: looks.append(1) or found(scenes))
     application = router(tmp_path / "a.zarr")
-    assert get(application, "/collections/a.zarr/preview.png").status == 200
-    shutil.rmtree(tmp_path / "a.zarr")
-    answer = ask(application, "/collections/a.zarr/preview.png?size=100")
-    assert answer.status == 404 and b"no longer there" in answer.content
+    for _ in range(5):
+        assert get(application, "/collections/a.zarr").status == 200
+    assert looks == []
+
+
+def test_a_store_that_is_gone_or_broken_is_said_to_be_and_comes_back(
+    tmp_path: Path, noise: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, path = tmp_path / "a.zarr", "/collections/a.zarr/preview.png?size=100"
+    write(place, noise, "EPSG:32622", Affine(30, 0, 5e5, 0, -30, 7e6))
+    write(tmp_path / "b.zarr", noise, "EPSG:32622", Affine(30, 0, 5e5, 0, -30, 7e6))
+    application = router(place, tmp_path / "b.zarr")
+    drawn = get(application, path).content
+    shutil.copytree(place, tmp_path / "elsewhere")
+    shutil.rmtree(place)
+    answer = ask(application, f"{path}1")  # a moment ago it was there
+    assert answer.status == 410 and b"no longer there" in answer.content
+    monkeypatch.setattr(watch, "TRUST_TIME", 0.0)
+    assert ask(application, path).status == 410
+    assert ask(application, "/collections/a.zarr").status == 410
+    assert get(application, "/collections/b.zarr/preview.png?size=100").content == drawn
+    (tmp_path / "elsewhere").rename(place)
+    assert get(application, path).content == drawn
+    document = (place / "zarr.json").read_bytes()
+    (place / "zarr.json").write_bytes(b"{")
+    assert ask(application, path).status == 503
+    (place / "zarr.json").write_bytes(document)
+    assert get(application, path).content == drawn
+
+
+def test_more_clients_than_the_limit_are_refused_at_once(utm: Path) -> None:
+    with listening(router(utm), http=ImpatientProtocol, limit_concurrency=4) as address:
+        host, port = address.removeprefix("http://").rstrip("/").split(":")
+
+        def connect() -> socket.socket:
+            return socket.create_connection((host, int(port)), timeout=5)
+
+        held = [connect() for _ in range(3)]
+        for client in held:  # accepted: each is answered
+            client.sendall(b"GET /conformance HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+        for _ in range(20):
+            with connect() as refused:
+                assert refused.recv(12) == b"HTTP/1.1 503"
+                while refused.recv(4096):
+                    pass
+        held.pop().close()
+        time.sleep(0.2)
+        with connect() as client:
+            client.sendall(b"GET /conformance HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+        for client in held:
+            client.close()
 
 
 def test_half_sent_requests_hold_no_connection(utm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,11 @@ GROUP_KEYS = {2: v2.GROUP_KEY, 3: v3.KEY}
 RENDER_ARRAY = {1: v1.render_array, 2: v2.render_array, 3: v3.render_array}
 
 
+def document_keys(path: str, zarr_format: int | None) -> list[str]:
+    """The keys under which the documents of a node are stored, as far as it has them."""
+    return [join_key(path, name) for name in KEYS[zarr_format]]
+
+
 def place(store: Store, path: str) -> str:
     """The URL of the node at `path`, as error messages name it."""
     return join_url(store.url, path)

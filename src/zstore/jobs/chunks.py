@@ -17,7 +17,7 @@ from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
-from zstore.engine.documents import KEYS, check_path, place, render_node
+from zstore.engine.documents import check_path, document_keys, place, render_node
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import listed_cell, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
@@ -142,7 +142,7 @@ class StoredArray(Source):
         )
         self._chunks = self._open()
         self._chains: dict[tuple[int, ...], Chain] = {}
-        self._document_keys = {join_key(path, name) for name in KEYS[model.zarr_format]}
+        self._document_keys = set(document_keys(path, model.zarr_format))
 
     @classmethod
     def of(cls, array: Array, missing: Missing | None = None) -> StoredArray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import unquote
 from uuid import uuid4
 
 from zstore.engine.documents import place, render_node
@@ -15,6 +14,7 @@ from zstore.jobs.record import JOB, name_job
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
 from zstore.storage.base import Store, join_key
+from zstore.storage.url import file_of
 
 
 def check_apart(store: Store, base: str, target: Store, target_base: str, work: str) -> None:
@@ -55,12 +55,6 @@ def check_outside(files: Iterable[str], target: Store, target_base: str, work: s
                 f"{work_of(work).words} cannot replace what holds {file!r}; expected a target elsewhere",
                 path=place(target, target_base),
             )
-
-
-def file_of(store: Store) -> Path | None:
-    """The file that a store is in (a zip file, a database), by its URL; None where that names no file."""
-    above = store.url.rpartition("::")[2].partition("://")[2]
-    return Path("/", unquote(above).lstrip("/")) if above.startswith("/") else None
 
 
 def _lies(store: Store, base: str) -> tuple[str, ...]:

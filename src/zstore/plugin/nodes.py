@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zstore.engine.documents import document_keys
 from zstore.engine.walk import walk_nodes
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
@@ -17,6 +18,7 @@ __all__ = [
     "NewNodes",
     "RectilinearGrid",
     "decode",
+    "document_keys",
     "open_ahead",
     "parse_json",
     "render_json",

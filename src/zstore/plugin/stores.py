@@ -27,7 +27,7 @@ from zstore.storage.base import (
 )
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import STAGE, current_storage_options, open_store, without_password
+from zstore.storage.url import STAGE, current_storage_options, file_of, open_store, without_password
 
 __all__ = [
     "STAGE",
@@ -51,6 +51,7 @@ __all__ = [
     "confirm_files",
     "current_limits",
     "current_storage_options",
+    "file_of",
     "hold_bytes",
     "hold_name",
     "is_durable",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -189,6 +190,12 @@ def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] |
         return kind.from_object(target, read_only=read_only)
     hint = "; 'memory://name' is a store in memory" if isinstance(target, dict) else ""
     raise StoreError(f"expected a path, a URL or a Store, got {target!r}{hint}")
+
+
+def file_of(store: Store) -> Path | None:
+    """The file that a store is in (a zip file, a database), by its URL; None where that names no file."""
+    above = store.url.rpartition("::")[2].partition("://")[2]
+    return Path("/", unquote(above).lstrip("/")) if above.startswith("/") else None
 
 
 def without_password(url: str) -> str:

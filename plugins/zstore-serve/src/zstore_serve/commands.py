@@ -43,6 +43,10 @@ def _server_options(port: int, command: Callable[..., Any]) -> Callable[..., Any
             "--seconds", type=click.FloatRange(min=0.1), default=30.0, show_default=True,
             help="The most seconds that one answer may take.",
         ),
+        click.option(
+            "--clients", type=click.IntRange(min=1), default=512, show_default=True,
+            help="The most connections at once; more are refused.",
+        ),
         click.option("--allow-origin", multiple=True, metavar="ORIGIN", help=origins),
     ]  # fmt: skip
     for option in reversed(options):
@@ -144,6 +148,7 @@ def run(
     max_age: int,
     cells: int,
     seconds: float,
+    clients: int,
     allow_origin: tuple[str, ...],
     opens_browser: bool = False,
 ) -> None:
@@ -187,7 +192,7 @@ def run(
     config = uvicorn.Config(
         application,
         log_level="warning",
-        limit_concurrency=512,
+        limit_concurrency=clients + 1,
         timeout_keep_alive=30,
         server_header=False,
         http=ImpatientProtocol,

@@ -1,4 +1,4 @@
-"""Connections that are closed when a client takes too long to send the head of a request."""
+"""Connections: no more than so many at once, and none that takes too long to send the head of a request."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Seconds from a connection, or the first byte of a further request in it, to the end of the request's head.
 HEAD_TIME = 30.0
+# What is sent to whoever comes when there are too many.
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 17\r\n\r\ntoo many clients\n"
+)
 
 
 class ImpatientProtocol(H11Protocol):
     """uvicorn's protocol, which by itself waits for ever for requests that are sent in part.
 
-    Half-sent requests would else hold descriptors until there are none left for others.
+    Half-sent requests would else hold descriptors until there are none left for others. A connection beyond
+    `limit_concurrency` is closed as it comes; uvicorn itself keeps it and refuses its requests.
     """
 
     head_time = HEAD_TIME
@@ -22,7 +28,11 @@ class ImpatientProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.write(FULL)
+            transport.close()
+        else:
+            self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()

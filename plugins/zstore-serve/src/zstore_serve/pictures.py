@@ -50,7 +50,6 @@ class PictureMaker:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._limits: dict[Any, tuple[float, float]] = {}
 
     async def make(
         self, scene: Scene, selection: Selection, style: Style, frame: Frame, format: str
@@ -92,16 +91,16 @@ class PictureMaker:
         """The limits of each band's stretch: percentiles of the whole scene; those of bands are kept."""
         is_kept = selection.expression is None
         indices = tuple(sorted(selection.indices.items()))
-        keys = [(scene.id, name, indices, style.percentiles) for name in selection.bands]
-        if is_kept and all(key in self._limits for key in keys):
-            return [self._limits[key] for key in keys]
+        keys = [(name, indices, style.percentiles) for name in selection.bands]
+        if is_kept and all(key in scene.limits for key in keys):
+            return [scene.limits[key] for key in keys]
         plan = plan_frame(scene, whole_frame(scene, STATISTICS_SIZE), "nearest")
         pairs = await self.read_values(scene, selection, plan)
         limits = [_percentiles(*pair, style.percentiles) for pair in pairs.values()]
         if is_kept:
-            if len(self._limits) > 4096:
-                self._limits.clear()
-            self._limits.update(zip(keys, limits, strict=True))
+            if len(scene.limits) > 4096:
+                scene.limits.clear()
+            scene.limits.update(zip(keys, limits, strict=True))
         return limits
 
     async def read_values(

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,6 +98,7 @@ class Scene:
     window          (y, x) of the finest level that holds data
     rgb_bands       the bands that are red, green and blue; () where no three are
     ome_dimensions  the names of all arrays' dimensions, where OME-Zarr's metadata have them; else ()
+    limits          of values, by band and selection, kept as long as the scene: both are of one state
     """
 
     id: str
@@ -111,6 +112,7 @@ class Scene:
     window: tuple[slice, slice] = (slice(0, 0), slice(0, 0))
     rgb_bands: tuple[str, ...] = ()
     ome_dimensions: tuple[str, ...] = ()
+    limits: dict[Any, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def finest(self) -> Dataset:
@@ -205,8 +207,12 @@ def full_turn(crs: Crs) -> float:
     return 2 * math.pi / crs.radians_per_unit
 
 
-def open_scenes(sources: Iterable[Any], storage_options: Mapping[str, Any] | None = None) -> dict[str, Scene]:
+def open_scenes(
+    sources: Iterable[Any], storage_options: Mapping[str, Any] | None = None, others: Collection[str] = ()
+) -> dict[str, Scene]:
     """The scenes of the given stores by id; of a store that is no grid itself, those of the groups in it.
+
+    others  the ids of other scenes, which these do not get
 
     Raises
         NotFoundError: one of the stores does not exist.
@@ -215,22 +221,22 @@ def open_scenes(sources: Iterable[Any], storage_options: Mapping[str, Any] | Non
     scenes: dict[str, Scene] = {}
     for source in sources:
         if isinstance(source, zstore.Array | zstore.Group):
-            _add_scenes(source, scenes)
+            _add_scenes(source, scenes, others)
             continue
         with open_ahead(source, storage_options=storage_options) as node:
-            _add_scenes(node, scenes)
+            _add_scenes(node, scenes, others)
     return scenes
 
 
-def _add_scenes(node: Any, scenes: dict[str, Scene]) -> None:
-    """Add the scenes at a node and below it to those that are known."""
+def _add_scenes(node: Any, scenes: dict[str, Scene], others: Collection[str]) -> None:
+    """Add the scenes at a node and below it to those of nodes before."""
     found = list(_find_grids(node, DEPTH))
     if not found:
         raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
     # Grids that have a place on the ground come first.
     found.sort(key=lambda pair: None in (pair[1][0].geo.crs, pair[1][0].geo.affine))
-    for owner, levels in found[: MOST_SCENES - len(scenes)]:
-        scene = _make_scene(owner, levels, scenes)
+    for owner, levels in found[: MOST_SCENES - len(scenes) - len(others)]:
+        scene = _make_scene(owner, levels, {*scenes, *others})
         if len(found) > 1:
             scene = replace(scene, title=owner.path[len(node.path) :].strip("/") or scene.title)
         scenes[scene.id] = scene
@@ -286,7 +292,7 @@ def _ome_names(node: Any, finest: Dataset) -> tuple[tuple[str, ...], list[str]]:
     return tuple(names), labels if len(set(labels)) == len(labels) else []
 
 
-def _make_scene(node: Any, levels: Sequence[Dataset], known: Mapping[str, Scene]) -> Scene:
+def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) -> Scene:
     """The scene of these levels, with an id that none of the `known` has."""
     finest = levels[0]
     is_image = isinstance(node, zstore.Group) and not finest.is_group
@@ -337,7 +343,7 @@ def _public_place(root: Any, place: str) -> str:
     return f"{url.rstrip('/')}/{path}".rstrip("/")
 
 
-def _free_id(name: str, known: Mapping[str, Scene]) -> str:
+def _free_id(name: str, known: Collection[str]) -> str:
     """A name as an id for addresses, with a number behind it where another scene has that id."""
     word = "".join(c if (c.isalnum() and c.isascii()) or c in "-_." else "-" for c in name).strip(".")
     word = found = word or "data"

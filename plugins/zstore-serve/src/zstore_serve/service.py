@@ -24,8 +24,6 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-import zstore
-from zstore.errors import NotFoundError, ZstoreError
 from zstore.plugin.pyramids import Items
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, Mask, one_cell, plan_frame
@@ -39,7 +37,7 @@ from zstore_serve.queries import (
     parse_selection,
     parse_style,
 )
-from zstore_serve.scenes import Scene, open_scenes
+from zstore_serve.scenes import Scene
 from zstore_serve.tilings import (
     PIXELS,
     default_set,
@@ -51,6 +49,7 @@ from zstore_serve.tilings import (
     whole_frame,
 )
 from zstore_serve.vendored import read_vendored
+from zstore_serve.watch import Watch
 from zstore_serve.wmts import PICTURES, STYLE, render_capabilities
 
 __all__ = ["Service", "Settings", "router"]
@@ -85,14 +84,14 @@ def router(
         NotFoundError: one of the stores does not exist.
         MetadataError: one of the stores holds no grid of two dimensions.
     """
-    service = Service(open_scenes(sources, storage_options), settings or Settings())
+    service = Service(Watch(sources, storage_options), settings or Settings())
     return Router(routes=service.routes(), redirect_slashes=False, default=_no_such_path)
 
 
 class Service:
     """Answers requests about scenes."""
 
-    def __init__(self, scenes: Mapping[str, Scene], settings: Settings) -> None:
+    def __init__(self, scenes: Watch, settings: Settings) -> None:
         self.scenes, self.settings, self.maker = scenes, settings, PictureMaker(settings)
         self._turns = asyncio.Semaphore(4 * (os.cpu_count() or 1))
         self._page = (files("zstore_serve") / "page.html").read_text("utf-8")
@@ -138,12 +137,7 @@ class Service:
         except Problem as problem:
             response = _problem(problem)
         except Exception:
-            if await self._is_gone(request):
-                response = _problem(Problem(404, "the store of this collection is no longer there"))
-            else:
-                # The error may name places and values: it is for the log, not for the client.
-                log.exception("%s failed", request.url.path)
-                response = _problem(Problem(500, "the answer could not be made; the server's log says why"))
+            response = _problem(await self._explain(request))
         finally:
             work.cancel()
             gone.cancel()
@@ -152,22 +146,21 @@ class Service:
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
-    async def _is_gone(self, request: Request) -> bool:
-        """Whether an array of the request's scene has been removed since the server was started."""
-        scene = self.scenes.get(request.path_params.get("scene", ""))
-        for array in () if scene is None else scene.finest.arrays.values():
-            try:
-                await asyncio.to_thread(zstore.open_array, array.store, array.path, mode="r")
-            except NotFoundError:
-                return True
-            except ZstoreError:
-                return False
-        return False
+    async def _explain(self, request: Request) -> Problem:
+        """The problem of an answer that failed: the store is gone, or else the server's log says why."""
+        # The error may name places and values: it is for the log, not for the client.
+        log.exception("%s failed", request.url.path)
+        try:
+            await self.scenes.renew(request.path_params.get("scene"), at_once=True)
+        except Problem as problem:
+            return problem
+        return Problem(500, "the answer could not be made; the server's log says why")
 
     async def _in_turn(self, answer: Handler, request: Request) -> Response:
         try:
             async with asyncio.timeout(self.settings.time):
                 async with self._turns:
+                    await self.scenes.renew(request.path_params.get("scene"))
                     return await answer(request)
         except TimeoutError:
             raise Problem(503, f"the answer took more than {self.settings.time:g} seconds") from None

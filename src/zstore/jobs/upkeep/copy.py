@@ -36,7 +36,7 @@ from zstore.jobs.plan import Estimate, Plan
 from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record
 from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
-from zstore.jobs.target import check_apart, file_of
+from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import (
     PART_SIZE,
     Manifest,
@@ -55,6 +55,7 @@ from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import Node
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import SHAPE_LOCK, Entry
+from zstore.storage.url import file_of
 from zstore.storage.zip.store import ZipStore
 
 __all__ = ["Copied", "copy"]
