@@ -10,12 +10,14 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import pytest
 import xarray
 from click.testing import CliRunner
 from tests.pyramid.test_tile_updates import put_raster
+from tests.storage.bucket_server import BucketServer
 
 import zstore
 from zstore.cli.root import zstore as command
@@ -24,6 +26,8 @@ from zstore.geo.conventions.base import Affine
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
+from zstore.storage.zip.store import ZipStore
 from zstore.testing.sharing import run_forked
 
 # The world in four tiles, each a chunk, as level "1" of a tile pyramid.
@@ -160,8 +164,7 @@ def invoke(*words: object) -> int:
 
 
 def info(store: Any, out: Path) -> Any:
-    options = ["--storage-option", f"allow={store._allow[0]}"] if store._allow else []
-    if invoke("info", store.root, *options):
+    if invoke("info", *store.words, "--sizes"):
         raise StoreError("info fails")
     return CELLS if zstore.open(store, ARRAY).nchunks_initialized == 4 else None
 
@@ -170,16 +173,15 @@ def verify(store: Any, out: Path) -> Any:
     found = zstore.verify(store)
     assert found.is_sound == (not found.damage_count) and {*found.kind_counts} <= {"unreachable"}
     if not found.is_sound:
-        options = ["--storage-option", f"allow={store._allow[0]}"] if store._allow else []
-        assert invoke("verify", store.root, *options) == 3
-        assert all(damage.key and damage.key.startswith("1") for damage in found.damages)
+        assert invoke("verify", *store.words) == 3
+        assert all(str(damage.key).startswith("1") for damage in found.damages)
         raise StoreError("unreachable")
     missing = zstore.verify(store, "1/a", expect_complete=True)
     if missing.is_sound:
         return CELLS
     assert {*missing.kind_counts} == {"missing"}
     assert missing.damage_count == missing.missing_count == zstore.verify(store, "1/a").missing_count
-    assert invoke("verify", store.root, "--array", "1/a", "--expect-complete") == 4
+    assert invoke("verify", *store.words, "--array", "1/a", "--expect-complete") == 4
     return None
 
 
@@ -231,6 +233,13 @@ VERBS: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
+def said(store: Any, **options: object) -> Any:
+    """The store, with the words by which it is named at the prompt."""
+    options_said = [f"{name}={value}" for name, value in options.items()]
+    store.words = [store.url, *(word for each in options_said for word in ("--storage-option", each))]
+    return store
+
+
 def judge(store: Store, tmp_path: Path) -> dict[str, str]:
     """For each verb "values", "missing" or "error"; other errors, and those that name no path, are raised."""
     verdicts = {}
@@ -239,7 +248,7 @@ def judge(store: Store, tmp_path: Path) -> dict[str, str]:
         try:
             found = act(store, out)
         except StoreError as error:
-            assert "unreachable" in str(error) or "info" in str(error) or "1" in str(error.key), error
+            assert str(error) in ("unreachable", "info fails") or error.key or error.path, error
             verdicts[verb] = "error"
             if verb in ("convert", "convert, bytes kept", "pyramid"):
                 with pytest.raises(ZstoreError):
@@ -292,7 +301,7 @@ def lay(sound: Path, tmp_path: Path, layout: str) -> LocalStore:
 @pytest.mark.usefixtures("mended")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_verdict_whoever_asks(sound, tmp_path, layout):
-    store = lay(sound, tmp_path, layout)
+    store = said(lay(sound, tmp_path, layout))
     how, _, verdict = LAYOUTS[layout]
     expected = {verb: "values" if (layout, verb) in RIGHT else verdict for verb in VERBS}
     if how in (forbid, lock_up, hide):
@@ -302,12 +311,68 @@ def test_one_verdict_whoever_asks(sound, tmp_path, layout):
     assert found == expected
 
 
+# (which of the array's values are refused, whether missing ones are said to be, whether the bucket lists,
+# storage options, the verdict)
+BUCKETS = {
+    "a chunk that is refused": (["c/0/1"], True, True, {}, "error"),
+    "a chunk that is refused, as a list is": (["c/0/1"], True, False, {}, "error"),
+    "the document that is refused": (["zarr.json"], True, True, {}, "error"),
+    "nothing that is missing told": ([], False, True, {}, "missing"),
+    "nothing that is missing told, nor listed": ([], False, False, {}, "error"),
+    "nothing told, but by the caller": ([], False, False, {"hides_missing": "true"}, "missing"),
+    "all told": ([], True, True, {}, "missing"),
+}
+# Who cannot do without a list.
+LISTING = ("info", "convert, bytes kept", "copy", "pyramid")
+
+
+@pytest.mark.parametrize("case", BUCKETS)
+def test_one_verdict_of_a_bucket(sound, tmp_path, case):
+    pytest.importorskip("obstore", reason="the package behind the store")
+    refused, tells, lists, more, verdict = BUCKETS[case]
+    with BucketServer() as server:
+        for path in filter(Path.is_file, sound.rglob("*")):
+            server.values[f"/b/s/{path.relative_to(sound)}"] = path.read_bytes()
+        if verdict == "missing" or not tells:
+            del server.values[f"/b/s/{ARRAY}/c/1/1"]
+        server.hidden = {f"/b/s/{ARRAY}/{name}" for name in refused}
+        server.tells_missing, server.lists = tells, lists
+        options = server.options(**more)
+        store = said(open_store("s3://b/s", storage_options=options), **options)
+        found = judge(store, tmp_path)
+    expected = dict.fromkeys(VERBS, verdict)
+    if not lists:
+        expected.update(dict.fromkeys(LISTING, "error"))
+    if refused == ["zarr.json"]:
+        expected.update(dict.fromkeys(("tiles", "xarray"), "values"))
+    assert found == expected
+
+
+def test_links_in_a_zip_file_hide_chunks(sound, tmp_path):
+    with ZipFile(tmp_path / "s.zip", "w") as made:
+        for path in filter(Path.is_file, sound.rglob("*")):
+            name = str(path.relative_to(sound))
+            if not name.startswith(f"{ARRAY}/c/0/"):
+                made.writestr(name, path.read_bytes())
+        link = ZipInfo(f"{ARRAY}/c/0")
+        link.create_system, link.external_attr = 3, 0o120777 << 16
+        made.writestr(link, "/mnt/disk/0")
+    with ZipStore(tmp_path / "s.zip") as store:
+        found = judge(said(store), tmp_path)
+        # A copy has the link, as it is; sizes are added up of what is listed.
+        assert found == dict.fromkeys(VERBS, "error")
+        store.put("other", b"1")
+    with ZipFile(tmp_path / "s.zip") as made:
+        assert made.getinfo(f"{ARRAY}/c/0").external_attr >> 16 == 0o120777
+
+
 @pytest.mark.parametrize("layout", [layout for layout, (how, _, _) in LAYOUTS.items() if how is move])
 def test_linked_disks_are_used_where_they_are_allowed(sound, tmp_path, layout):
     lay(sound, tmp_path, layout)
     root, aside = tmp_path / "s.zarr", tmp_path / "aside"
     place = aside if aside.is_dir() else tmp_path
-    assert {*judge(LocalStore(root, allow=place), tmp_path).values()} == {"values"}
+    store = said(LocalStore(root, allow=place), allow=place)
+    assert {*judge(store, tmp_path).values()} == {"values"}
     others = tmp_path / "others"
     others.mkdir()
     with pytest.raises(StoreError, match="leads out of the store"):

@@ -26,8 +26,9 @@ class _Server(ThreadingHTTPServer):
 class BucketServer:
     """Values by path ("/bucket/key"), for as long as the `with` block lasts.
 
-    `allowed` is the prefix of paths beyond which everything is 403; `region` the only one that is right,
-    and `names_region` whether who asks in another one is told it, or only who asks about the bucket;
+    `allowed` is the prefix of paths beyond which everything is 403, `hidden` has single paths that are, and
+    without `tells_missing` all are that are not there; `lists` whether it lists; `region` the only one that
+    is right, and `names_region` whether who asks in another one is told it, or only who asks of the bucket;
     `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut"
     or "hang" to how probable they are; `buckets`, where there are any, the only ones; `page_size` how many
     keys one answer lists. `requests` has method
@@ -41,6 +42,8 @@ class BucketServer:
         self.anonymous: list[bool] = []
         self.allowed = ""
         self.denied = ("AccessDenied", "no")
+        self.hidden: set[str] = set()
+        self.tells_missing = self.lists = True
         self.region = ""
         self.names_region = True
         self.buckets: set[str] = set()
@@ -162,7 +165,10 @@ class BucketServer:
                 self.values.pop(f"/{bucket}/{key}", None)
             done = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
             return 200, {}, f"<DeleteResult>{done}</DeleteResult>".encode()
-        if not listed.startswith(self.allowed):
+        is_listing = "list-type" in query
+        is_hidden = path in self.hidden or (not self.tells_missing and path not in self.values)
+        is_hidden = is_hidden and request.command in ("GET", "HEAD")
+        if not listed.startswith(self.allowed) or (not self.lists if is_listing else is_hidden):
             return 403, {}, _error(*self.denied)
         if "list-type" in query:
             return 200, {}, self.listing(bucket, query)

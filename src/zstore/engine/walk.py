@@ -116,12 +116,14 @@ def listed_cell(store: Store, path: str, model: ArrayModel, key: str) -> tuple[i
     """
     below = key[len(path) + 1 if path else 0 :]
     cell = model.keys.cell(below, model.ndim)
-    if cell is None and model.keys.leading(below, model.ndim) is not None:
-        # Buckets may have such a key beside the chunks below it; links are an error of `get`.
-        value = store.get(key, ByteRange(0, 1))
-        if value is not None and store.local_path(path) is not None:
-            message = "a file lies where chunks are expected below a directory; they cannot be reached"
-            raise StoreError(message, path=store.url, key=key)
+    is_above = cell is None and model.keys.leading(below, model.ndim) is not None
+    # Buckets may have such a key beside the chunks below it; links are an error of `get`.
+    if is_above and store.get(key, ByteRange(0, 1)) is not None:
+        try:
+            store.check_missing([f"{key}/0"])
+        except StoreError as error:
+            error.key = key
+            raise
     return cell
 
 

@@ -31,7 +31,8 @@ from zstore.storage.base import (
     join_key,
     merge_requests,
 )
-from zstore.storage.objects.options import fsspec_options, kind_of
+from zstore.storage.objects.failures import HIDDEN
+from zstore.storage.objects.options import as_flag, fsspec_options, kind_of
 from zstore.storage.range_requests import (
     MISSING,
     Response,
@@ -78,6 +79,7 @@ class FsspecStore(BatchStore):
         self._url, address = url, url.removeprefix(SCHEME)
         self._options = dict(storage_options or {})
         self._targets = self._options.pop("targets", None)
+        self._hides_missing = as_flag(self._options.pop("hides_missing", False))
         with _store_errors("open", url, None):
             if filesystem is None:
                 from fsspec.core import url_to_fs
@@ -121,7 +123,9 @@ class FsspecStore(BatchStore):
     ) -> Store:
         """The store at `url`; storage options are the filesystem's, or for buckets obstore's."""
         scheme = url.removeprefix(SCHEME).partition("://")[0].lower()
-        options = fsspec_options(kind_of(scheme), storage_options or {}, url)
+        given = storage_options or {}
+        options = fsspec_options(kind_of(scheme), given, url)
+        options["hides_missing"] = given.get("hides_missing", False)
         return cls(url, options, read_only=read_only)
 
     @property
@@ -214,7 +218,7 @@ class FsspecStore(BatchStore):
     def _checked(self, fetch: Fetch, found: Any) -> Response | None:
         """The response to a request; `found` is an exception, or bytes: the requested ones, more or fewer."""
         key, start, end, _ = fetch
-        if isinstance(found, MISSING):
+        if isinstance(found, MISSING) or self._is_hidden(found):
             return None
         if isinstance(found, BaseException):
             # Servers refuse a range that begins at or after the end; stores give no bytes for it.
@@ -362,7 +366,13 @@ class FsspecStore(BatchStore):
     def size(self, key: str) -> int | None:
         return self._sizes([check_key(key)])[key]
 
+    def _is_hidden(self, found: Any) -> bool:
+        """Whether a refusal means that there is no such value, as the caller says."""
+        return self._hides_missing and isinstance(found, BaseException) and _is_denied(found)
+
     def _size_of(self, key: str, found: Any) -> int | None:
+        if self._is_hidden(getattr(found, "__cause__", None)) or self._is_hidden(found):
+            return None
         if isinstance(found, MISSING):
             # For HTTP, fsspec raises "not found" whatever the status was; the response is the cause.
             cause = found.__cause__
@@ -440,7 +450,13 @@ def _failed(action: str, url: str, key: str | None, error: BaseException) -> Sto
     reason = own.message if isinstance(own, StoreError) else f"{type(error).__name__}: {error}"
     if isinstance(error, ImportError):
         reason += "; expected the extra 'cloud': pip install 'zstore[cloud]'"
+    is_denied = _is_denied(error)
+    if action == "read" and is_denied:
+        reason += HIDDEN
     failure = StoreError(f"cannot {action}: {reason}", path=url, key=key)
-    is_denied = isinstance(error, PermissionError) or getattr(error, "status", None) == 403
     failure.errno = errno.EACCES if is_denied else getattr(error, "errno", None)
     return failure
+
+
+def _is_denied(error: BaseException) -> bool:
+    return isinstance(error, PermissionError) or getattr(error, "status", None) == 403

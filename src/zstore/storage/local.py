@@ -62,8 +62,8 @@ REASONS = {
     errno.ELOOP: "a symbolic link leads back to a directory above, or to itself",
     errno.EISDIR: "expected a value there or nothing, found a directory",
     errno.ENOTDIR: "expected a directory where a part of the path is a file",
-    errno.EXDEV: "a symbolic link leads out of the store; expected one opened at a directory above both, or the "
-    "storage option allow=DIRECTORY, which names where links may lead",
+    errno.EXDEV: "a symbolic link leads out of the store; expected one opened at a directory above both, or "
+    "the storage option allow=DIRECTORY, which names where links may lead",
 }
 
 

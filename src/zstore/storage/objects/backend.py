@@ -88,7 +88,7 @@ class Backend:
         self.target = target
         self.has_ranges = True
         self.request_count = current_limits().bucket_request_count
-        self._is_anonymous = False
+        self._is_anonymous = self._hides_missing = False
         self.needs_loop = _is_awaited(getattr(target, "credential_provider", None))
         self._client = target
         self._forks = forks()
@@ -100,6 +100,7 @@ class Backend:
         settings = read_options(self.address.kind, dict(self.options), self.address.bucket)
         self.has_versions = settings.check_versions
         self._is_anonymous = settings.is_anonymous
+        self._hides_missing = settings.hides_missing
         self.needs_loop = _is_awaited(settings.provider)
         with telling("open", self.url, None, self.address.kind):
             self._client = self._make_client(settings)
@@ -166,7 +167,11 @@ class Backend:
             if start is not None and is_refused and size is None:
                 return None
             if start is None or size is None:
-                if self.is_nothing(key) or await self._is_page(key, error):
+                if (
+                    self.is_nothing(key)
+                    or await self._is_page(key, error)
+                    or await self._is_missing(key, error)
+                ):
                     return None
                 raise self.failed("read", key, error) from error
             first, last = ByteRange(start, None if end is None else end - start).resolve(size)
@@ -192,6 +197,8 @@ class Backend:
         except Exception as error:  # obstore's have no base but this; all but a missing value are trouble
             # The response to HEAD has no body that could name a missing bucket.
             if isinstance(error, FileNotFoundError) or self.is_nothing(key):
+                return None, Version()
+            if await self._is_missing(key, error):
                 return None, Version()
             return await self._head_again(key, error)
         return int(meta["size"]), Version(meta.get("e_tag"), meta.get("version"))
@@ -360,6 +367,14 @@ class Backend:
         """Whether there is no value of that name, where a failed request does not tell."""
         return False
 
+    async def _is_missing(self, key: str, error: Exception) -> bool:
+        """Whether a refusal means that there is no such value: as the caller says, or the server's list."""
+        return status_of(error) == 403 and (self._hides_missing or await self._is_unlisted(key))
+
+    async def _is_unlisted(self, key: str) -> bool:
+        """Whether the server's own list does not have a key; false where there is no list."""
+        return False
+
     async def _is_page(self, key: str, error: Exception) -> bool:
         """Whether the error is about a directory of that name."""
         return False
@@ -371,15 +386,18 @@ class Backend:
 
 
 class Pages:
-    """A listing, asked for page by page: where one fails, those before it are not asked for again."""
+    """A listing, asked for page by page: where one fails, those before it are not asked for again.
 
-    def __init__(self, backend: Backend, prefix: str, size: int) -> None:
+    after  a whole path, behind which it begins
+    """
+
+    def __init__(self, backend: Backend, prefix: str, size: int, *, after: str | None = None) -> None:
         self._backend = backend
         self._prefix = prefix
         self._size = size
         self._stream: Any = None
         self._made_at = -1
-        self._last: Listing = []
+        self._last: Listing = [] if after is None else [{"path": after}]
         self.has_more = True
 
     async def next(self) -> Listing:

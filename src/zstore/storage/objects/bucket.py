@@ -12,7 +12,7 @@ from zstore.base.limits import current_limits
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import in_thread
-from zstore.storage.objects.backend import Backend
+from zstore.storage.objects.backend import Backend, Pages
 from zstore.storage.objects.clients import make_client
 from zstore.storage.objects.failures import is_changed, is_unsupported, named_region, status_of, telling
 from zstore.storage.objects.library import ask_all, is_direct, wait_for
@@ -36,6 +36,7 @@ class Bucket(Backend):
     is_served = True
     is_durable = True
     _may_move = False
+    _may_list = True
 
     def _make_client(self, settings: Settings) -> Any:
         self._may_move = self.address.kind == "s3" and not settings.is_named
@@ -63,6 +64,20 @@ class Bucket(Backend):
             self.address, read_options(self.address.kind, self.options, self.address.bucket), region
         )
         return True
+
+    async def _is_unlisted(self, key: str) -> bool:
+        """Whether the bucket's list does not have a key; one that is refused is not asked for again."""
+        if not self._may_list:
+            return False
+        path = self.path(key)
+        # The path itself is the first one behind this.
+        before = f"{path[:-1]}{chr(ord(path[-1]) - 1)}\U0010ffff"
+        try:
+            page = await Pages(self, key.rpartition("/")[0], 1, after=before).next()
+        except StoreError as error:
+            self._may_list = error.__cause__ is None or status_of(error.__cause__) != 403
+            return False
+        return all(meta["path"] != path for meta in page)
 
     def is_beside(self, other: Backend) -> bool:
         """Whether both are in one bucket, reached with the same options."""

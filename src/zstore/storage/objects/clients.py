@@ -129,7 +129,7 @@ def make_client(address: Address, settings: Settings, region: str | None = None)
 
 def _make(address: Address, settings: Settings, region: str | None) -> Any:
     store = library().store
-    config, client, retry, provider, _, _ = settings
+    config, client, retry, provider, *_ = settings
     options: dict[str, Any] = {"client_options": client, "retry_config": retry or ONCE}
     if address.kind == "http":
         return store.HTTPStore.from_url(address.bucket, **options)

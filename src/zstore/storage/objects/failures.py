@@ -51,6 +51,9 @@ CREDENTIALS = {
     "http": "expected the storage option headers with what the server asks for",
 }
 
+# What to say where a value may not be read, and may not be there either.
+HIDDEN = "; where that is the answer for what does not exist, too: the storage option hides_missing=True"
+
 
 class Elsewhere(Exception):
     """Raised for responses of web servers that obstore cannot read, but fsspec can; says why."""
@@ -134,6 +137,8 @@ def failed(
 ) -> StoreError:
     """The error for an exception of obstore: what failed, and what to do about it."""
     said = _sentence(error, url, kind, anonymous)
+    if action == "read" and status_of(error) == 403:
+        said += HIDDEN
     # obstore shows its own source's structures behind an empty line.
     reason = f"{type(error).__name__}: {first_line(error)}"
     failure = StoreError(f"cannot {action}: {f'{said} ({reason})' if said else reason}", path=url, key=key)

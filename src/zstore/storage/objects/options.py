@@ -110,7 +110,7 @@ AZURE_WORDS = {
     "BlobEndpoint": "endpoint",
 }
 # What obstore takes beside its settings, and zstore.
-OTHERS = ("retry_config", "credential_provider", "check_versions")
+OTHERS = ("retry_config", "credential_provider", "check_versions", "hides_missing")
 # Where options may stand one below another.
 NESTED = ("client_kwargs", "config_kwargs", "client_options", "config", "s3")
 # fsspec's, about its own buffers and caches, which nothing here has.
@@ -169,14 +169,15 @@ FSSPEC: dict[str, dict[str, tuple[str, ...]]] = {
     "http": {"default_headers": ("headers",), "proxy_url": ("proxy",), "root_certificate": ("ssl",)},
 }
 # Options by which obstore asks, and fsspec's filesystems need not be told.
-TUNING = {"check_versions", "allow_http", "connect_timeout", "read_timeout", "timeout"}
+TUNING = {"check_versions", "hides_missing", "allow_http", "connect_timeout", "read_timeout", "timeout"}
 SECONDS = {"connect_timeout", "read_timeout", "timeout", "pool_idle_timeout", "http2_keep_alive_timeout"}
 
 
 class Settings(NamedTuple):
     """`config` is the bucket's, `client` that of connections, `provider` what gives credentials.
 
-    `is_named` says whether the caller named the region; else the bucket's own is found out.
+    `is_named` says whether the caller named the region; else the bucket's own is found out. `hides_missing`
+    says that the server refuses (403) what does not exist, so that a refusal means that.
     """
 
     config: dict[str, Any]
@@ -185,6 +186,7 @@ class Settings(NamedTuple):
     provider: Any
     check_versions: bool
     is_named: bool
+    hides_missing: bool
 
     @property
     def is_anonymous(self) -> bool:
@@ -210,12 +212,13 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
             file or a profile that is not there.
     """
     found = _flat(kind, options, url)
-    check_versions = _flag(found.pop("check_versions", True))
+    check_versions = as_flag(found.pop("check_versions", True))
+    hides_missing = as_flag(found.pop("hides_missing", False))
     retry, provider = found.pop("retry_config", None), found.pop("credential_provider", None)
     is_named = "region" in found or "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
     if kind == "s3":
         # What is said comes before what the environment says, and that before a file at home.
-        if provider is None and not _flag(found.get("skip_signature", False)):
+        if provider is None and not as_flag(found.get("skip_signature", False)):
             given, provider = find_profile(found.pop("profile", None), found, url)
             found = {**given, **found}
         found.pop("profile", None)
@@ -231,12 +234,13 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
         endpoint = found.get("endpoint", "")
     else:
         endpoint = url if kind == "http" else ""
-    if _flag(found.get("skip_signature", False)):
+    if as_flag(found.get("skip_signature", False)):
         # Where nothing is signed, keys are of no use, and half of them an error.
         for name in ("access_key_id", "secret_access_key", "session_token"):
             found.pop(name, None)
     client = {name: found.pop(name) for name in [*found] if name in CLIENT}
-    return Settings(found, _client(client, str(endpoint), kind), retry, provider, check_versions, is_named)
+    client = _client(client, str(endpoint), kind)
+    return Settings(found, client, retry, provider, check_versions, is_named, hides_missing)
 
 
 def fsspec_options(kind: str, options: Mapping[str, Any], url: str) -> dict[str, Any]:
@@ -257,9 +261,9 @@ def fsspec_options(kind: str, options: Mapping[str, Any], url: str) -> dict[str,
                 continue
             raise StoreError(f"storage option {name!r} needs obstore: pip install 'zstore[cloud]'", path=url)
         if name == "virtual_hosted_style_request":
-            value = "virtual" if _flag(value) else "path"
+            value = "virtual" if as_flag(value) else "path"
         elif name in ("skip_signature", "request_payer"):
-            value = _flag(value)
+            value = as_flag(value)
         elif (kind, name) == ("http", "root_certificate"):
             value = ssl.create_default_context(cadata=_certificate(value).decode())
         if (kind, name) == ("gs", "skip_signature"):
@@ -306,7 +310,7 @@ def _known(kind: str, name: str, value: Any, url: str) -> tuple[str, Any] | None
     for prefix in PREFIXES.get(kind, ()):
         plain = plain.removeprefix(prefix)
     if plain == "use_ssl" and kind == "s3":
-        return ("allow_http", True) if not _flag(value) else None
+        return ("allow_http", True) if not as_flag(value) else None
     if plain == "addressing_style" and kind == "s3":
         return None if value == "auto" else ("virtual_hosted_style_request", value == "virtual")
     for table in (names, client):
@@ -327,7 +331,8 @@ def _known(kind: str, name: str, value: Any, url: str) -> tuple[str, Any] | None
     raise StoreError(f"no storage option {name!r}; expected {expected}", path=url)
 
 
-def _flag(value: Any) -> bool:
+def as_flag(value: Any) -> bool:
+    """The truth value that an option says, in words too."""
     return WORDS.get(value.strip().lower(), bool(value)) if isinstance(value, str) else bool(value)
 
 
@@ -368,7 +373,7 @@ def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
             client[name] = timedelta(seconds=client[name])
     for name in ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"):
         if name in client:
-            client[name] = _flag(client[name])
+            client[name] = as_flag(client[name])
     return {
         "connect_timeout": timedelta(seconds=limits.connect_time),
         "read_timeout": timedelta(seconds=limits.read_time),

@@ -28,14 +28,15 @@ from zstore.storage.zip.sources import Bytes, Source, StoreSource
 ENCRYPTED, IS_UTF8 = 0x0001, 0x0800
 ZIP64 = 0x0001
 MAX16, MAX32 = 0xFFFF, 0xFFFFFFFF
-PLAIN_FILE = 0o100644 << 16
+PLAIN_FILE, LINK = 0o100644 << 16, 0o120777 << 16
+FILE_TYPE, LINK_TYPE = 0o170000, 0o120000
 # The earliest date of the format, so that the same values make the same file.
 DATE = (1980, 1, 1, 0, 0, 0)
 
 # signature, lengths of name and extra field
 LOCAL = struct.Struct("<4s22x2H")
-# signature, flags, method, crc, packed size, size, lengths of name, extra field and comment, offset
-CENTRAL = struct.Struct("<4s4x2H4x3L3H8xL")
+# signature, flags, method, crc, packed size, size, lengths of name, extra field and comment, mode, offset
+CENTRAL = struct.Struct("<4s4x2H4x3L3H4xLL")
 # signature, disk, disk of the directory, entries here, entries, size, offset, length of the comment
 END = struct.Struct("<4s4H2LH")
 # Before the end, where its fields are too small: a record (signature, disk, disk of the directory, entries
@@ -69,6 +70,8 @@ class Member(NamedTuple):
     flags: int = 0
     name_size: int = -1
     """Bytes of the encoded name."""
+    is_link: bool = False
+    """Whether the archiver found a symbolic link there; the value is where it leads."""
 
     @property
     def version(self) -> str:
@@ -81,7 +84,7 @@ class Member(NamedTuple):
         info.compress_type, info.CRC = self.method, self.crc
         info.compress_size, info.file_size = self.packed_size, self.size
         info.header_offset, info.flag_bits = self.offset, self.flags & ENCRYPTED
-        info.external_attr = PLAIN_FILE
+        info.external_attr = LINK if self.is_link else PLAIN_FILE
         return info
 
     def damage(self, reason: str) -> StoreError:
@@ -217,10 +220,11 @@ def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
         if first > len(table):
             raise _damaged(source, f"its directory ends within an entry, at byte {position} of {len(table)}")
         fields = CENTRAL.unpack_from(table, position)
-        mark, flags, method, crc, packed_size, size, name_size, extra_size, comment_size, offset = fields
-        if mark != CENTRAL_MARK or first + name_size + extra_size + comment_size > len(table):
+        mark, flags, method, crc, packed_size, size, name_size, extra_size, rest_size, mode, offset = fields
+        is_link = mode >> 16 & FILE_TYPE == LINK_TYPE
+        if mark != CENTRAL_MARK or first + name_size + extra_size + rest_size > len(table):
             raise _damaged(source, f"no entry of its directory at byte {position} of {len(table)}")
-        position = first + name_size + extra_size + comment_size
+        position = first + name_size + extra_size + rest_size
         raw = bytes(table[first : first + name_size])
         try:
             name = raw.decode("utf-8" if flags & IS_UTF8 else "cp437")
@@ -235,7 +239,7 @@ def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
         if offset + LOCAL.size + name_size + packed_size > end.begin:
             reason = f"{packed_size} bytes at {offset} reach into the directory at {end.begin}"
             raise _damaged(source, reason, name)
-        yield Member(source, name, method, crc, packed_size, size, offset, flags, name_size)
+        yield Member(source, name, method, crc, packed_size, size, offset, flags, name_size, is_link)
 
 
 def _parse_zip64(extra: bytes, *narrow: int) -> list[int]:

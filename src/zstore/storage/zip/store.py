@@ -159,6 +159,16 @@ class ZipStore(BatchStore):
         member = self._directory.members.get(check_key(key))
         return None if member is None else Entry(key, member.size, f"{member.offset:x}-{member.crc:08x}")
 
+    def check_missing(self, keys: Sequence[str]) -> None:
+        """As `Store.check_missing`: no directory above was archived as a link, without its files."""
+        members = self._directory.members
+        for key in keys:
+            for place, letter in enumerate(key):
+                link = members.get(key[:place]) if letter == "/" else None
+                if link is not None and link.is_link:
+                    reason = f"a symbolic link was archived in the place of the directory {key[:place]!r}"
+                    raise StoreError(f"cannot read: {reason}; expected its files", path=self.url, key=key)
+
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Append `value` to the file beside the zip file, which replaces that at the next flush."""
         check_key(key)
