@@ -13,6 +13,7 @@ from zstore import convert_metadata
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
+    arguments_of,
     check_options,
     codec_of,
     cutting_options,
@@ -107,9 +108,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         _check(ctx, "documents")
         if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
-        zarr_format: Any = options["zarr_format"] or 3
-        made = convert_metadata(source, zarr_format=zarr_format, remove_old=options["remove_old"])
-        _say_node(options, source, made)
+        _say_node(options, source, convert_metadata(source, **_arguments(options, convert_metadata)))
         return
     if not more:
         raise click.UsageError("Missing argument 'TARGET'.")
@@ -131,7 +130,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if is_stack:
         _check_stack(paths[:-1], target, options)
     label, unit = ("writing" if kind == "raster" else "converting"), "chunks" if kind == "zarr" else "cells"
-    given = OPTIONS_OF[kind](options)
+    given = _arguments(options, function)
     made = run_job(options, function, sources, target, label=label, unit=unit, **given)
     if isinstance(made, Estimate):
         say_estimate(options["as_json"], target, made)
@@ -172,74 +171,30 @@ def _check_stack(sources: tuple[str, ...], target: str, options: dict[str, Any])
             raise click.UsageError(f"--stack is for rasters; {source!r} is none")
 
 
-def _of_raster(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `zarr_to_raster`."""
-    return {
-        "level": options["level"],
-        "driver": "COG" if options["cog"] else "GTiff",
-        "arrays": options["bands"],
-        "compress": {None: "deflate", "none": None}.get(options["codec"], options["codec"]),
-    }
-
-
-def _of_netcdf(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `netcdf_to_zarr`."""
-    return {
-        "zarr_format": options["zarr_format"] or 3,
-        "chunks": options["chunks"] or "auto",
-        "shards": options["shards"],
-        "compressors": codec_of(options["codec"]),
-    }
-
-
-def _of_scene(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `raster_to_zarr`."""
-    bands, levels = options["bands"], options["levels"]
-    if bands is not None and not all(band.isdecimal() for band in bands):
-        raise click.BadParameter(
-            f"{','.join(bands)!r}; expected numbers of bands, like 3,2,1", param_hint="--bands"
-        )
-    return {
-        **_of_netcdf(options),
-        "bands": None if bands is None else [int(band) for band in bands],
-        "chunks": options["chunks"] or 256,
-        "levels": levels if levels is not None else None if options["pyramid"] else 0,
-        "method": options["method"],
-        "profile": options["profile"],
-        "packing": options["packing"],
-    }
-
-
-def _of_stack(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `rasters_to_zarr`."""
-    times = options["times"]
-    words = times.split(",") if times is not None and "," in times and "%" not in times else times
-    return {**_of_scene(options), "stack": options["stack"], "times": words}
-
-
-def _of_zarr(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `convert`."""
-    cut: dict[str, Any] = {
-        name: (lengths, lengths) if isinstance(lengths, int) else lengths
-        for name in ("chunks", "shards")
-        if (lengths := options[name]) is not None
-    }
-    if options["codec"] is not None:
-        cut["compressors"] = codec_of(options["codec"])
-    return {
-        **cut,
-        "zarr_format": options["zarr_format"] or 3,
-        **{name: options[name] for name in ("check", "checksum", "scratch")},
-    }
-
-
-OPTIONS_OF: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "stack": _of_stack,
-    "raster": _of_raster,
-    "netcdf": _of_netcdf,
-    "zarr": _of_zarr,
-    "scene": _of_scene,
-}
+def _arguments(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """The arguments of the function of a kind, as the options say them."""
+    said = {name: value for name, value in options.items() if value is not None}
+    codec, bands, times = options["codec"], options["bands"], options["times"]
+    if codec is not None:
+        said |= {"compressors": codec_of(codec), "compress": None if codec == "none" else codec}
+    if options["cog"]:
+        said["driver"] = "COG"
+    if options["pyramid"] and options["levels"] is None:
+        said["levels"] = None
+    if times is not None and "," in times and "%" not in times:
+        said["times"] = times.split(",")
+    if function is zarr_to_raster:
+        said["arrays"] = bands
+    elif bands is not None:
+        if not all(band.isdecimal() for band in bands):
+            wrong = f"{','.join(bands)!r}; expected numbers of bands, like 3,2,1"
+            raise click.BadParameter(wrong, param_hint="--bands")
+        said["bands"] = [int(band) for band in bands]
+    if function is convert_zarr:
+        # One length is for the last two dimensions, as it is of rasters.
+        both = {name: said[name] for name in ("chunks", "shards") if isinstance(said.get(name), int)}
+        said |= {name: (length, length) for name, length in both.items()}
+    return arguments_of(function, said)
 
 
 def _is_zarr(source: str) -> bool:

@@ -12,6 +12,7 @@ from zstore import copy as copy_store
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     FILE,
+    arguments_of,
     how_options,
     plan_option,
     run_job,
@@ -19,8 +20,6 @@ from zstore.cli.options import (
     storage_options,
 )
 
-# Options that are arguments of `zstore.copy`.
-GIVEN = ("include", "exclude", "delete", "check", "manifest", "bandwidth", "request_count")
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -55,7 +54,7 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     zstore copy scene.zarr scene.zip --check --manifest scene.sha256
     zstore copy scene.zarr mirror.zarr --if-exists changed --delete --dry-run
     """
-    given = {name: options[name] for name in GIVEN}
+    given = arguments_of(copy_store, options)
     done = run_job(
         {**options, "as_json": as_json}, copy_store, source, target, label="copying", unit="bytes", **given
     )

@@ -213,6 +213,12 @@ def _refuse(reason: str, context: click.Context, parameter: click.Parameter, val
         raise click.UsageError(reason)
 
 
+def arguments_of(function: Callable[..., Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that are arguments of the function, by name, without the words of `How`."""
+    taken = inspect.signature(function).parameters.keys() - HOW_OPTIONS.keys()
+    return {name: value for name, value in said.items() if name in taken}
+
+
 def check_options(
     context: click.Context, function: Callable[..., Any], what: str, arguments: Mapping[str, Sequence[str]]
 ) -> None:

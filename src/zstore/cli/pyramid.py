@@ -11,6 +11,7 @@ import zstore as library
 from zstore.cli.options import (
     FILE,
     LENGTHS,
+    arguments_of,
     check_options,
     codec_of,
     cutting_options,
@@ -26,7 +27,6 @@ from zstore.cli.options import (
 from zstore.cli.quicklook import check_png, write_png
 from zstore.plugin.jobs import Estimate
 
-LABEL = "making levels"
 # The arguments of `build_pyramid` and `update_pyramid` that options give which have other names.
 ARGUMENTS = {"methods": ("method",), "codec": ("compressors",), "tms": (), "preview": (), "plan": ()}
 
@@ -105,16 +105,16 @@ def pyramid(
     if options["tms"] == "native" and (options["min_zoom"] or options["max_zoom"]):
         raise click.UsageError("--min-zoom and --max-zoom take --tms; expected --levels, or --tms")
     if options["tms"] != "native":
-        group = _build_tiles(source, target, options)
+        _check_tiles(target, options)
+        function: Any = library.build_tile_pyramid
     elif options["region"] is None:
-        check_options(ctx, library.build_pyramid, "a pyramid on the data's own grid", ARGUMENTS)
-        group = _build(source, target, options)
+        function = library.build_pyramid
+        check_options(ctx, function, "a pyramid on the data's own grid", ARGUMENTS)
     else:
-        check_options(ctx, library.update_pyramid, "--update", {**ARGUMENTS, "plan": ("plan",)})
-        region = None if options["region"] == "grown" else options["region"]
-        built, made_of = (source, None) if target is None else (target, source)
-        update, mask = library.update_pyramid, options["mask"]
-        group = run_job(options, update, built, region, source=made_of, mask=mask, label=LABEL)
+        function = library.update_pyramid
+        check_options(ctx, function, "--update", {**ARGUMENTS, "plan": ("plan",)})
+    said = arguments_of(function, _arguments(source, target, options))
+    group = run_job(options, function, label="making levels", **said)
     if isinstance(group, Estimate):
         say_estimate(as_json, source if target is None else target, group)
         return
@@ -130,38 +130,30 @@ def pyramid(
     say(as_json, document, text)
 
 
-def _shared_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that both kinds of pyramid take."""
+def _arguments(source: str, target: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of all kinds of pyramids, as the options say them."""
+    said = {name: value for name, value in options.items() if value is not None}
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
-    return {
-        "derive": options["derive"],
-        "profile": options["profile"],
-        "method": methods or "average",
-        "mask": None if options["mask"] == "none" else options["mask"],
-        "nodata": "auto" if options["nodata"] is None else options["nodata"],
-        "compressors": codec_of(options["codec"]),
-        "zarr_format": options["zarr_format"],
-        "label": LABEL,
-    }
+    if methods:
+        said["method"] = methods
+    if options["codec"] is not None:
+        said["compressors"] = codec_of(options["codec"])
+    if options["region"] is not None:
+        said["region"] = None if options["region"] == "grown" else options["region"]
+        made_of = {} if target is None else {"source": source}
+        return {**said, "pyramid": source if target is None else target, **made_of}
+    if options["mask"] == "none":
+        said["mask"] = None
+    said |= {"source": source, "target": target, "copy_base": None if target is None else True}
+    if options["tms"] == "native":
+        return said
+    length, shard = options["chunks"], options["shards"]
+    per_shard = None if shard is None or length is None else shard // length
+    return {**said, "tile_matrix_set": options["tms"], "tile_length": length, "tiles_per_shard": per_shard}
 
 
-def _build(source: str, target: str | None, options: dict[str, Any]) -> Any:
-    return run_job(
-        options,
-        library.build_pyramid,
-        source,
-        target,
-        levels=options["levels"],
-        factors=options["factors"],
-        chunks=options["chunks"],
-        shards=options["shards"] or "auto",
-        grid=options["grid"],
-        copy_base=None if target is None else True,
-        **_shared_arguments(options),
-    )
-
-
-def _build_tiles(source: str, target: str | None, options: dict[str, Any]) -> Any:
+def _check_tiles(target: str | None, options: dict[str, Any]) -> None:
+    """Refuse options that do not go with --tms."""
     if target is None or options["region"] is not None:
         raise click.UsageError("--tms takes a target, and no --update")
     if options["grid"] != "aligned" or options["factors"] != 2:
@@ -173,16 +165,3 @@ def _build_tiles(source: str, target: str | None, options: dict[str, Any]) -> An
         raise click.UsageError("--tms takes one length for --chunks and one for --shards")
     if shard is not None and (length is None or shard % length):
         raise click.UsageError("--tms takes --shards that are a multiple of --chunks, and both of them")
-    return run_job(
-        options,
-        library.build_tile_pyramid,
-        source,
-        target,
-        options["tms"],
-        min_zoom=options["min_zoom"],
-        max_zoom=options["max_zoom"],
-        sampling=options["sampling"],
-        tile_length=length,
-        tiles_per_shard=None if shard is None else shard // length,
-        **_shared_arguments(options),
-    )

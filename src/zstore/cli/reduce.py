@@ -11,6 +11,7 @@ import click
 from zstore import reduce as reduce_array
 from zstore.cli.options import (
     WORDS,
+    arguments_of,
     how_options,
     plan_option,
     run_job,
@@ -19,9 +20,6 @@ from zstore.cli.options import (
     storage_options,
 )
 from zstore.plugin.jobs import REDUCTIONS, Estimate
-
-# Options that are arguments of `zstore.reduce`.
-GIVEN = ("nodata", "unpack", "keepdims", "dtype", "ddof")
 
 
 def _nodata_of(value: str) -> int | float | str:
@@ -83,7 +81,7 @@ def reduce(
     for word in ("plan", "overwrite", "resume", "durable"):
         if target is None and options[word]:
             raise click.UsageError(f"--{word} takes a TARGET")
-    given = {name: options[name] for name in GIVEN}
+    given = arguments_of(reduce_array, options)
     if axis is not None:
         given["axis"] = [int(one) if re.fullmatch(r"-?\d+", one) else one for one in axis]
     if groups is not None:
