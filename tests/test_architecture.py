@@ -164,12 +164,13 @@ def test_the_page_of_the_surface_lists_the_names_there_are():
     )
 
 
-def loaded_after(statement: str) -> set[str]:
+def loaded_after(statement: str, *, whole: bool = False) -> set[str]:
+    """The packages, or by their whole names the modules, that a statement loads."""
     program = f"import sys; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment()
     )
-    return {name.split(".")[0] for name in result.stdout.split()}
+    return {name if whole else name.split(".")[0] for name in result.stdout.split()}
 
 
 def environment() -> dict[str, str]:
@@ -178,6 +179,17 @@ def environment() -> dict[str, str]:
 
 def test_importing_zstore_loads_itself_only():
     assert loaded_after("import zstore") - set(sys.stdlib_module_names) == {"zstore"}
+
+
+def test_the_command_line_loads_what_a_command_needs_when_it_is_typed():
+    loaded = loaded_after("import zstore.cli.root", whole=True)
+    assert "numpy" not in loaded
+    wings = {house.wing_of(name) for name in loaded if house.within(name, "zstore")} - {None}
+    assert wings == {"core", "faces"}
+    # A command of its own loads no other command.
+    loaded |= loaded_after("import zstore.cli.tree", whole=True)
+    commands = {name for name in loaded if name.startswith("zstore.cli.")}
+    assert commands == {"zstore.cli.options", "zstore.cli.root", "zstore.cli.tree"}
 
 
 def test_opening_loads_numpy_and_the_standard_library_only():

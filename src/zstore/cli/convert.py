@@ -14,6 +14,7 @@ from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
     arguments_of,
+    asked,
     check_options,
     codec_of,
     cutting_options,
@@ -108,7 +109,9 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         _check(ctx, "documents")
         if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
-        _say_node(options, source, convert_metadata(source, **_arguments(options, convert_metadata)))
+        with asked():
+            made = convert_metadata(source, **_arguments(options, convert_metadata))
+        _say_node(options, source, made)
         return
     if not more:
         raise click.UsageError("Missing argument 'TARGET'.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import PLACE, json_option, say, storage_options
+from zstore.cli.options import PLACE, asked, json_option, say, storage_options
 from zstore.plugin.conventions import RULED
 
 
@@ -76,7 +76,8 @@ def fix(
     if has_work and write:
         store = open_store(path)
         place = backup_place(store) if backup is None else backup
-        write_plan(plan, store, place)
+        with asked():
+            write_plan(plan, store, place)
         lines.append(f"written; what was replaced is in {place}, and comes back with --restore")
     elif has_work:
         lines.append("nothing is written: pass --write to do it")

@@ -12,7 +12,7 @@ from rich.table import Table
 from zstore.base.sizes import format_size
 from zstore.cli.options import json_option, say, show_table, show_unfinished, storage_options
 from zstore.engine.making import find_unfinished
-from zstore.errors import NotFoundError, StoreError
+from zstore.errors import NotFoundError, StoreError, clean
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_ahead
@@ -129,8 +129,6 @@ def _level_table(report: Report) -> Table:
 
 
 def _array_table(report: Report, with_sizes: bool) -> Table:
-    from zstore.errors import clean
-
     table = Table(
         "array", "shape", "type", "chunks", "shards", "codecs", "nodata", title="arrays", title_justify="left"
     )

@@ -9,12 +9,12 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -31,16 +31,17 @@ from rich.table import Table
 from rich.text import Text
 
 from zstore.base.sizes import format_size
-from zstore.engine.making import Unfinished
-from zstore.errors import ZstoreError
+from zstore.errors import ZstoreError, clean
 from zstore.extensions.registry import codecs as registry
-from zstore.model.document import plain
-from zstore.nodes.array import Array
-from zstore.nodes.group import Group
-from zstore.plugin.conventions import PROFILES
-from zstore.plugin.jobs import Estimate, refusal, refused
-from zstore.storage.url import use_storage_options
 
+if TYPE_CHECKING:
+    from zstore.engine.making import Unfinished
+    from zstore.nodes.array import Array
+    from zstore.nodes.group import Group
+    from zstore.plugin.jobs import Estimate
+
+# The command line, in the `meta` of every context of it.
+LINE = "zstore.line"
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
 CODECS = ("zstd", "gzip", "blosc", "lz4", "zlib")
@@ -99,6 +100,8 @@ def _format_of(context: click.Context, parameter: click.Parameter, value: str | 
 
 def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that write arrays."""
+    from zstore.plugin.conventions import PROFILES
+
     options = [
         click.option(
             "--format",
@@ -127,6 +130,10 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _use_options(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> None:
+    if not values:
+        return
+    from zstore.storage.url import use_storage_options
+
     options = dict[str, Any]()
     for value in values:
         name, mark, text = value.partition("=")
@@ -189,6 +196,7 @@ def how_options(*calls: Callable[..., Any]) -> Callable[[Any], Any]:
     Options for words that none of them takes are not shown, and refused with the reason, unless the command
     has options of its own by these names, below this decorator.
     """
+    from zstore.plugin.jobs import refusal, refused
 
     def decorate(command: Any) -> Any:
         own = {name for option in getattr(command, "__click_params__", ()) for name in option.opts}
@@ -238,6 +246,17 @@ def check_options(
             reason = getattr(function, "__refused__", {}).get(names[0])
             more = "" if reason is None else f": {reason}"
             raise click.UsageError(f"{parameter.opts[-1]} does not go with {what}{more}")
+
+
+@contextmanager
+def asked() -> Iterator[None]:
+    """A context in which records of unfinished work have the command line, to show how to resume it."""
+    from zstore.plugin.jobs import asked_as
+
+    context = click.get_current_context(silent=True)
+    line = None if context is None else context.meta.get(LINE)
+    with nullcontext() if line is None else asked_as(["zstore", *hide_options(line)]):
+        yield
 
 
 @contextmanager
@@ -314,6 +333,8 @@ def run_job(
 
     With --plan, the job is only begun, and the command ends.
     """
+    from zstore.plugin.jobs import refused
+
     plan, as_json = options.get("plan"), options.get("as_json", False)
     how = {name: value for name, value in options.items() if name not in refused(function)}
     for name in ("dry_run", "processes"):
@@ -334,11 +355,18 @@ def run_job(
 
 def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
     """Print the outcome of a command: the document as JSON, or the text."""
-    click.echo(json.dumps(plain(document), indent=2, allow_nan=False) if as_json else text)
+    if as_json:
+        from zstore.model.document import plain
+
+        text = json.dumps(plain(document), indent=2, allow_nan=False)
+    click.echo(text)
 
 
 def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, Any]]:
     """A node and those down to `level` levels below it, for JSON, with the errors of unreadable nodes."""
+    from zstore.nodes.array import Array
+    from zstore.nodes.group import Group
+
     unreadable: dict[str, ZstoreError] = {}
     depth = None if level is None else level - 1
     members: Sequence[tuple[str, Array | Group]] = ()
@@ -374,7 +402,7 @@ class _RateColumn(ProgressColumn):
 def show_progress(
     label: str, unit: str = "cells", *, quiet: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
-    """A context with a progress bar on stderr, if that is a terminal; gives a function that updates it."""
+    """A context for long work, with a progress bar on stderr if that is a terminal; gives what updates it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -383,7 +411,8 @@ def show_progress(
         _RateColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+    is_hidden = quiet or not console.is_terminal
+    with asked(), Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -398,8 +427,6 @@ def show_table(table: Table) -> None:
 
 def show_unfinished(found: Iterable[Unfinished]) -> None:
     """Print the place and kind of all unfinished work, and how to resume it."""
-    from zstore.errors import clean
-
     for work in found:
         click.echo(f"{click.style('unfinished', fg='red')} /{clean(work.path)}: {work.what}")
         click.echo(f"  go on with: {work.again}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
-from collections.abc import Sequence
 from difflib import get_close_matches
 from errno import ENOTDIR
 from importlib import import_module
@@ -14,12 +12,10 @@ from typing import Any
 import click
 
 from zstore.base.limits import set_durable
-from zstore.cli.options import hide_options
+from zstore.cli.options import LINE
 from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
 from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
-from zstore.nodes.open import say_file
-from zstore.plugin.jobs import asked_as
 
 # An argument of a Python function in the text of an error.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
@@ -69,10 +65,13 @@ class _Commands(click.Group):
         text = re.sub(r"(--storage-option )?\banon=True\b", "--storage-option anon=true", text)
         return text.replace("or overwrite ", "or --overwrite ") if "overwrite" in flags else text
 
-    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
-        # Records of unfinished work have the command line, to show how to resume it.
-        with asked_as(["zstore", *hide_options(sys.argv[1:] if args is None else args)]):
-            return super().main(args, *others, **options)
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        line = tuple(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[LINE] = line
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         with warnings.catch_warnings():
@@ -85,6 +84,8 @@ class _Commands(click.Group):
                     raise
                 text = str(error)
                 if isinstance(error, StoreError) and error.errno == ENOTDIR:
+                    from zstore.nodes.open import say_file
+
                     text += say_file(error.path or "")
                 _fail(ctx, self._with_flags(ctx, text))
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
