@@ -128,11 +128,11 @@ PROOFS = {
     ),
     "netcdf": (
         """
-        import netCDF4
+        import h5netcdf
         from zstore.geo.rasters import netcdf_to_zarr
-        with netCDF4.Dataset("a.nc", "w") as file:
-            file.createDimension("x", 4)
-            file.createVariable("v", "f4", ("x",))[:] = 3
+        with h5netcdf.File("a.nc", "w") as file:
+            file.dimensions = {"x": 4}
+            file.create_variable("v", ("x",), "f4")[:] = 3
         assert netcdf_to_zarr("a.nc", "a.zarr")["v"][1] == 3
     """,
     ),

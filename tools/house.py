@@ -114,7 +114,6 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "zarr": ("zstore.guests.zarr_python",),
     "dask": ("zstore.guests",),
     "h5netcdf": ("zstore.geo.rasters",),
-    "netCDF4": ("zstore.geo.rasters",),
     "h5py": ("zstore.geo.rasters",),
     "click": ("zstore.cli",),
     "rich": ("zstore.cli",),

@@ -1,9 +1,10 @@
-"""NetCDF classic files to Zarr: what the NetCDF library reads of them, and nothing where they are damaged."""
+"""NetCDF classic files to Zarr: the NetCDF library reads the same of them; damaged ones are refused."""
 
 from __future__ import annotations
 
 import struct
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.geo.rasters import is_netcdf, netcdf_to_zarr
-from zstore.geo.rasters.netcdf_classic import ClassicFile, measure
+from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.model.json_attributes import AttributeWarning
 
 netCDF4 = pytest.importorskip("netCDF4", reason="files are written, and compared, by the NetCDF library")
@@ -117,6 +118,36 @@ def test_stored_values_and_windows(tmp_path: Path, kind: str, records: int, monk
     assert group.attrs["title"] == "café" and group.attrs["empty"] == ""
 
 
+@pytest.mark.parametrize("stretch", [1, 100, 1000])
+def test_a_window_takes_short_stretches_of_the_file(tmp_path: Path, stretch: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr("zstore.geo.rasters.netcdf_classic.STRETCH_SIZE", stretch)
+    path, chance = write(tmp_path / "in.nc", KINDS[1], records=9), np.random.default_rng(0)
+
+    class Counted:
+        def __init__(self, file: Any) -> None:
+            self.seek, self._read, self.sizes = file.seek, file.read, list[int]()
+
+        def read(self, size: int) -> bytes:
+            self.sizes.append(size)
+            return self._read(size)
+
+    with netCDF4.Dataset(path) as expected, ClassicFile(path) as file:
+        expected.set_auto_maskandscale(False)
+        expected.set_auto_chartostring(False)
+        for name, variable in file.variables.items():
+            items = np.asarray(expected[name][...])
+            for _ in range(5):
+                ends = [sorted(chance.integers(0, n + 1, 2).tolist()) for n in variable.shape]
+                window = tuple(slice(*end) for end in ends)
+                counted = replace(variable, file=Counted(variable.file))
+                np.testing.assert_array_equal(counted[window or ...], items[window or ...])
+                wanted = items[window or ...].nbytes
+                assert max(counted.file.sizes, default=0) <= max(stretch, wanted)
+                assert sum(counted.file.sizes) <= max(stretch, variable.dtype.itemsize) * max(
+                    1, items[window or ...].size
+                )
+
+
 def test_records_of_one_variable_are_not_aligned(tmp_path: Path) -> None:
     with netCDF4.Dataset(tmp_path / "in.nc", "w", format=KINDS[0]) as file:
         file.createDimension("time", None)
@@ -160,7 +191,8 @@ def test_two_of_one_name_are_an_error(tmp_path: Path, names: tuple[bytes, bytes]
 def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path / "in.nc", kind)
     content = path.read_bytes()
-    end = measure(str(path)).end
+    with ClassicFile(path) as file:
+        end = file.end
     for size in [4, 7, 12, 60, 300, len(content) // 2, end - 1]:
         path.write_bytes(content[:size])
         with pytest.raises(StoreError, match=r"cut short|damaged") as caught:
@@ -182,8 +214,8 @@ def test_a_damaged_header_is_an_error_or_a_file(tmp_path: Path, data: st.DataObj
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AttributeWarning)
-            assert measure(str(damaged)).end <= len(content)
             with ClassicFile(damaged) as file:
+                assert file.end <= len(content)
                 for variable in file.variables.values():
                     assert variable[...].shape == variable.shape
     except ZstoreError as error:

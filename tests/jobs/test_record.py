@@ -42,11 +42,16 @@ def test_work_is_named_until_it_ends_and_gone_on_with_where_it_is_the_same() -> 
     assert begin_one(store, resume=True).journal().get("a", 0) == b"1"
     fresh = begin_one(store, replace=True, is_ready=False)
     assert not fresh.is_resumed and fresh.journal().get("a", 0) is None
-    # As long as something is in the way, nothing can be resumed.
-    assert not begin_one(store, resume=True).is_resumed
-    fresh.clear(lambda: None)
+    # As long as something is in the way, nothing can be resumed, and only the last one removes it.
+    last = begin_one(store, resume=True)
+    assert not last.is_resumed
+    with pytest.raises(ChangedError, match="somebody else"):
+        fresh.clear(lambda: pytest.fail("removed what the last one may have made"))
+    last.clear(lambda: None)
     assert begin_one(store, resume=True).is_resumed
     fresh.end()
+    assert find_unfinished(store, "")
+    last.end()
     assert [*store.list("")] == [] == find_unfinished(store, "")
 
 

@@ -43,6 +43,12 @@ def update(source: zstore.Group, target: Store, **options: Any) -> None:
     zstore.update_pyramid(target, region, source=source, memory=400_000, **options)
 
 
+def make_source(store: Any) -> zstore.Group:
+    group = zstore.create_group(store).create_group("s", attributes={**GEO, "proj:code": "EPSG:3857"})
+    group.create_array("v", data=cells(1), chunks=(64, 64), dimension_names=["y", "x"])
+    return group
+
+
 JOBS: dict[str, Callable[..., None]] = {
     "pyramid": build, "levels beside": build_beside, "tiles": build_tiles, "update": update,
 }  # fmt: skip
@@ -55,12 +61,6 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any
         yield MemoryStore(), MemoryStore()
     else:
         yield str(tmp_path / "s"), str(tmp_path / "t")
-
-
-def make_source(store: Any) -> zstore.Group:
-    group = zstore.create_group(store).create_group("s", attributes={**GEO, "proj:code": "EPSG:3857"})
-    group.create_array("v", data=cells(1), chunks=(64, 64), dimension_names=["y", "x"])
-    return group
 
 
 @pytest.mark.parametrize("moment", [0, 3, "end", "resume"])
@@ -112,3 +112,27 @@ def test_a_source_that_changes_meanwhile_is_an_error(kind, moment, stores, monke
     made = {key: bytes(root.get(key) or b"") for key in root.list(level)}
     assert made == {key: bytes(anew.get(key) or b"") for key in anew.list(level)} != {}
     assert not zstore.verify(root).unfinished
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("pyramid", "band"), ("pyramid", "x"), ("levels beside", "band"), ("tiles", "band"), ("tiles", "x")],
+)
+def test_arrays_beside_the_data_are_watched_too(kind, name, monkeypatch):
+    """Those that are copied to the levels, and the coordinates that say where these lie."""
+    source, target, made = make_source(MemoryStore()), MemoryStore(), pyramids.run_step
+    del source.attrs["spatial:transform"]
+    for dimension in ("x", "y"):
+        data = (np.arange(512) + 0.5) * (10.0 if dimension == "x" else -10.0)
+        source.create_array(dimension, data=data, dimension_names=[dimension])
+    source.create_array("band", data=np.arange(3), dimension_names=["band"])
+
+    def run_step(*args: Any, **options: Any) -> None:
+        made(*args, **options)
+        source[name][...] = source[name][...] + 10
+
+    monkeypatch.setattr(pyramids, "run_step", run_step)
+    with pytest.raises(ChangedError, match=rf"the source changed while it was read.*s/{name}"):
+        JOBS[kind](source, target)
+    monkeypatch.undo()
+    JOBS[kind](source, target, overwrite=True)

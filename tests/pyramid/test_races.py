@@ -14,17 +14,17 @@ import zstore
 from zstore.errors import StoreError
 from zstore.geo.pyramid import build
 
-COUNT = 10
 # Builds one target after the other, each when a line says so, and tells how it ended.
 CALLS = """
 import sys, zstore
 from zstore.errors import ZstoreError
 from zstore.geo.pyramid.build import build_pyramid
-source, resume = sys.argv[1], sys.argv[2] == "resume"
+source, word = sys.argv[1:]
+options = {} if word == "plain" else {word: True}
 print("ready", flush=True)
 for target in map(str.strip, sys.stdin):
     try:
-        build_pyramid(source, target, resume=resume)
+        build_pyramid(source, target, **options)
         print("made", flush=True)
     except ZstoreError as error:
         print("refused:", error, flush=True)
@@ -50,8 +50,9 @@ def check_whole(made: Path, expected: dict[str, bytes]) -> None:
     assert {f"{path}/zarr.json" for path in told} == {k for k in found if k.endswith("/zarr.json")}
 
 
-@pytest.mark.parametrize("way", ["plain", "resume"])
-def test_two_processes_at_once_leave_one_whole_pyramid(tmp_path, way):
+@pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["plain", "resume", "overwrite"])
+def test_two_processes_at_once_leave_one_whole_pyramid(tmp_path, way, count):
     source = make_source(tmp_path / "s")
     zstore.build_pyramid(source, tmp_path / "whole")
     expected = files(tmp_path / "whole")
@@ -66,7 +67,7 @@ def test_two_processes_at_once_leave_one_whole_pyramid(tmp_path, way):
     ]
     try:
         assert [call.stdout.readline() for call in calls] == ["ready\n"] * 2
-        for number in range(COUNT):
+        for number in range(count):
             target = tmp_path / f"t{number}"
             for call in calls:
                 call.stdin.write(f"{target}\n")

@@ -39,7 +39,6 @@ PACKAGES = {
     "xarray": "xarray",
     "dask": "dask",
     "h5netcdf": "netcdf",
-    "netCDF4": "netcdf",
     "cftime": "time",
     "ml_dtypes": "ml-dtypes",
     "msgpack": "msgpack",

@@ -150,13 +150,21 @@ class Job:
     is_ready = True
 
     def __init__(
-        self, store: Store, base: str, name: str, *, is_resumed: bool, is_within: bool = False
+        self,
+        store: Store,
+        base: str,
+        name: str,
+        *,
+        is_resumed: bool,
+        is_within: bool = False,
+        writer: Any = None,
     ) -> None:
         self.store = store
         self.base = base
         self.name = name
         self.is_resumed = is_resumed
         self._is_within = is_within
+        self._writer = writer
         self._sources: Sources | None = None
 
     @property
@@ -214,12 +222,21 @@ class Job:
         Raises
             ChangedError: somebody else has ended it, or taken the place over.
         """
-        found = read_intent(self.store, self.base)
-        if not self._is_within and (found is None or found.name != self.name):
+        if not self._is_held():
             raise ChangedError(
                 "somebody else has removed or replaced what was made; expected the job to be alone there",
                 path=place(self.store, self.base),
             )
+
+    def _is_held(self) -> bool:
+        """Whether the record is that of this job, and not of another one, of the same name perhaps."""
+        if self._is_within:
+            return True
+        found = read_intent(self.store, self.base)
+        if found is None:
+            # What is stored since the job was ended belongs to no job.
+            self.store.delete_prefix(self._units)
+        return found is not None and (found.name, found.writer) == (self.name, self._writer)
 
     def clear(self, act: Callable[[], None]) -> None:
         """Call `act` to remove the nodes to be replaced, and note in the record that they are gone.
@@ -227,12 +244,11 @@ class Job:
         Raises
             ChangedError: somebody else has ended the job.
         """
+        self.check_held()
         act()
+        self.check_held()
         key = join_key(self.base, INTENT)
-        data = self.store.get(key)
-        if data is None:
-            self.check_held()
-        content = json.loads(bytes(data or b"{}"))
+        content = json.loads(bytes(self.store.get(key) or b"{}"))
         self.store.put(key, _render({**content, "is_ready": True}))
         self.is_ready = True
 
@@ -244,6 +260,8 @@ class Job:
         asked = _asked.get()
         if asked is not None:
             asked.jobs.pop((id(self.store), self.base), None)
+        if not self._is_held():
+            return  # the record of whoever has taken the place over
         # In one step or request where the store can: a record without its journal has everything made again.
         if self.store.removes_whole:
             self.store.delete_prefix(join_key(self.base, JOB))
@@ -308,12 +326,13 @@ def begin(
         if not resume:
             raise _in_the_way(store, base, former)
         _check_same(store, base, former, work, plan)
-        name = former.name or name
-    else:
+        name, is_ready, writer = former.name or name, former.is_ready, former.writer
+    # Where the nodes to be replaced are not removed yet, two calls may be about to: the last one goes on.
+    if former is None or not is_ready:
         store.check_writable(join_key(base, INTENT))
         names = [] if is_empty else store.list_children(join_key(base, JOB))
         # A journal may outlive its record, where a store removes them one by one: it is of another job.
-        if replace or "record" not in names:
+        if replace or former is not None or "record" not in names:
             for child in set(names) - {"record"}:
                 store.delete_prefix(join_key(base, JOB, child))
         with writing() as writer:
@@ -326,20 +345,19 @@ def begin(
             }
         data = _render({**content, "is_ready": is_ready})
         try:
-            (store.put if replace else store.put_new)(join_key(base, INTENT), data)
+            (store.put_new if former is None and not replace else store.put)(join_key(base, INTENT), data)
         except ChangedError as error:
             found = read_intent(store, base)
             if found is not None:
                 raise _in_the_way(store, base, found) from error
             # That of a call which has come to its end.
             store.put(join_key(base, INTENT), data)
-        if left is not None:
+        if left is not None and former is None:
             store.delete(join_key(base, FORMER))
             if not _holds_node(store, base):
                 clear_rests(store, base)
         store.flush()
-    is_ready = is_ready if former is None else former.is_ready
-    job = Job(store, base, name, is_resumed=former is not None and is_ready)
+    job = Job(store, base, name, is_resumed=former is not None and is_ready, writer=writer)
     job.is_ready = is_ready
     if asked is not None:
         asked.jobs[id(store), base] = job

@@ -12,7 +12,7 @@ from zstore.geo.rasters import (
 )
 from zstore.geo.rasters.classes import UNSPEAKABLE
 from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
-from zstore.geo.rasters.netcdf_classic import ClassicFile, measure
+from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.geo.rasters.raster import describe_raster
 from zstore.geo.rasters.writing import RasterWarning, open_raster
 
@@ -24,7 +24,6 @@ __all__ = [
     "file_number",
     "gdal_version",
     "is_netcdf",
-    "measure",
     "netcdf_to_zarr",
     "open_netcdf",
     "open_raster",

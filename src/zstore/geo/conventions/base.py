@@ -577,6 +577,7 @@ class HeldNode:
 class HeldArray(HeldNode):
     """An array whose values are read once."""
 
+    is_damaged = False
     _values: np.ndarray[Any, Any] | None = None
 
     @property

@@ -321,12 +321,18 @@ def _record(pyramid: PyramidPlan) -> Record:
 
 
 def _sources(pyramid: PyramidPlan) -> Sources:
-    """The arrays that all is made of, and their masks, by name.
+    """The arrays that all is made of, by name.
+
+    Masks are among them, what is copied beside the levels, and, where these are elsewhere, the coordinates
+    that the affine comes from; beside the finest level the work itself writes those.
 
     Their versions are of the chunks, and of the documents without attributes: what these say of cells is in
     the pyramid's record, and the ends of builds and updates write them.
     """
+    dataset = pyramid.dataset
     arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
+    places = {} if dataset.level else dataset.places
+    arrays |= {f"{name}, beside": array for name, array in {**dataset.extras, **places}.items()}
     for layer in pyramid.layers:
         if layer.recipe.mask is not None:
             arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
@@ -408,13 +414,18 @@ def _fill(
         ]
     first = [steps[0].plan for _, _, steps in planned if steps]
     tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
-    with job.runner(options.executor) as runner:
-        for layer, label, steps in planned:
-            # What all others may be masked by is made before them.
-            with nullcontext() if layer.is_mask else runner.apart():
-                for number, step in enumerate(steps):
-                    taken = tick if number == 0 else None
-                    run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
+    try:
+        with job.runner(options.executor) as runner:
+            for layer, label, steps in planned:
+                # What all others may be masked by is made before them.
+                with nullcontext() if layer.is_mask else runner.apart():
+                    for number, step in enumerate(steps):
+                        taken = tick if number == 0 else None
+                        run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
+    except StoreError:
+        # Whoever has taken the place over removes what is written there.
+        job.check_held()
+        raise
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:

@@ -40,6 +40,7 @@ class Dataset:
     geo          where the grid lies; its `variables` are the arrays' names
     arrays       the arrays of data
     extras       other arrays of the group: coordinates of other dimensions, bounds, arrays on other grids
+    places       arrays that say where the grid lies: coordinates of y and x, the variable of the CRS
     attributes   the group's own, without its geography
     is_group     whether it is a group of arrays; else a single array
     is_image     whether it is an image of OME-Zarr without a place: its first row is its upper edge
@@ -50,6 +51,7 @@ class Dataset:
     geo: GeoModel
     arrays: Mapping[str, Array]
     extras: Mapping[str, Array] = field(default_factory=dict)
+    places: Mapping[str, Array] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     is_group: bool = True
     is_image: bool = False
@@ -206,14 +208,14 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
     pairs = {name: _meant(arrays.pop(name), variable) for name, variable in geo.variables.items()}
     data = {name: array for name, (array, _) in pairs.items()}
     geo = replace(geo, variables={name: variable for name, (_, variable) in pairs.items()})
+    placing = list[str]()
     if geo.affine is not None and not geo.affine.is_rotated:
-        for name in geo.dimensions:
-            arrays.pop(name, None)
+        placing += geo.dimensions
     if geo.crs is not None:
         for array in data.values():
-            for name in (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE):
-                arrays.pop(name, None)
-    return Dataset(place_of(group.node), geo, data, arrays, join_attributes(group.attrs, {}))
+            placing += (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE)
+    places = {name: arrays.pop(name) for name in dict.fromkeys(placing) if name in arrays}
+    return Dataset(place_of(group.node), geo, data, arrays, places, join_attributes(group.attrs, {}))
 
 
 def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:

@@ -2,7 +2,7 @@
 
     from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
 
-rasterio, h5netcdf and netCDF4 are imported when a function that needs one is called.
+rasterio and h5netcdf are imported when a function that needs one is called.
 """
 
 from zstore.geo.rasters.geotiff import zarr_to_raster

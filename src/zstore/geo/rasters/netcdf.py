@@ -98,7 +98,7 @@ def netcdf_to_zarr(
     Raises
         ChangedError: the file was written meanwhile, or since what is to be gone on with.
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
-        UnsupportedError: h5netcdf is missing (of NetCDF classic: netCDF4), or a type that Zarr has not:
+        UnsupportedError: h5netcdf is missing (NetCDF classic needs none), or a type that Zarr has not:
             references, lists of numbers.
         MetadataError: chunks and shards that do not fit each other; `resume`, and what was interrupted there
             is something else.

@@ -1,9 +1,7 @@
-"""NetCDF classic files (CDF-1, CDF-2 and CDF-5), read by the NetCDF library where their length is right.
+"""NetCDF classic files (CDF-1, CDF-2 and CDF-5): the header, and the items of variables by windows.
 
-The library alone gives zeros for what a file that was cut short no longer holds, opens one that ends in its
-header as a file without variables, takes the mark for a count of records that was never written for that
-count, and does not survive every damaged header. It does not tell where values lie. So the header is gone
-through here first, for nothing but where each variable ends.
+A file is refused where it does not have all the bytes that its header announces: the NetCDF library gives
+zeros for those that are missing.
 
 Spec
     NetCDF User's Guide, appendix B, "File Format Specifications": classic, 64-bit offset and 64-bit data.
@@ -12,220 +10,241 @@ Spec
 from __future__ import annotations
 
 import os
-import threading
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import prod
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from zstore.errors import StoreError, UnsupportedError
-from zstore.extensions.extras import optional
+from zstore.geo.pyramid.boxes import Box, lengths, volume
 from zstore.model.json_attributes import AttributeWarning
 
 SIGNATURES = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
-# By the number of the type, from 1.
-ITEM_SIZES = (0, 1, 1, 2, 4, 4, 8, 1, 2, 4, 8, 8)
+# By the number of the type, from 1; the first six are those of CDF-1 and CDF-2.
+TYPES = (None, "i1", "S1", "i2", "i4", "f4", "f8", "u1", "u2", "u4", "i8", "u8")
+TEXT = 2
 ALIGNMENT = 4
 # A dimension of this length is the one along which records are added.
 UNLIMITED = 0
+# Stretches of a file up to this length are read whole, where a window takes only some of their items.
+STRETCH_SIZE = 1 << 20
+# No record has so many bytes.
+MOST_SIZE = 1 << 62
 
-# The library is not made for several threads.
-_library = threading.Lock()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ClassicVariable:
-    """One variable of a file: its shape, dimensions, dtype and attributes, and its stored items by window."""
+    """One variable of a file, whose items are read by windows.
+
+    shape      the first length is the count of records where `is_record`
+    begin      the byte of the file where its first item is
+    strides    bytes from an item to the next one along each dimension
+    is_record  whether it has records, between which lie those of other variables
+    """
 
     shape: tuple[int, ...]
     dimensions: tuple[str, ...]
     dtype: np.dtype[Any]
     attrs: dict[str, Any]
-    stored: Any
+    file: BinaryIO
+    begin: int
+    strides: tuple[int, ...]
+    is_record: bool
     chunks = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of all items, or of those of one record."""
+        return prod(self.shape[self.is_record :]) * self.dtype.itemsize
+
     def __getitem__(self, window: Any) -> np.ndarray[Any, Any]:
-        with _library:
-            found: np.ndarray[Any, Any] = np.asarray(self.stored[window])
-        return found
+        box = tuple(slice(0, n) for n in self.shape) if window is ... else window
+        items = np.empty(lengths(box), self.dtype)
+        if items.size:
+            self._read(box, items)
+        return items
+
+    def _read(self, box: Box, items: np.ndarray[Any, Any]) -> None:
+        """Read a box that is not empty, in two halves where it takes only some items of a long stretch."""
+        last = sum((n - 1) * stride for n, stride in zip(lengths(box), self.strides, strict=True))
+        size = last + self.dtype.itemsize
+        if size > max(STRETCH_SIZE, volume(box) * self.dtype.itemsize):
+            axis = next(axis for axis, n in enumerate(lengths(box)) if n > 1)
+            side, before = box[axis], (slice(None),) * axis
+            half = (side.stop - side.start) // 2
+            for part in (slice(0, half), slice(half, side.stop - side.start)):
+                moved = slice(side.start + part.start, side.start + part.stop)
+                self._read((*box[:axis], moved, *box[axis + 1 :]), items[(*before, part)])
+            return
+        self.file.seek(self.begin + sum(s.start * n for s, n in zip(box, self.strides, strict=True)))
+        data = self.file.read(size)
+        if len(data) < size:
+            raise StoreError("file was cut short while it was read", path=os.fspath(self.file.name))
+        items[...] = np.ndarray(items.shape, self.dtype.newbyteorder(">"), data, 0, self.strides)
 
 
 class ClassicFile:
     """A file, opened; `variables` and `attrs` by name. It has no groups.
 
+    record_count, record_step  how many records there are, and how many bytes lie from one to the next
+    header_size, end           bytes up to the end of the header, and of the last item
+
     Raises
         StoreError: the file is damaged or cut short.
-        UnsupportedError: netCDF4 is missing, or the file is of a version that it has not.
+        UnsupportedError: it is of another version.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        with optional("NetCDF classic files can be read only with netCDF4", "netcdf"):
-            import netCDF4
         self.path = os.fspath(path)
         self.groups: dict[str, Any] = {}
-        self.layout = measure(self.path)
-        with _library:
-            try:
-                self._file = netCDF4.Dataset(self.path)
-                self._file.set_auto_maskandscale(False)
-                self._file.set_auto_chartostring(False)
-                self.attrs = self._attributes(self._file, "/")
-                stored = self._file.variables.items()
-                self.variables = {
-                    name: self._variable(found, self.layout.record_count) for name, found in stored
-                }
-            except (OSError, RuntimeError, AttributeError, ValueError) as error:
-                raise StoreError(f"header is damaged: {error}", path=self.path) from error
-        self._check()
+        self._file = Path(self.path).open("rb")  # noqa: SIM115 - closed with this object
+        try:
+            self._parse(_Header(self._file, self.path))
+        except BaseException:
+            self._file.close()
+            raise
 
-    def _check(self) -> None:
-        """Raise StoreError where names do not tell variables apart, as the library believes."""
-        sizes = [size for _, size, _ in self.layout.places]
-        found = [
-            prod(variable.shape[is_record:]) * variable.dtype.itemsize
-            for variable, (_, _, is_record) in zip(self.variables.values(), self.layout.places, strict=False)
+    def _parse(self, header: _Header) -> None:
+        if header.signature not in SIGNATURES:
+            expected = f"expected one of {list(SIGNATURES)}"
+            raise UnsupportedError(f"file begins with {header.signature!r}; {expected}", path=self.path)
+        try:
+            record_count = header.count()
+            dimensions = [*header.named(header.count).items()]
+            self.attrs = header.attributes("/")
+            variables = header.named(lambda: header.variable(dimensions))
+        except (ValueError, IndexError) as error:
+            what = f"file of {header.size} bytes is cut short, or its header is damaged"
+            raise StoreError(f"{what} before byte {header.at}: {error}", path=self.path) from error
+        self.header_size = header.at
+        records = [variable for variable in variables.values() if variable.is_record]
+        self.record_step = sum(-(-variable.size // ALIGNMENT) * ALIGNMENT for variable in records)
+        if len(records) == 1:
+            # One alone is not aligned.
+            self.record_step = records[0].size
+        if record_count == header.uncounted:
+            # A writer that could not go back has left the count to be found out.
+            begin = min((variable.begin for variable in records), default=header.size)
+            record_count = max(0, header.size - begin) // self.record_step if self.record_step else 0
+        self.record_count = record_count
+        self.variables = {
+            name: self._with_records(variable) if variable.is_record else variable
+            for name, variable in variables.items()
+        }
+        ends = [
+            variable.begin + variable.size + variable.is_record * self.record_step * (record_count - 1)
+            for variable in self.variables.values()
+            if prod(variable.shape)
         ]
-        if found != sizes:
-            what = f"header is damaged: two of {len(sizes)} variables have one name"
+        self.end = max(ends, default=0)
+        if self.end > header.size:
+            what = f"file is cut short: its values end at byte {self.end}, the file at {header.size}"
             raise StoreError(what, path=self.path)
+
+    def _with_records(self, variable: ClassicVariable) -> ClassicVariable:
+        shape, strides = variable.shape[1:], variable.strides[1:]
+        return replace(variable, shape=(self.record_count, *shape), strides=(self.record_step, *strides))
 
     def __enter__(self) -> ClassicFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with _library:
-            self._file.close()
-
-    def _variable(self, stored: Any, record_count: int) -> ClassicVariable:
-        attrs = self._attributes(stored, stored.name)
-        if stored.dtype.kind == "S" and isinstance(attrs.get("_FillValue"), str):
-            attrs["_FillValue"] = attrs["_FillValue"].encode("latin-1")
-        shape = tuple(record_count if d.isunlimited() else d.size for d in stored.get_dims())
-        return ClassicVariable(shape, stored.dimensions, stored.dtype, attrs, stored)
-
-    def _attributes(self, holder: Any, where: str) -> dict[str, Any]:
-        # What is taken for ISO 8859-1 is byte for byte what is stored.
-        found = {name: holder.getncattr(name, encoding="latin-1") for name in holder.ncattrs()}
-        for name, value in found.items():
-            if isinstance(value, str):
-                try:
-                    found[name] = value.encode("latin-1").decode()
-                except UnicodeDecodeError:
-                    what = f"{where}: attribute {name!r} of {self.path!r}"
-                    warnings.warn(AttributeWarning(f"{what} is no UTF-8; read as ISO 8859-1"), stacklevel=2)
-        return found
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The places of a file's values.
-
-    record_count, record_step  how many records there are, and how many bytes lie from one to the next
-    places                     of each variable, in the file's order: where its items begin, the bytes of all
-                               or of one record's, and whether there are records
-    end                        bytes up to the end of the last item
-    header_size                bytes up to the end of the header
-    """
-
-    record_count: int
-    record_step: int
-    places: tuple[tuple[int, int, bool], ...]
-    end: int
-    header_size: int
-
-
-def measure(path: str) -> Layout:
-    """The layout of a file, which is checked to hold all that its header announces.
-
-    Raises
-        StoreError: the file is cut short, or its header damaged.
-        UnsupportedError: it is of another version.
-    """
-    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        size, header = len(data), _Header(data)
-        if data[: header.at] not in SIGNATURES:
-            expected = f"expected one of {list(SIGNATURES)}"
-            raise UnsupportedError(f"file begins with {data[: header.at]!r}; {expected}", path=path)
-        try:
-            layout = header.measure()
-        except (ValueError, IndexError):
-            what = f"file of {size} bytes is cut short, or its header damaged before byte {header.at}"
-            raise StoreError(what, path=path) from None
-    if layout.end > size:
-        what = f"file is cut short: its values end at byte {layout.end}, the file at {size}"
-        raise StoreError(what, path=path)
-    return layout
+        self._file.close()
 
 
 class _Header:
-    """The header of a file, read as far as it says where values lie; the library checks all else.
+    """The header of a file, parsed from its beginning on.
+
+    at    the byte up to which it is parsed
+    name  the one that was parsed last
 
     Raises
         ValueError, IndexError: it ends too early, or says what no header can.
     """
 
-    def __init__(self, data: mmap) -> None:
-        self.data = data
-        self.at = len(SIGNATURES[0])
-        self.version = data[self.at - 1]
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self.file, self.path, self.name = file, path, "/"
+        self.size, self.at = os.fstat(file.fileno()).st_size, 0
+        self.signature = file.read(len(SIGNATURES[0]))
+        self.at = len(self.signature)
+        self.version = self.signature[-1] if self.signature else 0
 
-    def measure(self) -> Layout:
-        record_count = self._count()
-        lengths = []
-        for _ in self._list():
-            self._skip()
-            lengths.append(self._count())
-        self._skip_attributes()
-        variables = [self._variable(lengths) for _ in self._list()]
-        sizes = [size for _, size, is_record in variables if is_record]
-        # One variable alone is not aligned.
-        step = sizes[0] if len(sizes) == 1 else sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
-        if record_count == (1 << (64 if self.version == 5 else 32)) - 1:
-            # A writer that could not go back has left the count to be found out.
-            begin = min((begin for begin, _, is_record in variables if is_record), default=len(self.data))
-            record_count = max(0, len(self.data) - begin) // step if step else 0
-        ends = [
-            begin + size + (step * (record_count - 1) if is_record else 0)
-            for begin, size, is_record in variables
-            if size and (record_count or not is_record)
-        ]
-        return Layout(record_count, step, tuple(variables), max(ends, default=0), self.at)
+    @property
+    def uncounted(self) -> int:
+        """The count that stands for one that was never written."""
+        return (1 << (64 if self.version == 5 else 32)) - 1
 
-    def _variable(self, lengths: list[int]) -> tuple[int, int, bool]:
-        """(where the items begin, bytes of all of them or of one record's, whether there are records)."""
-        self._skip()
-        shape = [lengths[self._count()] for _ in range(self._count())]
-        self._skip_attributes()
-        item_size = ITEM_SIZES[self._number(4)]
-        self._count()  # the size, which is of no use for large variables
-        begin = self._number(4 if self.version == 1 else 8)
-        is_record = shape[:1] == [UNLIMITED]
-        return begin, prod(shape[is_record:]) * item_size, is_record
+    def named(self, parse: Callable[[], T]) -> dict[str, T]:
+        """A list of what each has a name, as `parse` gives it."""
+        self.number(4)  # what is listed
+        parsed = dict[str, T]()
+        for _ in range(self.count()):
+            name = self.name = self.bytes(self.count()).decode()
+            if name in parsed or not name or "/" in name:
+                raise ValueError(f"a second {name!r}" if name in parsed else f"the name {name!r}")
+            parsed[name] = parse()
+        return parsed
 
-    def _skip_attributes(self) -> None:
-        for _ in self._list():
-            self._skip()
-            self._skip(ITEM_SIZES[self._number(4)])
+    def variable(self, dimensions: list[tuple[str, int]]) -> ClassicVariable:
+        """A variable, whose records are not counted yet."""
+        along = [dimensions[self.count()] for _ in range(self.count())]
+        shape = tuple(length for _, length in along)
+        attrs = self.attributes(self.name)
+        dtype = self.dtype(self.number(4))
+        self.count()  # the size, which is of no use for large variables
+        begin = self.number(4 if self.version == 1 else 8)
+        if UNLIMITED in shape[1:] or prod(shape[1:]) * dtype.itemsize >= MOST_SIZE:
+            raise ValueError(f"a variable cannot have the shape {shape}")
+        strides = tuple(dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        names, is_record = tuple(name for name, _ in along), shape[:1] == (UNLIMITED,)
+        return ClassicVariable(shape, names, dtype, attrs, self.file, begin, strides, is_record)
 
-    def _list(self) -> range:
-        self._number(4)  # what is listed
-        return range(self._count())
+    def attributes(self, where: str) -> dict[str, Any]:
+        """The attributes of the file or a variable: text, numbers and arrays of them."""
+        return self.named(lambda: self._attribute(where))
 
-    def _skip(self, item_size: int = 1) -> None:
-        """Skip a count, and as many items."""
-        size = self._count() * item_size
-        self.at += -(-size // ALIGNMENT) * ALIGNMENT
+    def _attribute(self, where: str) -> Any:
+        number, name = self.number(4), self.name
+        dtype, count = self.dtype(number), self.count()
+        data = self.bytes(count * dtype.itemsize)
+        if number != TEXT:
+            values = np.frombuffer(data, dtype.newbyteorder(">")).astype(dtype)
+            return values[0] if len(values) == 1 else values
+        if name == "_FillValue":
+            return data
+        text = data.replace(b"\0", b"")
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            what = f"{where}: attribute {name!r} of {self.path!r} is no UTF-8; read as ISO 8859-1"
+            warnings.warn(AttributeWarning(what), stacklevel=2)
+            return text.decode("latin-1")
 
-    def _count(self) -> int:
-        return self._number(8 if self.version == 5 else 4)
+    def dtype(self, number: int) -> np.dtype[Any]:
+        """The type of that number."""
+        if not 0 < number < (len(TYPES) if self.version == 5 else 7):
+            raise ValueError(f"there is no type {number}")
+        return np.dtype(TYPES[number])
 
-    def _number(self, size: int) -> int:
-        data = self.data[self.at : self.at + size]
-        if len(data) < size:
+    def count(self) -> int:
+        """A count, of which CDF-5 has larger ones."""
+        return self.number(8 if self.version == 5 else 4)
+
+    def number(self, size: int) -> int:
+        """A number without a sign."""
+        return int.from_bytes(self.bytes(size))
+
+    def bytes(self, size: int) -> bytes:
+        """So many bytes, without those that align what follows."""
+        aligned = -(-size // ALIGNMENT) * ALIGNMENT
+        data = self.file.read(aligned) if aligned <= self.size - self.at else b""
+        if len(data) < aligned:
             raise ValueError("the file ends there")
-        self.at += size
-        return int.from_bytes(data)
+        self.at += aligned
+        return data[:size]
