@@ -57,18 +57,18 @@ def without_secrets(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with the characters escaped that a terminal would act upon."""
+    """The text with escapes in place of characters that a terminal would act upon."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def clean(text: str, most: int = 640) -> str:
-    """The text on one line, cut after `most` characters; those that a terminal would act upon are escaped."""
+    """The text on one line, cut after `most` characters, with terminal characters escaped."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[:most] + "..."
 
 
 class ZstoreError(Exception):
-    """What every error of zstore is; carries where it happened, as far as that is known."""
+    """The base of all errors of zstore; has the path, key and codec, as far as they are known."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ZstoreError(Exception):
         return without_secrets(f"{self.message} (at {' '.join(where)})" if where else self.message)
 
     def locate(self, *, path: str | None = None, key: str | None = None) -> ZstoreError:
-        """The same error, with the place filled in where it was not known yet."""
+        """The same error, with path and key added if it lacks them."""
         self.path = self.path if self.path is not None else path
         self.key = self.key if self.key is not None else key
         return self
@@ -107,7 +107,7 @@ class ZstoreError(Exception):
 
 
 class located:
-    """A context whose errors of zstore get the place filled in where it was not known yet."""
+    """A context that adds the path and key to errors of zstore that lack them."""
 
     __slots__ = ("_key", "_path")
 
@@ -128,7 +128,7 @@ def _rebuild(kind: type[ZstoreError], message: str, fields: dict[str, object]) -
 
 
 class NotFoundError(ZstoreError, LookupError):
-    """There is no array, group or store at that place."""
+    """There is no array, group or store at that path."""
 
 
 class MetadataError(ZstoreError, ValueError):
@@ -136,7 +136,7 @@ class MetadataError(ZstoreError, ValueError):
 
 
 class UnsupportedError(ZstoreError):
-    """Well-formed, but not something zstore can do."""
+    """A well-formed request or document beyond zstore's abilities."""
 
 
 class SelectionError(ZstoreError, IndexError):
@@ -152,11 +152,11 @@ class ChecksumError(CodecError):
 
 
 class StoreError(ZstoreError, OSError):
-    """The store failed, or was given a key that it cannot take."""
+    """The store failed, or got a key that it cannot take."""
 
     @property
     def is_denied(self) -> bool:
-        """Whether the store says that this may not be done, by this user at least."""
+        """Whether the store reports a lack of permission, at least for this user."""
         return self.errno in (EACCES, EPERM)
 
 
@@ -165,15 +165,15 @@ class ReadOnlyError(StoreError):
 
 
 class ChangedError(StoreError):
-    """A value that was read in order to be changed was written by somebody else meanwhile; try again."""
+    """Somebody else has written a value since it was read in order to be changed; try again."""
 
 
 class ExtensionError(ZstoreError):
-    """Something about a plugin or a name that plugins offer."""
+    """A fault of a plugin, or of a name that plugins offer."""
 
 
 class UnknownExtensionError(ExtensionError, LookupError):
-    """Nobody offers that name."""
+    """No offer has that name."""
 
 
 class ExtensionConflictError(ExtensionError):
@@ -181,6 +181,6 @@ class ExtensionConflictError(ExtensionError):
 
 
 def missing_name(owner: str, name: str, hint: str | None) -> AttributeError:
-    """The error for a name that `owner` lacks, with what to use in its place where that is known."""
+    """The error for a name that `owner` lacks, with its replacement, if there is one."""
     ending = f"; use {hint}" if hint and not name.startswith("_") else ""
     return AttributeError(f"{owner} has no attribute {name!r}{ending}")

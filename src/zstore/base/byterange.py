@@ -61,7 +61,7 @@ class AtMost(ByteRange):
 
 
 class MergedRange(NamedTuple):
-    """One request for several ranges; `members` are their positions in the list that was given."""
+    """One request for several ranges; `members` are their positions in the caller's list."""
 
     start: int
     size: int
@@ -91,7 +91,7 @@ def merge_ranges(ranges: Sequence[tuple[int, int]], *, gap_size: int = GAP_SIZE)
 
 
 def choose_gap(wanted: Iterable[Sequence[tuple[int, int]]]) -> int:
-    """The `gap_size` to merge (start, size) ranges of several values by, which are requested together.
+    """The `gap_size` for merging (start, size) ranges of several values that are requested together.
 
     Concurrent requests take no more time than one, so gaps are fetched only up to GAP_SIZE. But more than
     REQUEST_COUNT requests wait for each other: then the narrowest gaps are bridged until that many are left,

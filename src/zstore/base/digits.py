@@ -11,7 +11,7 @@ MOST_DIGITS = 18
 
 
 def parse_digits(data: Any, begins: Any, ends: Any) -> Any:
-    """The numbers (int64) whose ASCII digits stand between places of a uint8 array.
+    """The numbers (int64) whose ASCII digits stand between positions of a uint8 array.
 
     Nothing is checked: each is of 1 to `MOST_DIGITS` bytes, all of them digits.
     """

@@ -1,4 +1,4 @@
-"""Making directories and keeping what is written, on request so that they survive a power cut."""
+"""Making directories, and waiting until changes are on the disk, so that they survive a power cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def steady(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function, again for as long as a signal interrupts it; for `os.rename` and its like."""
+    """Call a function, again as often as a signal interrupts it; for `os.rename` and the like."""
     while True:
         try:
             return call(*args, **kwargs)
@@ -20,7 +20,7 @@ def steady(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def make_directory(path: str, *, durable: bool) -> None:
-    """Make a directory and the missing ones above it; `durable` waits until they are on the disk (fsync)."""
+    """Make a directory and its missing parents; `durable` waits until they are on the disk (fsync)."""
     try:
         is_new = _make(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Former names of modules: an import by one of them gives the module at its present place."""
+"""Former names of modules: importing one gives the module under its present name."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def present_name(name: str) -> str | None:
 
 
 class _FormerNames(MetaPathFinder, Loader):
-    """Loads a module by its former name: the one module that there is, under both names."""
+    """Loads a module by its former name: one module object under both names."""
 
     def __init__(self) -> None:
         self._specs: dict[str, ModuleSpec | None] = {}
@@ -120,7 +120,7 @@ class _FormerNames(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let modules be imported by their former names, too."""
+    """Let modules be imported by their former names too."""
     if not any(type(finder).__name__ == _FormerNames.__name__ for finder in sys.meta_path):
         # Before the finder of files, which would load what it finds in a former package a second time.
         sys.meta_path.insert(0, _FormerNames())

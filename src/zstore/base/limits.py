@@ -70,7 +70,7 @@ def check_number(what: str, value: Any, kind: type[N], is_right: Callable[[N], b
 
 
 def is_durable() -> bool:
-    """Whether stores are opened as durable by default: as `set_durable` says, else ZSTORE_DURABLE, else not.
+    """Whether stores are opened as durable by default: set by `set_durable`, else by ZSTORE_DURABLE.
 
     Raises
         ValueError: ZSTORE_DURABLE is neither a yes nor a no.
@@ -130,11 +130,11 @@ class Limits:
     gap_size: int | None = None
 
     def body_time(self, size: int) -> float:
-        """Seconds in which more than `size` bytes of an HTTP body, or its end, must arrive."""
+        """The seconds within which more than `size` bytes of an HTTP body, or its end, must arrive."""
         return self.read_time * (1 + size // self.progress_size)
 
     def decoded_size(self, stored_size: int, plain_size: int) -> int:
-        """The most bytes that a chunk may decode to, if its shape and dtype do not tell.
+        """The most bytes that a chunk may decode to, if its shape and dtype do not determine it.
 
         stored_size  its stored bytes
         plain_size   the decoded bytes of an ordinary chunk of such items

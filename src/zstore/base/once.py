@@ -1,4 +1,4 @@
-"""Values computed once: properties, and results kept by the exact content of what they were made of."""
+"""Values computed once: properties, and results cached by the exact content of their arguments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COUNT_LIMIT = 1024
 
 
 class ByContent(Generic[T]):
-    """Results by the JSON values that they were made of: documents of one hierarchy share most of theirs.
+    """A cache of results by JSON values: documents of one hierarchy share most of theirs.
 
     Values are compared by their serialized bytes: true differs from 1 and 1.0, and -0.0 from 0.0. Values that
     the serialization does not give back unchanged (NaN, numpy's scalars) are never cached.

@@ -1,4 +1,4 @@
-"""Identifying the writer of something unfinished, and telling whether it has ended."""
+"""Identifying the writer of unfinished work, and telling whether it has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def writing() -> Iterator[dict[str, Any]]:
 
 
 def has_ended(writer: Any) -> bool:
-    """Whether the work that a description of `writing` stands for has certainly ended, finished or not.
+    """Whether the work that a description of `writing` identifies has certainly ended, finished or not.
 
     False for other machines and containers, of which nothing is known, and for malformed descriptions.
     """
@@ -38,7 +38,7 @@ def is_under_way(writer: Any) -> bool:
 
 
 def _is_alive(writer: Any) -> bool | None:
-    """Whether the work goes on; None where nothing is known of it."""
+    """Whether the work goes on; None if unknown."""
     if not isinstance(writer, Mapping) or type(writer.get("process")) is not int:
         return None
     if not writer.get("machine") or writer["machine"] != _machine():
@@ -61,7 +61,7 @@ def _machine() -> str | None:
 
 
 def _begun(process: int) -> str | None:
-    """When a process started, in clock ticks since the boot; None if no process of that id runs."""
+    """The time at which a process started, in clock ticks since the boot; None if no process has that id."""
     try:
         # The process's name, in brackets, may contain anything; the start time is the 20th field after it.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -72,7 +72,7 @@ def _begun(process: int) -> str | None:
 
 
 def _is_hidden(process: int) -> bool:
-    """Whether a process is there, but is another user's, of which the system may not tell (`hidepid`)."""
+    """Whether a process exists but belongs to another user, whose processes the system hides (`hidepid`)."""
     try:
         os.kill(process, 0)
     except PermissionError:

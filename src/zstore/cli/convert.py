@@ -149,7 +149,7 @@ def _check(context: click.Context, kind: str) -> None:
 
 
 def _kind(source: str, target: str) -> str:
-    """The kind of the conversion of one source, by its names and what is there."""
+    """The kind of the conversion of one source, by names and content."""
     if target.lower().endswith(RASTER_SUFFIXES):
         return "raster"
     if is_netcdf(source):

@@ -1,4 +1,4 @@
-"""`zstore copy`: what a store holds, in another store."""
+"""`zstore copy`: the content of one store in another."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _bandwidth_of(value: str) -> float:
 @plan_option
 @how_options(copy_store)
 def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
-    """Copy all that SOURCE holds to TARGET, byte for byte: directories, zip files, buckets.
+    """Copy everything in SOURCE to TARGET, byte for byte: directories, zip files, buckets.
 
     Readers see the copy when it is whole. Patterns are of keys below SOURCE; * stands for anything.
 

@@ -67,7 +67,7 @@ CREDENTIALS = {
 @storage_options
 @json_option
 def doctor(paths: tuple[str, ...], as_json: bool) -> None:
-    """Say what is here: versions, kernels, plugins, threads, cache, and where credentials were found.
+    """Describe the installation: versions, kernels, plugins, threads, cache, and sources of credentials.
 
     Never what they are. A kernel or a plugin that cannot be loaded fails. Of each STORE, it names the arrays
     whose chunks have no checksum, so that a changed byte would be read as another value.
@@ -104,7 +104,7 @@ def doctor(paths: tuple[str, ...], as_json: bool) -> None:
 
 
 def _advise(path: str) -> Iterator[str]:
-    """For each array at or below `path` whose chunks have no checksum, what to do about it."""
+    """For each array at or below `path` whose chunks have no checksum, the advice to add one."""
     with open_ahead(path) as node:
         for array in [node] if isinstance(node, Array) else [member for _, member in node.members(None)]:
             if isinstance(array, Array) and not array.has_checksum:
@@ -148,7 +148,7 @@ def _set_by(variable: str) -> str:
 
 
 def _found(kind: str) -> Iterator[str]:
-    """Where credentials were found, but never the credentials."""
+    """The sources of credentials, but never the credentials."""
     variables, files = CREDENTIALS[kind]
     yield from (f"{name} is set" for name in variables if os.environ.get(name))
     for variable, default in files:

@@ -1,4 +1,4 @@
-"""`zstore info`: describe what is at a path."""
+"""`zstore info`: describe the node at a path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from zstore.storage.url import open_store
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
 @json_option
 def info(path: str, sizes: bool | None, as_json: bool) -> None:
-    """Say what PATH is: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
+    """Describe PATH: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
 
     Where work there is unfinished, this says how to go on with it; then, and where a member cannot be read,
     it fails.

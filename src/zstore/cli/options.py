@@ -90,7 +90,7 @@ PLACE: dict[str, Any] = {"type": click.Path(path_type=Path)}
 
 
 def one_of(*words: str) -> dict[str, Any]:
-    """The arguments of an option that is one of these words, the first where nothing is said."""
+    """The arguments of an option that takes one of these words, the first by default."""
     return {"type": click.Choice(words), "default": words[0]}
 
 
@@ -230,7 +230,7 @@ def arguments_of(function: Callable[..., Any], said: Mapping[str, Any]) -> dict[
 def check_options(
     context: click.Context, function: Callable[..., Any], what: str, arguments: Mapping[str, Sequence[str]]
 ) -> None:
-    """Refuse options on the command line that say nothing to the function that is called.
+    """Refuse options on the command line that have no effect on the called function.
 
     what       the kind of work, for the error
     arguments  the function's arguments that an option gives, where those have other names than its own;
@@ -261,7 +261,7 @@ def asked() -> Iterator[None]:
 
 @contextmanager
 def going(options: dict[str, Any], label: str, unit: str = "cells") -> Iterator[dict[str, Any]]:
-    """A context with the words of `How` that a command's options say, which are taken out of `options`."""
+    """A context with the words of `How` in a command's options, which are taken out of `options`."""
     words = {word: options.pop(word) for word in HOW_OPTIONS if word in options}
     quiet, count = options.pop("quiet", False), options.pop("processes", None)
     with show_progress(label, unit, quiet=quiet) as progress:
@@ -314,7 +314,7 @@ def hide_options(words: Iterable[str]) -> Iterator[str]:
 
 
 def codec_of(name: str | None) -> Any:
-    """The value of --codec as `compressors` takes it; the prefix "numcodecs." may be left out."""
+    """The value of --codec in the form for `compressors`; the prefix "numcodecs." may be left out."""
     if name is None or name == "none":
         return "auto" if name is None else None
     known, bare = registry.names(), name.partition(":")[0]
@@ -329,7 +329,7 @@ def run_job(
     unit: str = "cells",
     **arguments: Any,
 ) -> Any:
-    """Call the function of a long job as the options for its words say; gives its result, or an `Estimate`.
+    """Call the function of a long job by its options; returns its result, or an `Estimate`.
 
     With --plan, the job is only begun, and the command ends.
     """
@@ -402,7 +402,7 @@ class _RateColumn(ProgressColumn):
 def show_progress(
     label: str, unit: str = "cells", *, quiet: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
-    """A context for long work, with a progress bar on stderr if that is a terminal; gives what updates it."""
+    """A context with a progress bar on stderr, if that is a terminal; yields a function that updates it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -418,7 +418,7 @@ def show_progress(
 
 
 def show_table(table: Table) -> None:
-    """Print a table; it is not fitted to a width where the output is no terminal."""
+    """Print a table, fitted to the width of the terminal if the output is one."""
     console = Console(markup=False)
     if not console.is_terminal:
         console = Console(markup=False, width=PIPED_WIDTH)

@@ -40,7 +40,7 @@ HEADER = "zstore_codec.h"
 
 
 def write_package(name: str, kind: str, parent: Path) -> Path:
-    """Write the folder "zstore-NAME" below `parent`, with a package that offers NAME; gives its path.
+    """Write the folder "zstore-NAME" below `parent`, with a package that offers NAME; returns its path.
 
     Raises
         FileExistsError: the folder exists.
@@ -85,7 +85,7 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
 @json_option
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool) -> None:
-    """List everything that zstore and its plugins offer, and what cannot be loaded."""
+    """List everything that zstore and its plugins offer, and the offers that cannot be loaded."""
     if ctx.invoked_subcommand is not None:
         return
     if as_json:

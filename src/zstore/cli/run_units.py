@@ -11,7 +11,7 @@ from zstore.cli.options import going, json_option, say, storage_options, word_op
 
 
 def _part_of(value: str) -> tuple[int, int]:
-    """Which part of how many, as 3/100."""
+    """One of several parts, written as 3/100."""
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
     if found is None:
         raise click.BadParameter(f"{value!r} is no part, like 3/100")
@@ -27,7 +27,7 @@ def _part_of(value: str) -> tuple[int, int]:
 @word_option("progress")
 @json_option
 def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bool, **options: Any) -> None:
-    """Make a part of the job that PLAN says, as copy, convert, reduce and pyramid write it by --plan.
+    """Make a part of the job in the file PLAN, which copy, convert, reduce and pyramid write by --plan.
 
     Parts can be made in any order, at the same time, and again; --finish ends the job. Where units are left
     when all parts were made, the job has another pass: make all parts once more.

@@ -15,7 +15,7 @@ from zstore.nodes.open import open as open_node
 @click.option("--level", type=click.IntRange(min=0), help="How deep to go.")
 @json_option
 def tree(path: str, level: int | None, as_json: bool) -> None:
-    """Draw what is at PATH and below it."""
+    """Draw the nodes at and below PATH."""
     node = open_node(path, mode="r")
     nodes = list_tree(node, level) if as_json else []
     say(

@@ -35,7 +35,7 @@ def validate(
     junit: Path | None,
     show_all: bool,
 ) -> None:
-    """Say what is wrong with PATH, where, what was expected and how to fix it; an error fails."""
+    """Report the errors of PATH: where, the expected value, and the fix; an error fails."""
     from zstore import validate as check
     from zstore.plugin.validation import render_json, render_junit, render_text
 

@@ -36,7 +36,7 @@ class ChunkSpec(NamedTuple):
 
 
 def failure(codec: str, what: object, to: str = "", kind: type[CodecError] = CodecError) -> CodecError:
-    """The error for a chunk that the codec of that name failed `to` do something with."""
+    """The error for a chunk with which the codec `name` failed `to` do something."""
     return kind(f"codec {codec!r} failed{to and f' to {to}'}: {what}", codec=codec)
 
 
@@ -48,7 +48,7 @@ class Codec(ABC):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """Make the codec that a metadata document describes, with its `options` as keyword arguments.
+        """Make the codec of a metadata document's entry, with its `options` as keyword arguments.
 
         Raises
             MetadataError: an option is unknown, missing, of the wrong type or out of range.
@@ -70,7 +70,7 @@ class Codec(ABC):
 
     @classmethod
     def fail(cls, what: object, to: str = "") -> CodecError:
-        """The error to raise for a chunk that cannot be encoded or decoded; `to` is what was being done."""
+        """The error to raise for a chunk that cannot be encoded or decoded; `to` names the operation."""
         return failure(cls.name, what, to)
 
 
@@ -126,12 +126,12 @@ class BytesCodec(Codec):
         """
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes can become when encoded; None if that is not known."""
+        """The most bytes that `size` bytes can become when encoded; None if unknown."""
         return None
 
 
 class ConfiguredCodec(Codec):
-    """A codec that is made, and made again when it is bound, from its configuration as documents have it."""
+    """A codec that keeps its configuration as in documents, and is made anew from it when it is bound."""
 
     def __init__(self, configuration: Mapping[str, Any], spec: ChunkSpec = UNBOUND) -> None:
         self._configuration = dict(configuration)
@@ -139,7 +139,7 @@ class ConfiguredCodec(Codec):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes; it keeps the configuration as it is written there."""
+        """The codec of a metadata document's entry; it keeps the configuration as it is written there."""
         parse_options(cls.name, cls.options, configuration)
         return cls(configuration)
 

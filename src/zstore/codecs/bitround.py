@@ -1,4 +1,4 @@
-"""Bit rounding: keeps the leading bits of numbers that matter, so that the bytes compress better.
+"""Bit rounding: keeps only the leading bits of numbers, so that the bytes compress better.
 
 Spec     zarr-extensions codec "bitround"
 v3 name  bitround

@@ -37,7 +37,7 @@ class _BloscFrames(NativeCodec):
 
     @property
     def _item_size(self) -> int:
-        """The item size to shuffle by; as in c-blosc, one that does not fit the header's byte counts as 1."""
+        """The item size to shuffle by; one that does not fit the header's byte counts as 1, as in c-blosc."""
         size = self.typesize or self.chunk_item_size
         return size if size <= _LARGEST_ITEM else 1
 

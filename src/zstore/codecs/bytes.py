@@ -112,7 +112,7 @@ def _fits(order: Order, dtype: np.dtype[Any]) -> bool:
 
 
 def _swap(flat: Any, item_size: int, swaps: tuple[tuple[int, int, int], ...]) -> Any:
-    """Copy the items' bytes with the bytes of these parts reversed."""
+    """Copy items' bytes, reversing the bytes of these parts."""
     items = flat.reshape(-1, item_size).copy()
     for offset, unit, count in swaps:
         part = items[:, offset : offset + unit * count]

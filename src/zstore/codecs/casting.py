@@ -117,7 +117,7 @@ def _floats_to_integers(
 
 
 def _words(whole: Numbers) -> Numbers:
-    """Whole floats as 64-bit words, exactly modulo 2**64."""
+    """Whole numbers in floats as 64-bit words, exact modulo 2**64."""
     rest = np.fmod(whole.astype(np.float64, copy=False), 2.0**64)
     magnitude = np.abs(rest).astype(np.uint64)
     return np.where(rest < 0, ~magnitude + np.uint64(1), magnitude)

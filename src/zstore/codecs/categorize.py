@@ -23,14 +23,14 @@ from zstore.codecs.objects import check_objects
 
 
 class Categorize(NumcodecsFilter):
-    """The filter, for fixed-length strings."""
+    """The codec for fixed-length strings."""
 
     name: ClassVar[str] = "numcodecs.categorize"
     codec_id: ClassVar[str] = "categorize"
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Any:
-        """The codec that a metadata document describes; for objects, a `CategorizeObjects`."""
+        """The codec of a metadata document's entry; for objects, a `CategorizeObjects`."""
         if configuration.get("dtype") in ("|O", "O", "object"):
             return CategorizeObjects.from_configuration(configuration)
         return super().from_configuration(configuration)
@@ -49,7 +49,7 @@ def _parse_object_type(value: Any) -> str:
 
 
 class CategorizeObjects(Serializer):
-    """The serializer, for objects: strings that are among the labels, or empty."""
+    """The serializer for objects: strings that are among the labels, or empty."""
 
     name: ClassVar[str] = "numcodecs.categorize"
 

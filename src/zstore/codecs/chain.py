@@ -54,7 +54,7 @@ def _serializers(codecs: list[Codec]) -> list[int]:
 
 
 def _plain_size(spec: ChunkSpec) -> int:
-    """A generous estimate of the decoded bytes of a chunk whose items have any length."""
+    """A generous estimate of the decoded bytes of a chunk whose items have variable length."""
     return 4 * prod(spec.shape) * max(16, spec.dtype.itemsize)
 
 

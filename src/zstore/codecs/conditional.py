@@ -1,4 +1,4 @@
-"""Conditional compression: skips codecs for chunks that they do not make smaller, as a header records.
+"""Conditional compression: skips codecs that do not make a chunk smaller, and records it in a header.
 
 Spec     zarr-extensions codec "conditional"
 v3 name  conditional

@@ -45,7 +45,7 @@ _completed: ByContent[tuple[CodecModel, ...]] = ByContent()
 
 
 def read_codecs(value: Any, zarr_format: int) -> tuple[CodecModel, ...]:
-    """The models of the codecs that an argument gives, one or a list, with their configurations as given.
+    """The models of one codec or a list of codecs, with their configurations as the caller wrote them.
 
     A CodecModel, which comes from a document, is left unchanged.
 
@@ -79,7 +79,7 @@ def _read_name(value: str, zarr_format: int) -> CodecModel:
 
 
 def _meant(name: str, zarr_format: int) -> CodecModel:
-    """The model of a codec that is given by name only."""
+    """The model of a codec of which only the name was written."""
     if zarr_format == 2 and not name.startswith(PREFIX):
         name = PREFIX + name
     return CodecModel(name, MEANT.get(name, {}))
@@ -149,7 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
-    """A v3 chain with all the options that the document of a new array of such chunks must have.
+    """A v3 chain with all the options that a new array's document must have.
 
     Raises
         MetadataError, UnknownExtensionError, UnsupportedError: as for binding the codecs.
@@ -175,7 +175,7 @@ def _complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[Co
 
 
 def _prepared_chain(models: Iterable[CodecModel], spec: ChunkSpec) -> list[CodecModel]:
-    """The codecs with all required options, also those that users may leave out and follow from the chunk."""
+    """The codecs with all required options; those that users may leave out follow from the chunk."""
     prepared = []
     for model in models:
         made = _prepared(model, spec)

@@ -53,7 +53,7 @@ _Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 @cache
 def adapter(codec_id: str) -> type[Codec]:
-    """The class that runs numcodecs' code behind "numcodecs.<codec_id>", a name that nobody offers.
+    """The class that runs numcodecs' code as the codec "numcodecs.<codec_id>", if zstore has none of its own.
 
     Raises
         UnknownExtensionError: numcodecs has no such codec.
@@ -149,7 +149,7 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
+        """The codec of a metadata document's entry."""
         options = _option_names(cls.codec_id)
         if options is not None:
             refuse_unknown(cls.name, configuration, options)
@@ -164,7 +164,7 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
 
     @contextmanager
     def _failures(self, verb: str, size: int) -> Iterator[Any]:
-        """A context that gives the codec to call, and turns whatever it raises into a CodecError."""
+        """A context that yields the codec to call, and turns every error into a CodecError."""
         if self._codec is None:
             raise self.fail("it was not bound to a chunk's dtype")
         try:
@@ -237,7 +237,7 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
         return b"".join(parts)
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes can become when encoded; None if that is not known."""
+        """The most bytes that `size` bytes can become when encoded; None if unknown."""
         if self.codec_id in _CHECKSUMS:
             return size + 4
         if self.codec_id == "base64":
@@ -285,7 +285,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
         return codec.dtype, codec.astype
 
     def _check_items(self, dtype: np.dtype[Any], decoded: np.dtype[Any]) -> None:
-        """Check that the chunk's items have the configured dtype, which would otherwise misread them."""
+        """Check that the chunk's items have the configured dtype; another would misread them."""
         if dtype.itemsize != decoded.itemsize or not decoded.isnative:
             raise self.fail(f"it is configured for items of type {decoded.str}, the chunk's are {dtype.str}")
 
@@ -325,7 +325,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
             return decoded.reshape(-1).view(self._spec.dtype).reshape(self._spec.shape)
 
     def encoded_bound(self, size: int) -> int | None:
-        """The most bytes that `size` bytes can become when encoded; None if that is not known."""
+        """The most bytes that `size` bytes can become when encoded; None if unknown."""
         if self.codec_id == "packbits":
             return 1 + -(-size // 8)
         if self._codec is None:

@@ -40,7 +40,7 @@ class NumcodecsPcodec(SerializerOrBytesCodec):
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, Any]) -> Self:
-        """The codec that a metadata document describes."""
+        """The codec of a metadata document's entry."""
         made = super().from_configuration(configuration)
         delta = configuration.get("delta_spec", "auto")
         if configuration.get("delta_encoding_order") is not None and delta not in ("auto", "try_consecutive"):
@@ -117,7 +117,7 @@ class NumcodecsPcodec(SerializerOrBytesCodec):
 
 
 def _decode_into(data: bytes, items: np.ndarray[Any, Any]) -> str:
-    """Decode a stream into `items`; gives a message of what is wrong, or "".
+    """Decode a stream into `items`; returns a message that describes the error, or "".
 
     The package's function for whole streams does not tell where a stream ends, its lower-level ones do.
     """

@@ -32,7 +32,7 @@ LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """A shard's index; `entries` has the shape (count, 2): offset and size of each inner chunk, or EMPTY."""
+    """A shard's index: `entries` has the shape (count, 2), offset and size of each inner chunk, or EMPTY."""
 
     entries: np.ndarray[Any, np.dtype[np.uint64]]
 

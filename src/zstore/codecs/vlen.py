@@ -24,7 +24,7 @@ Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def scan_items(name: str, data: memoryview, shape: tuple[int, ...], *, is_text: bool, fill: bytes) -> Handles:
-    """Check an encoded chunk, and give the handles of its items: 0 for `fill`, else addresses in `data`.
+    """Check an encoded chunk, and return the handles of its items: 0 for `fill`, else addresses in `data`.
 
     Raises
         CodecError: the bytes are not those of one chunk of that shape.
@@ -78,7 +78,7 @@ class Vlen(Serializer):
         return type(self)(spec)
 
     def handles(self, data: memoryview) -> Handles:
-        """The handles of a chunk's items, valid for as long as `data` exists.
+        """The handles of a chunk's items, valid as long as `data` exists.
 
         Raises
             CodecError: as `decode`.
@@ -86,7 +86,7 @@ class Vlen(Serializer):
         return scan_items(self.name, data, self.spec.shape, is_text=self.is_text, fill=self.fill)
 
     def items(self, handles: Handles, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """The items that handles stand for, in `out` if it is given; both must be contiguous."""
+        """The items of handles, in `out` if it is not None; both must be contiguous."""
         made = np.empty(handles.shape, self.spec.dtype) if out is None else out
         if made.dtype.kind == "T":
             vlen.take_strings(handles, made, fill=self.fill)

@@ -80,7 +80,7 @@ class NumcodecsZfpy(SerializerOrBytesCodec):
 
 
 def _parse_header(data: bytes, codec: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """(shape, dtype, bits of a block if that is fixed, else 0) by a stream's first 96 or 148 bits."""
+    """(shape, dtype, bits of a block if fixed, else 0) from a stream's first 96 or 148 bits."""
     if len(data) < 12 or data[:3] != b"zfp":
         raise failure(codec, f"{len(data)} bytes that do not begin with zfp's header")
     bits = int.from_bytes(data, "little") >> 32

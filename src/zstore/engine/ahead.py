@@ -1,4 +1,4 @@
-"""A hierarchy beyond a network, asked for at once before it is opened."""
+"""Hierarchies beyond a network: their documents are requested together, before they are opened."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_SINGLE = 64 << 10
 
 @dataclass
 class _Known:
-    """What is known of a store: some values, each key's version as one listing told it, former answers.
+    """The answers of a store so far: values, each key's version from one listing, results of `get_first`.
 
     `versions` is None where no listing tells all keys.
     """
@@ -50,11 +50,11 @@ class _Known:
     found: dict[tuple[str, Any], dict[str, bytes | memoryview]] = field(default_factory=dict)
 
     def has(self, key: str) -> bool:
-        """Whether there may be such a value."""
+        """Whether a value under this key is possible."""
         return self.versions is None or key in self.versions
 
     def is_as_listed(self, parts: Iterable[tuple[str, Part | None]]) -> bool:
-        """Whether what came under these keys was there when the keys were listed."""
+        """Whether the values read under these keys are those of the listing."""
         versions = self.versions
         return versions is None or all(
             part is None or (part.version is not None and part.version == versions.get(key))
@@ -63,14 +63,14 @@ class _Known:
 
 
 class AheadStore(BatchStore, PrefixStore):
-    """A store of which all keys and some values may be known until `forget`; for reading."""
+    """A store for reading, with all keys and some values requested ahead; valid until `forget`."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, "", read_only=True)
         self._known: _Known | None = _Known()
 
     def forget(self) -> None:
-        """Ask the store for everything from now on."""
+        """Send every request to the store from now on."""
         self._known = None
 
     # Nothing is read asynchronously while a hierarchy is being opened.
@@ -96,12 +96,12 @@ class AheadStore(BatchStore, PrefixStore):
         return parts
 
     def _compare(self, known: _Known, parts: Iterable[tuple[str, Part | None]]) -> None:
-        """Know nothing any more where others wrote meanwhile: new documents may tell of chunks not listed."""
+        """Forget all answers if others wrote meanwhile: new documents may imply unlisted chunks."""
         if not known.is_as_listed(parts):
             self.forget()
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As of every store; what was asked for before is known."""
+        """As of every store; values that were requested ahead come from memory."""
         known = self._known
         if known is None:
             return self.store.get_first(prefixes, choices)
@@ -117,7 +117,7 @@ class AheadStore(BatchStore, PrefixStore):
         return [dict(found[prefix, kind]) for prefix in prefixes]
 
     def list_children(self, prefix: str = "") -> Names:
-        """The sorted names right below `prefix`; what was asked for before is known."""
+        """The sorted names right below `prefix`; listings that were requested ahead come from memory."""
         known = self._known
         if known is None:
             return self.store.list_children(prefix)
@@ -133,7 +133,7 @@ class AheadStore(BatchStore, PrefixStore):
         return sorted({name.partition("/")[0] for name in below})
 
     def ask(self) -> None:
-        """Know what one listing names and what documents say, in two rounds of requests at most."""
+        """Request one listing, and the documents and chunks that it implies, in two rounds at most."""
         asks: list[Callable[[], Any]] = [self._list, partial(self._ask, [v3.KEY])]
         entries, root = map_threads(lambda ask: ask(), asks, waiting_count=2)
         is_gathered = v3.KEY in root and b'"consolidated_metadata"' in bytes(root[v3.KEY].data)
@@ -162,7 +162,7 @@ class AheadStore(BatchStore, PrefixStore):
 
 @contextmanager
 def look_ahead(store: Store) -> Iterator[Store]:
-    """The store, with what opening will ask of it until the context ends, where it lies beyond a network.
+    """The store, with everything that opening needs requested ahead if it lies beyond a network.
 
     Of a store that one listing names all keys of, documents and the chunks of short coordinates are asked for
     in two rounds of requests; where its root has consolidated metadata, these in one.
@@ -179,7 +179,7 @@ def look_ahead(store: Store) -> Iterator[Store]:
 
 
 def _wanted(entries: Sequence[Entry]) -> list[str]:
-    """The keys of documents, and of the only chunks of arrays of one dimension; [] where that is much."""
+    """The keys of documents, and of the single chunks of 1-d arrays; [] if that is too much."""
     sizes = {entry.key: entry.size for entry in entries if entry.key.rpartition("/")[2] in DOCUMENTS}
     counts = Counter(entry.key.rpartition("/")[0] for entry in entries if entry.key not in sizes)
     for key, size, _ in entries:

@@ -50,7 +50,7 @@ PIECES = 4
 
 
 class LazyPool:
-    """A thread pool for coroutines, made when first needed, and made anew in a forked child.
+    """A thread pool for coroutines, made at its first use, and again in a forked child.
 
     An event loop's default executor is not used: other libraries run their work there, and waiting for them
     on the same threads can deadlock.
@@ -205,7 +205,7 @@ class Budget:
         return reservation
 
     def _settle(self) -> None:
-        """Take in what was returned, and grant reservations to the waiters that fit now.
+        """Take back returned reservations, and grant new ones to the waiters that fit now.
 
         A finalizer can return a reservation at any point in here, so nothing blocks on the lock: the thread
         that holds it runs the loop again for the others.
@@ -274,7 +274,7 @@ class AsyncScheduler(Scheduler):
         return await in_thread(proven, store, requests, parts) if None in parts else parts
 
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
-        """Call it on one of the engine's threads, or right here if switching threads would take longer."""
+        """Call the function on a thread of the engine, or here if switching threads would take longer."""
         if size is not None and size <= SHORT_SIZE:
             found = function()
             await asyncio.sleep(0)  # lets other tasks run between many short calls
@@ -329,7 +329,7 @@ class AsyncScheduler(Scheduler):
     async def join(
         self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
     ) -> None:
-        """Do together what tasks of one loop await in the same turn; it goes on until nobody awaits it."""
+        """Handle together the items that tasks of one loop await in the same turn."""
         if act_together is None:
             await act(item)
             return

@@ -104,7 +104,7 @@ class Chunks(ABC):
         return join_key(self.path, self.model.keys.key(cell))
 
     def read(self, plan: Plan, out: Items, *, missing_is_fault: bool = False) -> None:
-        """Fill `out` with what the plan selects.
+        """Fill `out` with the items of the plan.
 
         Raises
             CodecError: a chunk is damaged.
@@ -123,7 +123,7 @@ class Chunks(ABC):
     async def read_many_with(
         self, scheduler: Scheduler, plans: Sequence[Plan], outs: Sequence[Items], missing_is_fault: bool
     ) -> None:
-        """Fill each of `outs` with what its plan selects, as `read` does."""
+        """Fill each of `outs` with the items of its plan, as `read` does."""
         pairs = list(zip(plans, outs, strict=True))
         boxes = [pair for pair in pairs if not isinstance(pair[0], Runs)]
         await self._read_many(
@@ -240,14 +240,14 @@ PLANNED_COUNT = 16
 
 
 class Wanted(NamedTuple):
-    """What a read is about: a plan, and where its items go."""
+    """A read's request: a plan, and the memory for its items."""
 
     plan: KernelPlan
     out: Items
 
 
 class RegularChunks(Chunks):
-    """The stored chunks of an array whose chunks are all of one shape."""
+    """The stored chunks of an array on a regular grid."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class RegularChunks(Chunks):
 
     @once
     def _joining(self) -> tuple[Joining[Wanted], Joining[Wanted]]:
-        """Who joins for a read: of those to whom a missing chunk is no error, of those to whom it is one."""
+        """The queue in which reads join: one for those that fill missing chunks, one for those that raise."""
         return {}, {}
 
     @once
@@ -644,7 +644,7 @@ class RegularChunks(Chunks):
         self._keep(key, new)
 
     def _keep(self, key: str, new: Any) -> None:
-        """Put an encoded chunk into the store, or remove it if it holds nothing but the fill value."""
+        """Put an encoded chunk into the store, or remove it if all its items are the fill value."""
         if new is False:
             self.store.delete(key)
         elif new is not None:
@@ -674,7 +674,7 @@ class RegularChunks(Chunks):
             return not is_empty and chain.encode(items)
 
     def _check(self, fault: Fault | None) -> None:
-        """Raise the fault that the kernels report, with the chunk and the array named."""
+        """Raise the fault that the kernels report, as an error with the names of the chunk and the array."""
         if fault is not None:
             key, codecs = self.key(fault[5]), self.bound.step_names
             origin = self.store.origin(key)
@@ -701,7 +701,7 @@ class RegularChunks(Chunks):
 def open_chunks(
     store: Store, path: str, model: ArrayModel, *, cache_size: int = 0, allow_pickle: bool = False
 ) -> Chunks:
-    """The stored chunks of one array, by the reader and writer for its grid.
+    """The stored chunks of one array, with the reader and writer for its grid.
 
     Raises
         UnknownExtensionError: a codec that nobody offers.
@@ -789,7 +789,7 @@ class RectilinearChunks(Chunks):
         await self._change_each(scheduler, plan.parts(), lambda part: part.cell, write_part)
 
     def _gather(self, part: Part, value: Items, old: Any, key: str) -> Items:
-        """The decoded chunk after the write: its stored items, with the new ones put in."""
+        """The decoded chunk after the write: its stored items, with the new ones in place."""
         chunk = np.empty(part.shape, self.dtype)
         if not part.is_whole:
             chunk[...] = self._fill_item

@@ -66,7 +66,7 @@ def check_path(path: str | None) -> str:
 def read_documents(
     store: Store, paths: Sequence[str], zarr_format: int | None = None, *, consolidated: bool = False
 ) -> list[Documents]:
-    """For each path, all metadata documents that exist there, by name; all are requested at once.
+    """For each path, all its metadata documents by name; all are requested at once.
 
     `consolidated` includes v2's `.zmetadata` (v3's is part of `zarr.json`). Without a format, v1's documents
     are requested in a second round, for the paths without any other.
@@ -158,7 +158,7 @@ def check_format(zarr_format: int | None, store: Store) -> int | None:
 
 
 def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Iterator[tuple[str, Documents]]:
-    """(name, documents) of all children of the group at `path`, whether they are nodes or not.
+    """(name, documents) of all children of the group at `path`, nodes or not.
 
     The call itself lists the names, and fails if the store cannot; the documents are read for the first pair.
 
@@ -177,7 +177,7 @@ def list_nodes(store: Store, path: str, zarr_format: int | None = None) -> Itera
 def list_below(
     store: Store, paths: Sequence[str], zarr_format: int | None = None
 ) -> Sequence[list[tuple[str, Documents]] | None]:
-    """For each of the groups at `paths`, the pairs that `list_nodes` gives; None to call that one by one.
+    """For each of the groups at `paths`, the pairs of `list_nodes`; None to call that one by one.
 
     In a store with latency, all groups are listed concurrently, and all documents requested at once.
     """
@@ -197,7 +197,7 @@ def _list_names(store: Store, path: str) -> list[str]:
 
 
 def node_kind(documents: Mapping[str, Any]) -> str | None:
-    """The kind of node: "v3", "v1", v2's "array" or "group", or None where the documents make no node.
+    """The kind of node: "v3", "v1", v2's "array" or "group"; None if the documents make no node.
 
     v1's document has the name "meta", which any file may have: it counts if there are no other documents and
     it has a member that v1 requires.
@@ -213,7 +213,7 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
 
 
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
-    """The model of the node that the documents describe, None if they make no node.
+    """The model of the node with these documents, None if they make no node.
 
     Raises
         MetadataError, UnsupportedError: what the documents say cannot be read.
@@ -233,7 +233,7 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
 
 
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
-    """The model of the array or group at `path`; None where there is neither (of `zarr_format`, if given).
+    """The model of the array or group at `path`; None if there is neither (of `zarr_format`, if not None).
 
     Raises
         MetadataError, UnsupportedError: a document that cannot be read.
@@ -278,7 +278,7 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
 
 
 def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, replaces: bool = False) -> None:
-    """Write the documents of complete nodes, given by their paths below `base`.
+    """Write the documents of complete nodes, by their paths below `base`.
 
     Arrays come first, then groups from the deepest up: the topmost one makes all of them visible. `replaces`
     writes over whatever is there; otherwise only over what an interrupted call of the same models wrote.
@@ -310,7 +310,7 @@ def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, repla
 
 
 def check_own(store: Store, base: str, models: Mapping[str, Model]) -> None:
-    """Check that nodes at the paths of unfinished work are those that it makes, by their paths below `base`.
+    """Check that the nodes at paths of unfinished work are those that it makes, by path below `base`.
 
     Those are arrays that differ in nothing but further attributes, and groups with all attributes or none.
 

@@ -1,4 +1,4 @@
-"""Faults that the kernels report, turned into errors that name the chunk and the array."""
+"""Faults reported by the kernels as errors that name the chunk and the array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inner chunks of shards in remote stores: found by the shards' indexes, fetched in few requests."""
+"""Inner chunks of shards in remote stores: located by the shards' indexes, fetched in few requests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ShardReplacedError(StoreError):
 
 @dataclass
 class Shard:
-    """A stored shard: its size and version when it was first read, and the indexes found in it."""
+    """A stored shard: its size and version when it was first read, and its indexes read so far."""
 
     size: int
     version: str | None
@@ -58,7 +58,7 @@ class Shard:
 
     @property
     def memory_size(self) -> int:
-        """Bytes that the indexes take in memory."""
+        """The bytes of memory that the indexes take."""
         return 512 + sum(index.entries.nbytes for index in list(self.indexes.values()))
 
     def is_source_of(self, part: Part) -> bool:
@@ -67,7 +67,7 @@ class Shard:
 
 
 class Located(NamedTuple):
-    """The stretches (offset, size) of inner chunks in one stored shard, None for those that it does not hold.
+    """The stretches (offset, size) of inner chunks in one stored shard, None for missing ones.
 
     `shard` is None if nothing is stored under `key`.
     """
@@ -88,7 +88,7 @@ class ShardIndexes:
         self._are_kept = True
 
     def unknown(self, keys: Sequence[str]) -> set[str]:
-        """The `keys` that would be in the cache once they are read; none for a store without versions."""
+        """The `keys` whose shards the cache lacks and could keep; none for a store without versions."""
         with self._lock:
             return {key for key in keys if key not in self._kept} if self._are_kept else set()
 
@@ -113,7 +113,7 @@ class ShardIndexes:
                 self._size -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, key: str) -> None:
-        """Remove a shard that was written, or found changed."""
+        """Remove a shard that was written, or has turned out to be changed."""
         with self._lock:
             _, size = self._kept.pop(key, (None, 0))
             self._size -= size
@@ -128,7 +128,7 @@ async def locate(
     path: str,
     known: ShardIndexes | None = None,
 ) -> list[Located]:
-    """Where the inner chunks `cells[i]` lie in the shard under `keys[i]`: one round trip per level of shards.
+    """The stretches of the inner chunks `cells[i]` in the shard under `keys[i]`: one round trip per level.
 
     `cells` are grid coordinates of innermost chunks in the array. An index in the cache `known` is not read
     again, unless it says that none of the wanted chunks exists: no later read would show that it is outdated.
@@ -347,7 +347,7 @@ class Source:
 
 
 def windows_at_once(store: Store, outer_count: int | None, outer_size: int) -> int:
-    """How many windows to have in memory at a time.
+    """The number of windows in memory at a time.
 
     outer_count  outer chunks to read in all, None where that is not known
     outer_size   decoded bytes of one of them
@@ -358,7 +358,7 @@ def windows_at_once(store: Store, outer_count: int | None, outer_size: int) -> i
 
 
 def windows(store: Store, outer_count: int, outer_size: int) -> tuple[int, int]:
-    """How many whole outer chunks make a window, and how many windows to have in memory."""
+    """(whole outer chunks per window, windows in memory at a time)."""
     at_once = windows_at_once(store, outer_count, outer_size)
     count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // outer_size))
     if at_once == WINDOWS_AT_ONCE and outer_size >= LARGE_SIZE:
@@ -368,7 +368,7 @@ def windows(store: Store, outer_count: int, outer_size: int) -> tuple[int, int]:
 
 
 class Fetch:
-    """Fetches what plans need from the shards of one array, each stretch of bytes once.
+    """Fetches the bytes that plans need from the shards of one array, each stretch once.
 
     The outer chunks of all plans are numbered consecutively; `o` is such a number.
     """
@@ -380,7 +380,7 @@ class Fetch:
         plans: Sequence[Plan],
         is_awaited: Callable[[int], bool] | None = None,
     ) -> None:
-        """`is_awaited` says whether a plan's reader still waits; each is given its windows early then."""
+        """`is_awaited` says whether a plan's reader still waits; each plan gets its windows early then."""
         self._scheduler = scheduler
         self._is_awaited = is_awaited
         self._source = source
@@ -439,7 +439,7 @@ class Fetch:
         await self._scheduler.each(fetch, portions, at_once)
 
     async def again(self, window: Window) -> Window:
-        """Fetch a window again, together with the shard indexes: the first answer may mix two versions."""
+        """Fetch a window and its shard indexes again: the first answer may mix two versions."""
         begin = self._firsts[window.plan]
         numbers = list(range(begin + window.first, begin + window.last))
         for o in numbers:
@@ -513,7 +513,7 @@ class Fetch:
         return 2 * wanted >= there and spare <= max(SPARE_SIZE, wanted * size // SPARE_SHARE)
 
     async def _locate(self, numbers: Sequence[int]) -> dict[int, Located]:
-        """Where the inner chunks of these shards lie; tried twice, in case a shard is replaced meanwhile."""
+        """The stretches of these shards' inner chunks; tried twice, in case a shard is replaced meanwhile."""
         if not numbers:
             return {}
         source = self._source
@@ -584,7 +584,7 @@ class Fetch:
         return stale
 
     def _open(self, numbers: Sequence[int], values: Values) -> list[Located]:
-        """Where the inner chunks lie in shards that were fetched whole."""
+        """The stretches of inner chunks in shards that were fetched whole."""
 
         async def get_parts(requests: Sequence[Request]) -> Parts:
             parts: Parts = []

@@ -1,4 +1,4 @@
-"""Binding an array's model and codecs to the layout that the kernels read and write by."""
+"""Binding an array's model and codecs to the layout by which the kernels read and write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zstore.model.array import ArrayModel
 
 @dataclass(frozen=True)
 class BoundLayout:
-    """How one array is read and written.
+    """The layout of one array for the kernels, and its bound codecs.
 
     layout        the layout that plans are made against: inner chunks, with the native codecs as its steps;
                   without steps if the chain is not native (the engine then decodes in Python and gives the
@@ -71,7 +71,7 @@ def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout
 
 
 def bind_handles(model: ArrayModel, chain: Chain) -> Layout:
-    """The layout of an array's outer chunks, with handles in the place of its items."""
+    """The layout of an array's outer chunks, with handles in place of its items."""
     return _make_layout(model, chain, [], [], is_plain=True, has_handles=True)
 
 

@@ -1,4 +1,4 @@
-"""Handles: numbers that the kernels move in the place of strings, Python objects and single fields.
+"""Handles: numbers that the kernels move in place of strings, Python objects and single fields.
 
 A handle is a uint64 that stands for one item as long as its table exists; 0 is the fill value. The reasons
 and the alternatives: docs/design/0005-handles.md.

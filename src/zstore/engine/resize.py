@@ -43,7 +43,7 @@ def resize(
     write: Callable[[ArrayModel, ArrayModel], None] | None = None,
     allow_pickle: bool = False,
 ) -> None:
-    """Set the shape of the array at `path` to what `new_shape` makes of its shape in the store now.
+    """Set the shape of the array at `path` to `new_shape` of its present shape in the store.
 
     `write`, called with the old and the new model, stores every item that the new shape adds; without it they
     become the fill value. One caller at a time changes a shape, as far as the store's locks reach; other
@@ -99,7 +99,7 @@ def _publish(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> Array
 
 
 def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
-    """Remove what is stored beyond the shape of `old`, and would become visible in the larger `chunks`."""
+    """Remove stored items beyond the shape of `old` that would become visible in the larger `chunks`."""
     store, new = chunks.store, chunks.model
     start = new.grid.start
     fill: Any = single(chunks.fill_value, new.dtype)
@@ -124,7 +124,7 @@ def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
 
 
 def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> Iterator[Shape]:
-    """The cells of stored chunks that hold items beyond the shape of `old` and inside that of `chunks`."""
+    """The cells of stored chunks with items beyond the shape of `old` and inside that of `chunks`."""
     new = chunks.model
     counts = new.grid.count(new.shape)
     # Along each dimension, the number of chunks that hold old items only.
@@ -154,7 +154,7 @@ def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> 
 
 
 def _clear_outside(chunks: Chunks, new: ArrayModel) -> None:
-    """Delete the chunks outside the shape of `new`, and clear what edge chunks hold beyond it."""
+    """Delete the chunks outside the shape of `new`, and clear the items of edge chunks beyond it."""
     store, path, old = chunks.store, chunks.path, chunks.model
     start = old.grid.start
     counts = old.grid.count(new.shape)

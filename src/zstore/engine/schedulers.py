@@ -1,4 +1,4 @@
-"""The engine's threads, and how the steps of a read or a write run: blocking, or awaited on an event loop.
+"""The engine's threads, and the steps of a read or a write on them: blocking, or awaited on an event loop.
 
 The engine's reads and writes are written once, as coroutines that await methods of a `Scheduler` and nothing
 else. With the `BLOCKING` scheduler such a coroutine never suspends, so `drive` runs it to its end without an
@@ -30,7 +30,7 @@ _inside = threading.local()
 
 
 def thread_count() -> int:
-    """The most threads that one read or write uses: as `set_threads` or ZSTORE_THREADS says, else the CPUs.
+    """The most threads that one read or write uses: by `set_threads`, ZSTORE_THREADS, or one for each CPU.
 
     Raises
         ValueError: ZSTORE_THREADS is no whole number of 1 or more.
@@ -79,7 +79,7 @@ def map_threads(
 
 
 def enter_worker() -> None:
-    """Mark the calling thread as one of a pool: what it maps, it runs without further threads."""
+    """Mark the calling thread as one of a pool, on which `map_threads` starts no further threads."""
     _inside.is_worker = True
 
 
@@ -125,11 +125,11 @@ class Member(Generic[T]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody still waits for it."""
+        """Whether anybody still waits for it."""
         return not self.ended.done()
 
     def end(self, error: Exception | None = None) -> None:
-        """Say that it is done, or failed by itself."""
+        """Mark the item as done, or as failed by itself."""
         if self.is_awaited and error is None:
             self.ended.set_result(True)
         elif self.is_awaited:

@@ -1,4 +1,4 @@
-"""Walking all nodes below a path of a store, by what is stored rather than by consolidated metadata."""
+"""Walking all nodes below a path of a store, by stored documents rather than consolidated metadata."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Found = tuple[str, Model | ZstoreError]
 
 
 def walk_nodes(store: Store, path: str) -> Iterator[Found]:
-    """(path, model) of the node at `path` and of all below it, groups before what they hold, by name.
+    """(path, model) of the node at `path` and of all below it by name, groups before their members.
 
     For a node that cannot be read, the error takes the place of its model, and the walk goes on. If `path` is
     no node itself, the nodes below it are found nevertheless (arrays of Zarr v1 have no groups above them).
@@ -128,7 +128,7 @@ def listed_cell(store: Store, path: str, model: ArrayModel, key: str) -> tuple[i
 
 
 def stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(key, coordinates) of every stored chunk of the array at `path`, those outside of its shape too.
+    """(key, coordinates) of every stored chunk of the array at `path`, also outside of its shape.
 
     Raises
         StoreError: as `listed_cell`, or the store cannot list.

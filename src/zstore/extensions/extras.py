@@ -1,4 +1,4 @@
-"""Optional packages: which one to install for a feature or a name that is missing."""
+"""Optional packages: the one to install for a missing feature or name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OFFERED_BY = {
 
 
 def package_hint(kind: str, name: str) -> str:
-    """Which package to install for an unknown name; "" if none of zstore's plugin packages has it."""
+    """The package to install for an unknown name; "" if none of zstore's plugin packages has it."""
     package = OFFERED_BY.get(kind, {}).get(name)
     return "" if package is None else f"expected the package {package}, which is not installed"
 

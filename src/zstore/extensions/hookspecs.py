@@ -56,12 +56,12 @@ def register_commands() -> Sequence[Offer]:  # type: ignore[empty-body]
 
 @hookspec
 def register_conventions() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Conventions, which say what attributes and arrays of a hierarchy mean, by their name."""
+    """Conventions, which interpret attributes and arrays of a hierarchy, by their name."""
 
 
 @hookspec
 def register_jobs() -> Sequence[Offer]:  # type: ignore[empty-body]
-    """Jobs that can be resumed: the function that makes one, by the name under which it is recorded."""
+    """Jobs that can be resumed: the function that makes one, by the name in its record."""
 
 
 @hookspec

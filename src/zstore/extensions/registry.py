@@ -38,7 +38,7 @@ BUILT_IN_PACKAGE = "zstore"
 
 
 class Listing(NamedTuple):
-    """One offer and its state, "ok" or one of these; `detail` has the reason.
+    """One offer and its state: "ok", or a fault of which `detail` has the reason.
 
     conflict  another package offers the same name
     broken    it cannot be loaded
@@ -117,7 +117,7 @@ class Registry:
         raise self._unknown(name, unknown_rest) from unknown_rest
 
     def target(self, name: str) -> str | None:
-        """The target of the one plugin's offer of a name, which is not imported; None without one."""
+        """The target of a plugin's offer of a name, not imported; None unless just one plugin offers it."""
         line = self._from_plugins().owners.get(name)
         return None if line is None else line.target
 

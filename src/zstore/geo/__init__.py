@@ -1,1 +1,1 @@
-"""What arrays mean on Earth: conventions, validation, pyramids, resampling and rasters."""
+"""The meaning of arrays on Earth: conventions, validation, pyramids, resampling and rasters."""

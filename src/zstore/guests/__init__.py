@@ -1,1 +1,1 @@
-"""Other libraries: what zstore reads for them, and what they read through it."""
+"""Other libraries: zstore's data in their objects, and their data in zstore's stores."""

@@ -69,7 +69,7 @@ def from_dask(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Write a dask array; gives the `Array`, or with compute=False a dask object that writes when computed.
+    """Write a dask array; returns the `Array`, or with compute=False a dask object that writes when computed.
 
     An existing array is written at `region` (slices of step 1; by default all of it). A new one is made at
     `path` of a store, with `options` of `create_array` and by default with dask's chunks.
@@ -136,7 +136,7 @@ def _default_size() -> int:
 
 
 def even_chunks(lengths: Sequence[Lengths], name: str) -> Lengths:
-    """The chunk shape of dask's chunks, which have one length per dimension but for a shorter last one.
+    """dask's chunks as a chunk shape: one length per dimension but for a shorter last one.
 
     Raises
         MetadataError: they have different lengths.
@@ -174,7 +174,7 @@ def is_aligned(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> boo
 
 
 def align_chunks(lengths: Lengths, edges: np.ndarray[Any, Any], begin: int) -> Lengths:
-    """Parts of about these lengths, from `begin` on, whose borders are in `edges`."""
+    """Parts of about these lengths, from `begin` on, with borders in `edges`."""
     end = begin + sum(lengths)
     meeting = begin + np.cumsum(lengths[:-1], dtype=np.int64)
     meeting = edges[np.searchsorted(edges, meeting)]
@@ -192,7 +192,7 @@ def fit_chunks(
     remedy: str,
     is_shared: bool = False,
 ) -> tuple[Lengths, ...]:
-    """dask's chunks for data that is written at `places`, aligned with the stored objects of the array.
+    """dask's chunks for data written at `places`, aligned with the stored objects of the array.
 
     cuts       whether to align chunks that are not aligned; else they are an error
     remedy     what the error suggests

@@ -26,7 +26,7 @@ from zstore.errors import CodecError
 
 
 class _Native(Codec):  # type: ignore[misc]
-    """A codec of zstore's that numcodecs knows by the same id; takes the options that numcodecs' takes.
+    """A codec of zstore's under the id of numcodecs' codec, with the same options.
 
     Raises
         TypeError: an option is unknown.
@@ -130,7 +130,7 @@ _replaced: dict[str, Any] = {}
 
 
 def register() -> None:
-    """Have `numcodecs.get_codec` give zstore's codecs instead of its own, until `unregister`."""
+    """Make `numcodecs.get_codec` return zstore's codecs instead of its own, until `unregister`."""
     for kind in KINDS:
         known = codec_registry.get(kind.codec_id)
         if known is not kind:
@@ -139,6 +139,6 @@ def register() -> None:
 
 
 def unregister() -> None:
-    """Have `numcodecs.get_codec` give its own codecs again."""
+    """Make `numcodecs.get_codec` return its own codecs again."""
     while _replaced:
         register_codec(_replaced.popitem()[1])

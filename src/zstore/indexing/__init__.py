@@ -1,1 +1,1 @@
-"""Turning selections into plans: which chunks to touch, and which part of each."""
+"""Turning selections into plans: the chunks that each touches, and the items that it takes of each."""

@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The part that a plan takes, along one dimension, of the chunks at one place of the grid."""
+    """Along one dimension, the part that a plan takes of the chunks with one index."""
 
     place: int
     inner: slice | Index
@@ -168,7 +168,7 @@ def plan_basic(layout: RectilinearLayout, selection: Any) -> RectilinearPlan | N
 
 
 def fill_ellipsis(items: Sequence[Any], widths: Sequence[int], ndim: int) -> tuple[list[Any], int]:
-    """The items with full slices for the dimensions that an ellipsis stands for, or that are left out.
+    """The items with full slices in place of an ellipsis and of omitted dimensions.
 
     `widths` has the number of dimensions that each item selects from. Also gives the index of these slices.
 
@@ -216,7 +216,7 @@ def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shap
 
 
 def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
-    """For each chunk along a dimension, the part that evenly spaced positions take of it."""
+    """For each chunk along a dimension, the part that contains some of evenly spaced positions."""
     found: list[Stretch] = []
     done = 0
     while done < count:
@@ -233,7 +233,7 @@ def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
 
 
 def _groups(edge: Any, positions: Index) -> list[Stretch]:
-    """For each chunk along a dimension, the positions that lie in it."""
+    """For each chunk along a dimension, the positions within it."""
     if not positions.size:
         return []
     places, inside = edge.locate(positions)

@@ -30,7 +30,7 @@ AnyLayout = Layout | RectilinearLayout
 
 
 class Plan(Protocol):
-    """Which part of each chunk a selection takes; made against a layout, and carried out by its engine."""
+    """The part of each chunk that a selection takes; made for a layout, carried out by its engine."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ POINT_SIZE = 16 << 10
 
 
 class Share(NamedTuple):
-    """One box to read, and where its items go: `memory[rows] = box[places]`.
+    """One box to read, and the rows of memory for its items: `memory[rows] = box[places]`.
 
     `places` index the box's dimensions of points, taken as one; None if the box is the single row `rows`.
     """
@@ -101,7 +101,7 @@ class Share(NamedTuple):
 
 
 class Runs:
-    """A plan of points with slices.
+    """A plan for points combined with slices.
 
     axes   for each dimension, a slice (start, count, step) or the checked positions of all points along it
     shape  the number of points, then the counts of the slices
@@ -114,7 +114,7 @@ class Runs:
         self._pointed = {d: axis for d, axis in enumerate(axes) if not isinstance(axis, tuple)}
 
     def by_items(self) -> Plan:
-        """The plan that takes each item as a point of its own, into flat memory."""
+        """The plan that takes each item as a separate point, into flat memory."""
         count, lengths = self.shape[0], self.shape[1:]
         indices: list[Index] = []
         k = 0
@@ -308,7 +308,7 @@ def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
 
 
 def _long_axes(index: Index, ndim: int) -> list[int]:
-    """The axes, of `ndim` broadcast ones, along which an array's length is not 1."""
+    """Of `ndim` broadcast axes, those along which an array is longer than 1."""
     return [axis for axis, length in enumerate(index.shape, ndim - index.ndim) if length != 1]
 
 
@@ -458,7 +458,7 @@ def take_fields(items: np.ndarray[Any, Any], fields: Fields) -> np.ndarray[Any, 
 def pack_fields(
     value: Any, dtype: np.dtype[Any], fields: Fields, shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """A value to assign to some fields, as structured items that have only these, of shape `shape`.
+    """A value for some fields, as structured items that have only these, of shape `shape`.
 
     Raises
         ValueError: it cannot be broadcast to `shape`, or converted to such items.
@@ -536,7 +536,7 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
 
 
 def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
-    """Plan `array.blocks[selection]`: whole chunks, by their place in the grid.
+    """Plan `array.blocks[selection]`: whole chunks, by their index in the grid.
 
     Raises
         SelectionError: it does not fit the grid; a slice has another step than 1.

@@ -146,7 +146,7 @@ class StoredArray(Source):
 
     @classmethod
     def of(cls, array: Array, missing: Missing | None = None) -> StoredArray:
-        """An array as it was opened, but for what a chunk that is not stored is, if `missing` says that."""
+        """An array as it was opened, or with another way to read chunks that are not stored (`missing`)."""
         access = array.access
         is_missing_fault = is_fault(access.missing if missing is None else missing)
         return cls(
@@ -194,7 +194,7 @@ class StoredArray(Source):
 
     @once
     def filled(self) -> StoredArray:
-        """The same array, whose chunks that are not stored read as the fill value."""
+        """The same array, with the fill value for chunks that are not stored."""
         return self._anew(self.store, self.path, self.model, missing_is_fault=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -205,7 +205,7 @@ class StoredArray(Source):
         return join_key(self.path, self.model.keys.key(cell))
 
     def stored(self, unreachable: list[Unreachable] | None = None) -> Iterator[Cell] | None:
-        """The stored chunks, strays too; None where the store cannot list.
+        """The stored chunks, strays included; None if the store cannot list.
 
         unreachable  takes what keeps chunks out of reach, which else is raised
         """
@@ -232,7 +232,7 @@ class StoredArray(Source):
             unreachable.append(Unreachable(error, None))
 
     def pages(self) -> Iterator[Page] | None:
-        """The stored chunks without strays, many at a time; None where the store cannot list."""
+        """The stored chunks without strays, many at a time; None if the store cannot list."""
         entries = _listed(lambda: self.store.entries(self.path))
         pages = iter(lambda: [*islice(entries or (), PAGE_COUNT)], [])
         return None if entries is None else map(self._page, pages)
@@ -315,7 +315,7 @@ class StoredArray(Source):
         self._write(box, items, skip_empty=False)
 
     def write_filled(self, box: Box, items: np.ndarray[Any, Any]) -> list[bool]:
-        """As `write`, but chunks with the fill value only are left out; gives for each whether it was."""
+        """As `write`, without chunks of the fill value alone; returns for each whether it was left out."""
         self._write(box, items, skip_empty=True)
         fill, first = self.model.effective_fill_value, (slice(0, 1),) * self.model.ndim
         empty = []
@@ -357,13 +357,13 @@ class StoredArray(Source):
 
 
 def thread_count_for(size: int, shares: int, *stores: Store, memory: int = MEMORY_SIZE) -> int:
-    """How many threads work on values of `size` bytes at a time, in one of so many shares of the memory."""
+    """The number of threads that work on values of `size` bytes at a time, in one share of the memory."""
     wanted = max(thread_count(), *(min(REQUEST_COUNT, store.request_count) for store in stores))
     return max(1, min(wanted, memory // shares // max(1, size)))
 
 
 def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:
-    """The iterator that `find` gives; None where the store cannot list."""
+    """The iterator of `find`; None if the store cannot list."""
     try:
         each = find()
         first = next(each, None)
@@ -385,7 +385,7 @@ def _mark(page: Page) -> Any:
 
 
 def same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Whether items are the same, bit for bit, whatever their byte orders are."""
+    """Whether items are the same, bit for bit, in whatever byte orders."""
     if one.dtype.kind not in "OT":
         if not is_same_type(one.dtype, other.dtype):
             return False
@@ -406,7 +406,7 @@ def sources_of(
     versions: Mapping[str, str] | None = None,
     nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
 ) -> Sources:
-    """The nodes at and below a location as what a job reads: their documents, and the chunks of `arrays`.
+    """The versions that a job reads at and below a location: of documents, and of the chunks of `arrays`.
 
     arrays  by their paths below the location
     versions, nodes

@@ -1,4 +1,4 @@
-"""How long calls go about their work: the words that all of them take, with one meaning and default each.
+"""The words of long calls for how they work, with one meaning and default each.
 
 `How` is the table of the words. A long call takes them as `**words: Unpack[HowWords]`; `long_call` shows in
 its signature and documentation those that it takes, and refuses the others with the reason that it has.
@@ -40,7 +40,7 @@ class HowWords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How a long call goes about its work. Each word has the same meaning and default in every call.
+    """The way in which a long call works; each word has the same meaning and default in every call.
 
     memory      the most bytes to hold at once, about; with an executor, in each of its workers
     executor    makes the units elsewhere: a process pool, a `dask.distributed.Client`; None: threads here
@@ -67,11 +67,11 @@ class How:
             raise MetadataError(f"memory is {self.memory!r}; expected a number of bytes")
 
     def opened(self, store: Store) -> Store:
-        """The store, durable if that is asked for."""
+        """The store, durable if requested."""
         return store.as_durable() if self.durable else store
 
     def at_once(self, unit_size: int, most: int | None = None) -> int | None:
-        """How many units that hold `unit_size` bytes each run at a time: as many as `memory` holds.
+        """The number of units of `unit_size` bytes that run at a time: as many as fit into `memory`.
 
         most  the most of them; None: as many as the runner takes
 
@@ -88,13 +88,13 @@ class How:
         return min(self.memory // max(1, unit_size), units_at_once() if most is None else most)
 
     def stop_if_dry(self, estimate: Callable[[], Estimate]) -> None:
-        """End a call that is to write nothing: it returns the estimate."""
+        """End a call with `dry_run` before it writes: it returns the estimate."""
         if self.dry_run:
             _tell(estimate())
 
 
 class _Told(Exception):
-    """Raised where a call with `dry_run` would begin to write."""
+    """Raised at the point where a call with `dry_run` would begin to write."""
 
     def __init__(self, estimate: Estimate) -> None:
         super().__init__("nothing is done")
@@ -118,7 +118,7 @@ READS_ONLY = {
 
 
 def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of functions with `**words: Unpack[HowWords]`, which with `dry_run` give an Estimate.
+    """A decorator for functions with `**words: Unpack[HowWords]`; with `dry_run` they return an Estimate.
 
     refused  words that have no meaning for the function, with the reason
 
@@ -176,7 +176,7 @@ def words_of(function: Callable[..., Any]) -> list[str]:
 
 
 def _document(text: str, taken: list[str], refused: Mapping[str, str]) -> str:
-    """The docstring, with the words that a call takes, and why it does not take others."""
+    """The docstring, with the words that a call takes, and the reasons for those that it refuses."""
     # As newer Pythons keep docstrings: without the indentation of the source.
     meanings = [f"    {name:<11} {MEANINGS[name]}".replace("\n", "\n    ") for name in taken]
     reasons = [f"    {name:<11} not taken: {reason}" for name, reason in refused.items()]

@@ -82,15 +82,15 @@ class Journal:
         self._write_if_due()
 
     def get(self, step: str, number: int) -> bytes | None:
-        """The stored result of a unit; None where it is not known to be done."""
+        """The stored result of a unit; None if no journal has it."""
         return self._step(step).get(number)
 
     def has(self, step: str, number: int) -> bool:
-        """Whether a unit is known to be done."""
+        """Whether a unit is done according to the journals."""
         return self._step(step).has(number)
 
     def reload(self) -> None:
-        """Read what other parts have stored meanwhile.
+        """Read the results that other parts have stored meanwhile.
 
         Raises
             StoreError: the job has ended meanwhile; this part's journal is removed.
@@ -110,7 +110,7 @@ class Journal:
         return [prefix for prefix in found if prefix != self._own]
 
     def put_state(self, step: str, count: int, pack: Callable[[], bytes]) -> None:
-        """Note how many results were taken; `pack` gives their joined state when it is written."""
+        """Record how many results were taken; `pack` returns their joined state when it is written."""
         self._step(step).state = count, pack
         self._write_if_due()
 
@@ -119,7 +119,7 @@ class Journal:
         self._step(step).state = None
 
     def get_state(self, step: str) -> tuple[int, bytes]:
-        """(how many results were taken, their joined state); 0 where nothing is known."""
+        """(number of results taken, their joined state); 0 if nothing is recorded."""
         value = None if self._is_new else self._store.get(self._step(step).key(STATE))
         data, size = bytes(value or b""), NUMBER.itemsize
         if len(data) < 2 * size or zlib.crc32(data[size:]) != int.from_bytes(data[:size], "little"):
@@ -150,7 +150,7 @@ class Journal:
 
 @dataclass
 class _Step:
-    """The units of one plan that are done; `name` is that of the plan, below the own and other prefixes.
+    """The done units of one plan, whose name is `name`; below its own prefix and those of other journals.
 
     done     a bit for each unit without a result
     numbers  of the units whose results were stored when they were loaded, in order; their `places` are

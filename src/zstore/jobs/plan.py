@@ -23,7 +23,7 @@ T = TypeVar("T", contravariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a job will take; None: not known before it runs.
+    """The expected cost of a job; None: unknown before it runs.
 
     unit_count     number of units
     read_size      decoded bytes read from the source; what is read twice counts twice
@@ -82,11 +82,11 @@ class Plan(Protocol[R]):
         raise NotImplementedError
 
     def make(self, unit: Unit) -> R:
-        """Make a unit; the result is what it does not write to the target."""
+        """Make a unit; returns the result, apart from the items that it writes to the target."""
         raise NotImplementedError
 
     def holds(self, unit: Unit, result: R) -> bool:
-        """Whether the unit's output is still stored; asked where a journal has its result.
+        """Whether the unit's output is still stored; asked if a journal has its result.
 
         It may have been lost in a power cut, or the journal may be wrong.
         """
@@ -97,7 +97,7 @@ class Plan(Protocol[R]):
         return b""
 
     def unpack(self, unit: Unit, data: bytes) -> R:
-        """The result that `pack` was given.
+        """The result from the bytes of `pack`.
 
         Raises
             ValueError: the data cannot be that of the unit, which is then made again.
@@ -111,10 +111,10 @@ class Fold(Protocol[T]):
     """Joins the results of a plan's units, taking them one by one in the order of the units."""
 
     def take(self, unit: Unit, result: T) -> None:
-        """Take the next result."""
+        """Take the result of the next unit."""
 
     def holds(self, unit: Unit) -> bool:
-        """Whether the outcome of a unit is still there; asked where a journal says that it was taken."""
+        """Whether the outcome of a unit still exists; asked if a journal records that it was taken."""
 
     def group(self, unit: Unit) -> tuple[int, bool]:
         """(number of the group of units whose results are joined, whether the unit is the last of it)."""
@@ -123,7 +123,7 @@ class Fold(Protocol[T]):
         """The state after all results so far as bytes, for a journal."""
 
     def unpack(self, data: bytes) -> None:
-        """Restore the state from the bytes that `pack` gave.
+        """Restore the state from the bytes of `pack`.
 
         Raises
             ValueError: the data cannot be such a state.
@@ -139,7 +139,7 @@ MOST_PARTS = 1_000_000
 
 
 class UnitsLeft(Exception):
-    """Raised when a call has made its part of a job, and other parts are still to be made.
+    """Raised at the end of a call for one part of a job, if other parts are still to be made.
 
     numbers  of the units that are left, one array for each plan so far
     """
@@ -150,11 +150,11 @@ class UnitsLeft(Exception):
 
     @property
     def count(self) -> int:
-        """How many units are left."""
+        """The number of units left."""
         return sum(map(len, self.numbers))
 
     def parts(self, count: int) -> list[int]:
-        """The numbers, from 1, of the parts that they belong to, where there are `count` parts."""
+        """The numbers, from 1, of the parts with units left, of a job in `count` parts."""
         found = (np.unique(numbers % count) + 1 for numbers in self.numbers)
         return sorted({part for parts in found for part in parts.tolist()})
 
@@ -202,7 +202,7 @@ _part: ContextVar[Part | None] = ContextVar("part", default=None)
 
 
 def current_part() -> Part | None:
-    """The part that is being made; None where whole jobs are made."""
+    """The part that is being made; None for whole jobs."""
     return _part.get()
 
 

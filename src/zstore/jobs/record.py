@@ -1,4 +1,4 @@
-"""Jobs: work longer than a call, which an intent names until it ends, and which can be resumed.
+"""Jobs: work longer than a call, recorded as an intent until it ends, so that it can be resumed.
 
 Jobs write chunks first and documents last, so that readers see no unfinished nodes. Work that changes nodes
 in place (an update) can be seen unfinished; the intent (`zstore.engine.making`) tells.
@@ -79,7 +79,7 @@ __all__ = [
 
 @dataclass
 class _Asked:
-    """How work was requested, noted by the outermost call; within that, jobs at one place are one job."""
+    """The outermost call that requested work; within it, jobs at one path are one job."""
 
     words: dict[str, Any]
     jobs: dict[tuple[int, str], Job] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def _asked_as(words: dict[str, Any]) -> Iterator[None]:
 
 
 def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
-    """A context in which records name this command line as what began the work."""
+    """A context in which records name this command line as the request for the work."""
     return _asked_as({"command": list(command)})
 
 

@@ -1,4 +1,4 @@
-"""Room on the disk of a job's target: what will not fit is refused before the first byte."""
+"""Room on the disk of a job's target: a job that will not fit is refused before the first byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 
 
 def free_size(directory: Path | None) -> float:
-    """Bytes that are free on the disk of a directory, which need not be there yet; of none, all.
+    """The free bytes on the disk of a directory, existing or not; of None, infinitely many.
 
     Some mounts of what lies elsewhere say of all their numbers that they are 0, as they do not know.
     """
@@ -72,7 +72,7 @@ def check_room(store: Store, base: str, size: float, expect: Callable[[], float]
 
 
 def expect_size(plan: Plan[Any], store: MemoryStore, is_blank: Callable[[Any], bool] | None = None) -> float:
-    """Bytes that a plan's units will store at least, by some of them, spread over all.
+    """The bytes that a plan's units will store at least, estimated from some of them.
 
     store     where this plan stores what it makes
     is_blank  whether a unit is not made, as it would store nothing
@@ -93,7 +93,7 @@ def expect_size(plan: Plan[Any], store: MemoryStore, is_blank: Callable[[Any], b
 
 
 def naming_full_disks(function: Callable[P, R], *, goes_on: bool) -> Callable[P, R]:
-    """The function of a long job, whose errors of a full disk say what to do.
+    """The function of a long job, whose errors of a full disk name the remedy.
 
     goes_on  whether it takes `resume`
     """

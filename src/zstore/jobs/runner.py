@@ -1,4 +1,4 @@
-"""Runs the units of plans on threads of its own or on the caller's executor, and resumes from a journal."""
+"""The runner of plans: makes units on threads or the caller's executor, and resumes from a journal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _stopped: set[str] = set()
 
 
 class Sent(Generic[R]):
-    """A plan as it goes to workers: pickled once, opened once in each process; in the caller's, it itself.
+    """A plan for workers: pickled once, opened once in each process; in the caller's, the plan itself.
 
     A dask scheduler passes it on unopened. Logs show nothing of what the plan holds: credentials, too.
 
@@ -101,7 +101,7 @@ def _pickle(plan: Any) -> bytes:
 
 
 def check_executor(executor: Any) -> None:
-    """Raise where units cannot be handed to this.
+    """Check that an object can run units.
 
     Raises
         TypeError: it has no `submit`.
@@ -129,7 +129,7 @@ def check_executor(executor: Any) -> None:
 
 
 def check_future(future: Any, executor: Any) -> Any:
-    """The future, which units can be waited for and be stopped by.
+    """The future, after a check that units can be waited for and cancelled by it.
 
     Raises
         TypeError: it lacks what that takes.
@@ -144,7 +144,7 @@ def check_future(future: Any, executor: Any) -> Any:
 
 
 def explain(error: BaseException, *, is_kept: bool) -> ZstoreError | None:
-    """The error of an executor in the words of a job; None where it is the error of a unit.
+    """The error of an executor in the words of a job; None for the error of a unit.
 
     is_kept  whether what was made is known when the job is resumed
     """
@@ -167,7 +167,7 @@ def explain(error: BaseException, *, is_kept: bool) -> ZstoreError | None:
 
 
 def stop(futures: Sequence[Any], run: str) -> None:
-    """Cancel units that wait, and return when none runs, so that none writes after an error is raised."""
+    """Cancel waiting units, and return when none runs, so that none writes after an error is raised."""
     for future in futures:
         # Parsl cannot cancel: its units come to their end.
         with suppress(NotImplementedError):
@@ -186,7 +186,7 @@ def stop(futures: Sequence[Any], run: str) -> None:
 
 
 def _end(run: str) -> bool:
-    """Begin no unit of a run any more in this process; whether one is under way."""
+    """Begin no more units of a run in this process; returns whether one is under way."""
     with _guard:
         _stopped.add(run)
         return _under_way[run] > 0
@@ -197,7 +197,7 @@ UNITS_AHEAD = 512
 
 
 class Executor(Protocol):
-    """What units run on: an executor of `concurrent.futures`, a `dask.distributed.Client` and the like.
+    """The interface of `concurrent.futures` executors, `dask.distributed.Client` and the like.
 
     Its futures have `result`, `exception`, `cancel` and `add_done_callback`.
     """
@@ -207,12 +207,12 @@ class Executor(Protocol):
 
 
 def units_at_once() -> int:
-    """How many units run at a time: some more than threads, as units also wait for the store."""
+    """The number of units that run at a time: some more than threads, as units also wait for the store."""
     return max(3, thread_count() + 1)
 
 
 def counter(total: int, progress: Progress | None) -> Callable[[int], None]:
-    """A function that adds up how much is done, and calls `progress` with (done so far, total)."""
+    """A function that adds up the work done, and calls `progress` with (done so far, total)."""
     done = 0
 
     def tick(count: int) -> None:
@@ -253,7 +253,7 @@ class Runner:
 
     @property
     def is_part(self) -> bool:
-        """Whether only a part of the job is made, while other calls make others."""
+        """Whether this call makes only a part of the job, and other calls the others."""
         return self._part is not None and self._part.number > 0
 
     @contextmanager

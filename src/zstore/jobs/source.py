@@ -1,4 +1,4 @@
-"""Sources of jobs: items that are read by boxes, and sets of the chunks that they are cut into."""
+"""Sources of jobs: items that are read by boxes, and sets of chunks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Source(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """A text that changes whenever an item is written; "" where nobody can tell.
+        """A text that changes whenever an item is written; "" if that is unknown.
 
         One that ends in "?" may stay although an item was written.
         """
@@ -69,17 +69,17 @@ class Source(ABC):
 
     @property
     def data_type(self) -> Any:
-        """The data type, as `create_array` takes it."""
+        """The data type, in a form for `create_array`."""
         return self.dtype
 
     @property
     def fill_value(self) -> Any:
-        """The value of items in chunks that `listing` leaves out; None where it leaves out none."""
+        """The value of items in chunks that `listing` leaves out; None if it leaves out none."""
         return None
 
     @property
     def request_count(self) -> int:
-        """How many boxes are worth reading at once; more than 1 where each waits for a server."""
+        """The number of boxes worth reading at once; more than 1 if each waits for a server."""
         return 1
 
     @property
@@ -89,21 +89,21 @@ class Source(ABC):
 
     @property
     def codecs(self) -> tuple[str, ...] | None:
-        """The names of the codecs that kernels run on pieces (`piece_shape`); None where Python does."""
+        """The names of the codecs that kernels decode piece by piece (`piece_shape`); None for Python's."""
         return None
 
     def listing(self) -> StoredChunks:
-        """The chunks that hold items, and their version."""
+        """The stored chunks, and their version."""
         return StoredChunks(ChunkSet(self.counts, None), 0, self.version())
 
     @once
     def counts(self) -> Shape:
-        """How many chunks there are along each dimension."""
+        """The number of chunks along each dimension."""
         return self.grid.count(self.shape)
 
     @property
     def item_size(self) -> int:
-        """Bytes of an item in memory; of an item of any length, about."""
+        """The bytes of an item in memory; for items of variable length, an estimate."""
         return OBJECT_SIZE if self.dtype.kind in "OT" else self.dtype.itemsize
 
     @property
@@ -112,7 +112,7 @@ class Source(ABC):
         return max(1, prod(self.grid.chunk_shape) * self.item_size)
 
     def box(self, cell: Cell) -> Box:
-        """The items that a chunk has, as far as the shape reaches."""
+        """The box of a chunk's items, cut at the end of the shape."""
         grid, shape = self.grid, self.shape
         return tuple(
             slice(grid.start(d, at), min(grid.start(d, at + 1), shape[d])) for d, at in enumerate(cell)
@@ -134,7 +134,7 @@ class Source(ABC):
 
 
 class StoredChunks(NamedTuple):
-    """The chunks of a source that hold items, as one listing has them.
+    """The stored chunks of a source, from one listing.
 
     cells      the chunks; all, where they cannot be listed
     size       their stored bytes
@@ -149,7 +149,7 @@ class StoredChunks(NamedTuple):
 
 
 def edges(grid: Grid, axis: int, length: int) -> Any:
-    """The edges of chunks along an axis of a length: where each begins, and where the last one ends."""
+    """The edges of chunks along an axis of a length: the start of each, and the end of the last one."""
     count = grid.count((length,) * len(grid.chunk_shape))[axis]
     if isinstance(grid, RegularGrid):
         ends = np.arange(count + 1, dtype=np.int64) * grid.chunk_shape[axis]
@@ -161,7 +161,7 @@ def edges(grid: Grid, axis: int, length: int) -> Any:
 
 
 class ChunkSet:
-    """A set of chunks of an array, by their coordinates, which come many at a time; None: all chunks."""
+    """A set of chunks of an array, by their coordinates, in many pages; None: all chunks."""
 
     def __init__(self, counts: Shape, cells: Iterable[Sequence[Cell] | Rows] | None) -> None:
         self.counts = counts
@@ -261,7 +261,7 @@ def _sides(at: Cell, counts: Shape, most: Shape) -> list[range]:
 
 
 def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:
-    """The chunks that are left of a unit of `counts` chunks along each axis, on a grid of `most`."""
+    """The remaining chunks of a unit of `counts` chunks along each axis, on a grid of `most`."""
     *at, bits = unit
     sides = _sides(tuple(at), counts, most)
     every, length = product(*sides), prod(map(len, sides))
@@ -272,7 +272,7 @@ def cells_of(unit: Unit, counts: Shape, most: Shape) -> list[Cell]:
 
 
 def _rows(mask: Mask) -> Iterator[Cell]:
-    """The coordinates where a mask is true, in order."""
+    """The coordinates at which a mask is true, in order."""
     rows = np.argwhere(mask)
     for first in range(0, len(rows), ROWS_COUNT):
         yield from map(tuple, rows[first : first + ROWS_COUNT].tolist())

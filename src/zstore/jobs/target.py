@@ -1,4 +1,4 @@
-"""Checks of a job's target: that it is apart from the source, and what is stored there."""
+"""Checks of a job's target: separate from the source, and free of other nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_apart(store: Store, base: str, target: Store, target_base: str, work: 
 
 
 def check_outside(files: Iterable[str], target: Store, target_base: str, work: str) -> None:
-    """Refuse a target that is one of the source files or contains one; names that are no local files pass.
+    """Refuse a target that is one of the source files or contains one; other names than files pass.
 
     Raises
         StoreError: the target is or contains a source file.
@@ -58,7 +58,7 @@ def check_outside(files: Iterable[str], target: Store, target_base: str, work: s
 
 
 def _lies(store: Store, base: str) -> tuple[str, ...]:
-    """The path of a place on this machine as its parts, links resolved; () where it is elsewhere.
+    """The parts of a path on this machine, links resolved; () for paths elsewhere.
 
     The path of whatever it contains begins with the same parts.
     """
@@ -73,7 +73,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _is_one(store: Store, target: Store, target_base: str) -> bool:
-    """Whether two stores with one URL are the same: a value put into one is found in the other."""
+    """Whether two stores with one URL are the same: a value put into one appears in the other."""
     key = join_key(target_base, JOB, "sign")
     target.check_writable(key)
     sign = uuid4().bytes
@@ -86,5 +86,5 @@ def _is_one(store: Store, target: Store, target_base: str) -> bool:
 
 
 def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> dict[str, str]:
-    """The description of a node that a job reads, for its plan: the place, and a hash of its documents."""
+    """The description of a job's source for its plan: the URL, and a hash of its documents."""
     return {"source": place(store, base), "version": name_job(render_node(model))}

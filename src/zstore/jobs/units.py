@@ -1,4 +1,4 @@
-"""Long jobs in parts: begun once, made by calls that know nothing of each other, and ended by one of them.
+"""Long jobs in parts: begun once, made by independent calls, and ended by one of them.
 
     zstore.plan_units("plan.json", zstore.copy, "era.zarr", "s3://bucket/era.zarr")
     zstore.run_units("plan.json", 3, 100)     # by whatever runs programs: parts 1 to 100, in any order
@@ -41,7 +41,7 @@ TUPLE = "()"
 
 
 class Job:
-    """A long call that is not made yet: what is made of which sources, where, and how.
+    """A long call as a value, not made yet: its function, sources, target and other arguments.
 
         job = Job("era.zarr", "mean.zarr", "reduce", How(memory=1 << 30), method="mean", axis="time")
         job.estimate().read_size
@@ -90,11 +90,11 @@ class Job:
         return estimate
 
     def run(self) -> Any:
-        """Make the call; gives its result."""
+        """Make the call; returns its result."""
         return self._call()
 
     def resume(self) -> Any:
-        """Go on with the same call that was interrupted, or begin it; gives its result."""
+        """Resume the same interrupted call, or begin it; returns its result."""
         return self._call(resume=True)
 
     def units(self) -> int:
@@ -110,14 +110,14 @@ class Job:
 
 
 def _name_of(function: Callable[..., Any]) -> str | None:
-    """The name under which a function is offered as a job; None where it is not."""
+    """The name under which a function is offered as a job; None without one."""
     target = f"{function.__module__}:{getattr(function, '__qualname__', '')}"
     names = (line.name for line in jobs.listings() if line.target == target)
     return next((name for name in names if jobs.resolve(name) is function), None)
 
 
 def plan_units(file: str | os.PathLike[str], function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """Begin a job without making any of its units, and write the plan for those who make them; how many.
+    """Begin a job without making its units, and write the plan for those who make them; returns their number.
 
     The function is one of the jobs that `zstore plugins` lists: `zstore.copy`, `convert`, `reduce`,
     `build_pyramid`, `build_tile_pyramid`, of `zstore.geo.rasters` `raster_to_zarr`, `rasters_to_zarr` (whose
@@ -189,7 +189,7 @@ def run_units(
     progress: Progress | None = None,
     **options: Any,
 ) -> int:
-    """Make one of so many parts of a planned job; how many units are left for others, 0 when all are done.
+    """Make one of `parts` parts of a planned job; returns the number of units left, 0 when all are done.
 
     Parts are numbered from 1. They can be made in any order, at the same time, and again: what a part has
     made is not made again. Of a job in several passes, whose next one needs all of the one before, a part
@@ -219,7 +219,7 @@ def run_units(
 
 
 def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None, **options: Any) -> Any:
-    """End a job whose parts are all made: documents are written, last of all; what its function returns.
+    """End a job whose parts are all made: documents are written last; returns its function's result.
 
     part_count  into how many parts it was divided, to name those that are missing
     options     as for `run_units`
@@ -243,7 +243,7 @@ def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None,
 def _read(
     file: str | os.PathLike[str], options: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any], tuple[str, int]]:
-    """The function, its arguments, and what its first plan comes to. What the file says is nobody's word."""
+    """(the function, its arguments, its first plan) of a plan's file, after a check of the file."""
     path = os.fspath(file)
     try:
         data = Path(file).read_bytes()
@@ -317,7 +317,7 @@ def _say(value: Any, name: str) -> Any:
 
 
 def _is_address(value: str) -> bool:
-    """Whether this is no path: a URL, a chain of them, or a dataset as GDAL names those in a file."""
+    """Whether this is an address instead of a path: a URL, a chain of them, or GDAL's name of a dataset."""
     return any(mark in value for mark in ("::", "://", "|")) or (":" in value and not Path(value).exists())
 
 
@@ -328,7 +328,7 @@ def _place(store: Store, path: str, name: str) -> str:
 
 
 def _mean(said: Any) -> Any:
-    """The argument that JSON says."""
+    """The argument from its JSON."""
     if isinstance(said, dict):
         if [*said] == [TUPLE] and isinstance(said[TUPLE], list):
             return tuple(map(_mean, said[TUPLE]))

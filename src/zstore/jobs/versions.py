@@ -1,4 +1,4 @@
-"""Versions of what jobs read: one contract for sources that change while a job is under way, or later."""
+"""Versions of jobs' sources: one contract for sources that change while a job is under way, or later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Versions = Mapping[str, str]
 
 
 class Sources:
-    """What a job reads, by names, with the versions of when the job began.
+    """The sources of a job by name, with their versions at its start.
 
     find   gives the versions as they are now
     place  gives the address of a source, by its name, for errors
@@ -25,7 +25,7 @@ class Sources:
         self.versions = find() if versions is None else versions
 
     def check_unchanged(self) -> None:
-        """Compare with the versions as they are now.
+        """Compare with the present versions.
 
         Raises
             ChangedError: a source was written, is new or is gone.

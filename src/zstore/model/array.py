@@ -87,7 +87,7 @@ class ArrayModel:
     __hash__ = None  # type: ignore[assignment]
 
     def _parts(self) -> list[Any]:
-        """The parts that arrays are compared by; the fill value as its bits, because NaN != NaN."""
+        """The members by which arrays are compared; the fill value as its bits, because NaN != NaN."""
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
         return [*{**parts, "fill_value": self.data_type.fill_bits(self.fill_value)}.values()]
 
@@ -141,7 +141,7 @@ class ArrayModel:
 
 
 class Parts(NamedTuple):
-    """The metadata of an array without attributes and unknown members, which documents often share."""
+    """The metadata of an array but its attributes and unknown members; many arrays share it."""
 
     shape: tuple[int, ...]
     data_type: DataType
@@ -154,7 +154,7 @@ class Parts(NamedTuple):
     def make(
         self, zarr_format: ZarrFormat, attributes: Mapping[str, Any], extra: Mapping[str, Any]
     ) -> ArrayModel:
-        """Make the model of an array with these parts, and the given attributes and unknown members."""
+        """Make the model of an array from these parts, attributes and unknown members."""
         return ArrayModel(zarr_format, *self[:6], attributes, self.dimension_names, extra)
 
     def may_be_shared(self) -> bool:

@@ -82,7 +82,7 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
 
 
 def _memory_size(data: bytes) -> int:
-    """Estimate the memory of a parsed document; commas and brackets in strings are counted, too."""
+    """Estimate the memory of a parsed document; commas and brackets in strings count too."""
     return NESTED_SIZE * (data.count(b"[") + data.count(b"{")) + ITEM_SIZE * data.count(b",")
 
 
@@ -98,7 +98,7 @@ def _parse_text(text: str) -> Any:
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """Whether lists and objects are nested deeper than `depth` levels, found without recursion."""
+    """Whether lists and objects are nested deeper than `depth` levels; works without recursion."""
     level = [value] if isinstance(value, _NESTED) else []
     for _ in range(depth + 1):
         level = [
@@ -139,7 +139,7 @@ def _render_members(document: Mapping[str, Any]) -> str:
 
 
 def _render_known(item: Any) -> str:
-    """Render a member of a document, or find it among those rendered before."""
+    """Render a member of a document, or take it from the members rendered before."""
     kind = type(item)
     if kind is str:
         return encode_basestring(item)
@@ -250,7 +250,7 @@ def _plain(value: Any, where: str, path: str) -> Any:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The value as JSON can represent it; NaN and infinities in the words of Zarr's fill values."""
+    """The value as JSON can represent it; NaN and infinities become the strings of Zarr's fill values."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if depth > MOST_SHOWN:

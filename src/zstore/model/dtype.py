@@ -51,7 +51,7 @@ class FillRule(Protocol):
 
 
 def in_words(value: Any, write: Callable[[Any], str] = repr) -> str:
-    """A value as text, by numpy; its bits, if numpy cannot write it (as with some very distant times)."""
+    """A value as text, by numpy; its bits, if numpy cannot write it (as with very distant times)."""
     try:
         return write(value)
     except OverflowError:
@@ -59,7 +59,7 @@ def in_words(value: Any, write: Callable[[Any], str] = repr) -> str:
 
 
 def refuse(value: Any, dtype: np.dtype[Any] | str, expected: str) -> MetadataError:
-    """The error for a fill value that is not of the data type, which is given as a dtype or by name."""
+    """The error for a fill value that is not of the data type, which is passed as a dtype or a name."""
     name = dtype if isinstance(dtype, str) else dtype.name
     return MetadataError(f"fill_value is {in_words(value)}; expected {expected} for data type {name}")
 
@@ -203,7 +203,7 @@ ITEM_LIMIT = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A data type, by its name in v3, with the numpy dtype (in native byte order) of its items in memory.
+    """A data type: its name in v3, and the numpy dtype (in native byte order) of its items in memory.
 
     name, configuration  as in zarr-extensions; for types that v3 does not have, zstore's own
     is_object            items are Python objects or strings of any length, which the kernels cannot move
@@ -290,7 +290,7 @@ class DataType:
 
     @classmethod
     def restore(cls, value: str | Mapping[str, Any]) -> DataType:
-        """The data type of a description by `describe`, even if v3 does not have it.
+        """The data type that `describe` has described, even if v3 does not have it.
 
         Raises
             MetadataError, UnsupportedError, ExtensionError: as `from_name`.
@@ -317,7 +317,7 @@ class DataType:
         return self.describe()
 
     def parse_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
-        """Parse a `fill_value` member to a scalar, None for null; `order` is the byte order of raw bytes.
+        """Parse a `fill_value` member to a scalar, null to None; `order` is the byte order of raw bytes.
 
         Null means "undefined" in v2. v3 does not allow it, but GDAL writes it there, too, so it is preserved.
 
@@ -345,7 +345,7 @@ class DataType:
         return np.zeros(1, self.numpy)[0]
 
     def fill_bits(self, value: Any) -> Any:
-        """A key to compare fill values by: their bytes, or the object itself."""
+        """A key by which fill values are compared: their bytes, or the object itself."""
         if value is None or self.is_object:
             return value
         if self.numpy.type in (np.longdouble, np.clongdouble):
@@ -357,7 +357,7 @@ class DataType:
 
 
 class DataTypeMaker(Protocol):
-    """The interface of a class that makes data types.
+    """The interface of classes that make data types.
 
     A plugin's `register_data_types` offers it under each name that its types have in v3 documents.
     """
@@ -387,7 +387,7 @@ def refuse_configuration(name: str, configuration: Mapping[str, Any]) -> None:
 
 
 def check_item_size(size: int, name: str) -> int:
-    """Check the bytes of an item, and return them.
+    """Check that the bytes of an item are as many as its type has, and return them.
 
     Raises
         UnsupportedError: no bytes, or more than 16 MiB.
@@ -417,13 +417,13 @@ _MAKERS: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=128)
 def _parse_plain(typestr: str) -> tuple[DataType, Order]:
-    """Do what `from_typestr` does, with a cache: hierarchies have thousands of arrays and a few types."""
+    """`from_typestr` with a cache: hierarchies have thousands of arrays and a few types."""
     dtype = parse_typestr(typestr)
     return DataType.from_numpy(dtype), order_of(dtype)
 
 
 def _makers(kind: str) -> Iterator[DataTypeMaker]:
-    """The classes that may have a data type for that kind of numpy dtype: built-in ones, then plugins'."""
+    """The classes that may have a data type for this kind of numpy dtype: built-in ones, then plugins'."""
     for name in _MAKERS.get(kind, ()):
         yield registry.resolve(name)
     for line in registry.listings():
@@ -509,7 +509,7 @@ def order_of(dtype: np.dtype[Any]) -> Order:
 
 
 def stored_dtype(dtype: np.dtype[Any], order: Order) -> np.dtype[Any]:
-    """The dtype of the same items in that byte order."""
+    """The dtype of the same items in this byte order."""
     if order is None:
         return dtype
     if isinstance(order, str):
@@ -536,7 +536,7 @@ def is_same_type(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def split_swaps(dtype: np.dtype[Any], order: Order) -> list[tuple[int, int, int]]:
-    """(offset, unit, count) of the parts of an item whose byte order differs from that of `dtype`.
+    """(offset, unit, count) of the fields and parts of an item whose byte order differs from that of `dtype`.
 
     Neighbouring parts with the same unit are joined; empty if all bytes are in the same order.
     """

@@ -90,7 +90,7 @@ class RegularGrid:
     chunk_shape: tuple[int, ...]
 
     def shapes(self) -> Iterator[tuple[int, ...]]:
-        """The shapes of chunks, to check that codecs can be bound to them."""
+        """The shapes of chunks that codecs must be able to handle: just one."""
         yield self.chunk_shape
 
     def count(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class RegularGrid:
         return tuple(-(-length // chunk) for length, chunk in zip(shape, self.chunk_shape, strict=True))
 
     def start(self, axis: int, place: int) -> int:
-        """The first position, along `axis`, of the chunks at that place of the grid."""
+        """The first position, along `axis`, of the chunks with this index."""
         return place * self.chunk_shape[axis]
 
     def lengths(self, axis: int, length: int) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ class Edges:
 
     @once
     def _tables(self) -> tuple[Index, Index, Index]:
-        """For each run: the length of its chunks, its first position, and the place of its first chunk."""
+        """For each run of equal lengths: the length, its first position, and the index of its first chunk."""
         lengths, begins, places = [], [], []
         begin = place = 0
         for length, count in self.runs:
@@ -173,23 +173,23 @@ class Edges:
         return np.array(lengths, np.int64), np.array(begins, np.int64), np.array(places, np.int64)
 
     def locate(self, positions: Index) -> tuple[Index, Index]:
-        """The places of the chunks that contain these positions, and the positions within the chunks."""
+        """The indices of the chunks that contain these positions, and the positions within the chunks."""
         lengths, begins, places = self._tables
         run = np.searchsorted(begins, positions, side="right") - 1
         inside = positions - begins[run]
         return places[run] + inside // lengths[run], inside % lengths[run]
 
     def start(self, place: int) -> int:
-        """The first position of the chunk at that place; for the place after the last, its end."""
+        """The first position of the chunk with this index; for the index after the last, its end."""
         run, before = self._run(place)
         return int(self._tables[1][run]) + before * self.runs[run][0]
 
     def length(self, place: int) -> int:
-        """The length of the chunk at that place."""
+        """The length of the chunk with this index."""
         return self.runs[self._run(place)[0]][0]
 
     def _run(self, place: int) -> tuple[int, int]:
-        """The run of the chunk at that place, and the number of chunks before it in the run."""
+        """The run that contains the chunk with this index, and the number of chunks before it in the run."""
         places = self._tables[2]
         run = int(np.searchsorted(places, place, side="right")) - 1
         return run, place - int(places[run])
@@ -214,7 +214,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class RectilinearGrid:
-    """A grid whose chunks have given lengths along each dimension; the last may extend beyond the array.
+    """A grid with a list of chunk lengths for each dimension; the last chunks may extend beyond the array.
 
     Spec
         zarr-extensions chunk grid "rectilinear".
@@ -270,7 +270,7 @@ class RectilinearGrid:
         return tuple(edge.count(length) for edge, length in zip(self.edges, shape, strict=True))
 
     def start(self, axis: int, place: int) -> int:
-        """The first position, along `axis`, of the chunks at that place of the grid."""
+        """The first position, along `axis`, of the chunks with this index."""
         return self.edges[axis].start(place)
 
     def lengths(self, axis: int, length: int) -> tuple[int, ...]:
@@ -280,7 +280,7 @@ class RectilinearGrid:
         return tuple(b - a for a, b in pairwise(ends))
 
     def grown(self, shape: Shape) -> RectilinearGrid:
-        """The grid of the array after resizing it to `shape`, with one more chunk where that is needed."""
+        """The grid of the array after resizing it to `shape`, with one more chunk if it needs one."""
         return RectilinearGrid(
             tuple(edge.grown(length) for edge, length in zip(self.edges, shape, strict=True))
         )
@@ -433,7 +433,7 @@ def _guess_chunk_shape(shape: tuple[int, ...], item_size: int) -> tuple[int, ...
 def _shard_shapes(
     shards: Any, chunks: Any, shape: tuple[int, ...], item_size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(shard shape, inner chunk shape)."""
+    """(shard shape, inner chunk shape) of a new array with shards."""
     if isinstance(chunks, str) and chunks == "auto":
         shard_shape = _chunk_shape(shards, shape, item_size)
         return shard_shape, _guess_inner_shape(shard_shape, item_size)

@@ -12,7 +12,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 
 @dataclass(frozen=True, slots=True)
 class GroupModel:
-    """The metadata of one group, with those of the nodes below if its document is consolidated.
+    """The metadata of one group, and of all nodes below if its document is consolidated.
 
     consolidated     path relative to this group ("a/b") -> model of that array or group; None if the
                      document has no consolidated metadata
@@ -34,7 +34,7 @@ ParseNode = Callable[[Documents, str], ArrayModel | GroupModel]
 
 
 def check_node_path(path: Any, *, where: str) -> str:
-    """Check that a path is relative and leads to a node below the group at `where`; gives the path.
+    """Check that a path is relative and leads to a node below the group at `where`; returns the path.
 
     Raises
         MetadataError: it is empty or absolute, or has an empty, "." or ".." part, or a NUL.
@@ -48,7 +48,7 @@ def check_node_path(path: Any, *, where: str) -> str:
 
 
 class Consolidated(Mapping[str, ArrayModel | GroupModel]):
-    """The models of all nodes below a group by path, from documents that were read together.
+    """The models of all nodes below a group by path, parsed when they are asked for.
 
     `documents` has for each path the documents of that node by name; `parse` makes a model of them.
     """
@@ -64,7 +64,7 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         self._children: dict[str, list[str]] | None = None
 
     def below(self, path: str) -> Consolidated:
-        """The part below the node at `path`, as that group's own consolidated metadata."""
+        """The nodes below the one at `path`, as the consolidated metadata of that group."""
         part = Consolidated.__new__(Consolidated)
         part._documents, part._base = self._documents, self._base
         part._parse, part._models = self._parse, self._models
@@ -73,7 +73,7 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         return part
 
     def index(self) -> dict[str, list[str]]:
-        """Prefix ("" or "a/b/") -> sorted names of the children there."""
+        """The sorted names of children by the prefix of their parent: "" or "a/b/"."""
         if self._children is None:
             children: dict[str, list[str]] = {}
             for path in sorted(self._documents):

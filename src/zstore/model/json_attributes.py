@@ -27,7 +27,7 @@ class AttributeWarning(UserWarning):
 
 
 def render_attributes(attributes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The attributes as JSON values; NaN and the infinities as strings, in the words of Zarr's fill values.
+    """The attributes as JSON values; NaN and infinities become the strings of Zarr's fill values.
 
     Raises
         MetadataError: bytes that are no UTF-8.
@@ -57,7 +57,7 @@ def _render(value: Any, where: str) -> Any:
 
 
 def parse_fill(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """The value that the attribute `_FillValue` of a Zarr v3 array states.
+    """The value of the attribute `_FillValue` of a Zarr v3 array.
 
     In the form that xarray writes, and as a plain number or "NaN", which other writers leave.
 

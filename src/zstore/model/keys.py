@@ -35,7 +35,7 @@ class ChunkKeys:
         return self.separator.join(parts) or "0"
 
     def cell(self, key: str, ndim: int) -> tuple[int, ...] | None:
-        """The coordinates of the chunk under a key in a grid of `ndim` dimensions; None if it is no chunk."""
+        """The coordinates of the chunk under a key in a grid of `ndim` dimensions; None for other keys."""
         parts = key.split(self.separator)
         if self.name == "default" and parts.pop(0) != "c":
             return None
@@ -59,7 +59,7 @@ class ChunkKeys:
         return tuple(map(int, numbers)) if is_above else None
 
     def number(self, key: str, grid: Sequence[int]) -> int | None:
-        """The place of the chunk under a key, counted in order C; None if it is no chunk of the grid.
+        """The number of the chunk under a key, counted in C order; None if the key is no chunk's.
 
         grid  how many chunks there are along each dimension
         """
@@ -73,7 +73,7 @@ class ChunkKeys:
         return number
 
     def cells(self, keys: Sequence[str], ndim: int, path: str = "") -> Any:
-        """The places (int64, one row for each) of keys of the array at `path`, all at once.
+        """The coordinates (int64, one row for each) of the chunks under many keys of the array at `path`.
 
         None where one of them is no chunk, or its numbers are larger than 10^18: `cell` says which.
         """

@@ -1,4 +1,4 @@
-"""Packed numbers: what stored numbers mean by the attributes of their array, and the way back.
+"""Packed numbers: from stored numbers to physical ones by the attributes of their array, and back.
 
 Spec: CF 1.11 §2.5.1 (missing data), §8.1 (packed data); NetCDF Users Guide, attribute conventions.
 Example: {"scale_factor": 0.01, "add_offset": 40.0, "_FillValue": -32768, "units": "degrees_north"}
@@ -24,7 +24,7 @@ PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsign
 
 
 class Packing(NamedTuple):
-    """How an array packs numbers: number = stored · scale + offset, and `nodata` stands for none."""
+    """How an array packs numbers: number = stored · scale + offset; `nodata` marks missing ones."""
 
     nodata: int | float | None = None
     scale: float = 1.0
@@ -54,7 +54,7 @@ class Packing(NamedTuple):
 
 
 def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
-    """`value` as the stored type holds it.
+    """`value` as a scalar of the stored type.
 
     Raises
         MetadataError: the type cannot hold it.
@@ -82,7 +82,7 @@ def fit_nodata(value: Any, dtype: np.dtype[Any] | None) -> int | float:
 
 
 def render_nodata(value: int | float, dtype: np.dtype[Any], zarr_format: int) -> dict[str, Any]:
-    """The attributes that state nodata: `_FillValue` as xarray reads it, and `missing_value` beside base64.
+    """The attributes for nodata: `_FillValue` as xarray reads it, and `missing_value` beside base64.
 
     JSON has no NaN: of floats in Zarr v3, xarray wants the base64 of a little-endian float64, and
     `missing_value` is the plain number for all other readers. In Zarr v2, xarray takes the array's own fill
@@ -96,7 +96,7 @@ def render_nodata(value: int | float, dtype: np.dtype[Any], zarr_format: int) ->
 
 
 def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
-    """The nodata that a `_FillValue` or `missing_value` attribute states, in any of the forms in use.
+    """The nodata in a `_FillValue` or `missing_value` attribute, in any of the forms in use.
 
     Raises
         MetadataError: it is no value of the type.
@@ -119,7 +119,7 @@ def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
 def parse_fills(
     attributes: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> dict[str, int | float | MetadataError]:
-    """The nodata of `_FillValue` and `missing_value`, by attribute; an error for one that the type lacks."""
+    """The nodata of `_FillValue` and `missing_value` by attribute; an error for one that the type lacks."""
     fills: dict[str, int | float | MetadataError] = {}
     for name in ("_FillValue", "missing_value"):
         if attributes.get(name) is not None:
@@ -137,7 +137,7 @@ def choose_nodata(
     zarr_format: int,
     fills: Mapping[str, int | float | MetadataError],
 ) -> int | float | None:
-    """The nodata of an array; None where it has none. `fills` are those that `parse_fills` gives.
+    """The nodata of an array, None if it has none; `fills` come from `parse_fills`.
 
     `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it means
     nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone described the
@@ -158,7 +158,7 @@ def choose_nodata(
 
 
 def check_packing(name: str, number: Any) -> None:
-    """Check that a number can be the `scale_factor` or `add_offset` that `name` says.
+    """Check that a number is usable as the attribute `name`, `scale_factor` or `add_offset`.
 
     Raises
         MetadataError: it is not finite, or a scale of 0.
@@ -172,7 +172,7 @@ def check_packing(name: str, number: Any) -> None:
 
 
 def parse_packing(attributes: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """(scale_factor, add_offset), each None where it is not stated.
+    """(scale_factor, add_offset), None for an attribute that is missing.
 
     Raises
         MetadataError: one of them is no number to pack by.
@@ -181,7 +181,7 @@ def parse_packing(attributes: Mapping[str, Any]) -> tuple[float | None, float | 
 
 
 def packing_number(attributes: Mapping[str, Any], name: str) -> float | None:
-    """The `scale_factor` or `add_offset` of attributes; None where it is not stated.
+    """The `scale_factor` or `add_offset` of attributes; None if it is missing.
 
     A list of one number counts as the number.
 
@@ -202,13 +202,13 @@ def packing_number(attributes: Mapping[str, Any], name: str) -> float | None:
 
 
 def quantum(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> float:
-    """The step between neighbouring packed numbers, decoded; 0 where nothing is packed into integers."""
+    """The step between neighbouring packed numbers, decoded; 0 if numbers are not packed into integers."""
     scale, _ = parse_packing(attributes)
     return abs(scale) if scale is not None and dtype.kind in "iu" else 0.0
 
 
 def decode(stored: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """The numbers that stored ones stand for.
+    """The physical numbers of stored ones.
 
     Missing ones are NaN. What is neither packed nor missing keeps its type, so that counts stay exact; all
     else is float64. As `xarray.decode_cf` reads them, which may round them to float32.
@@ -235,7 +235,7 @@ def decode(stored: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> np.nd
 def encode(
     numbers: np.ndarray[Any, Any], attributes: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    """`numbers` packed as the attributes say, each as the nearest that `dtype` holds; inverse of `decode`."""
+    """`numbers` packed by the attributes, each to the nearest that `dtype` can hold; inverse of `decode`."""
     scale, offset = parse_packing(attributes)
     packed = (numbers - (offset or 0.0)) / (1.0 if scale is None else scale)
     signed = meant_type(dtype, attributes)
@@ -246,7 +246,7 @@ def encode(
 
 
 def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
-    """The data type that is meant: `_Unsigned` has integers read as unsigned ones, or as signed ones."""
+    """The data type of the numbers: `_Unsigned` turns integers into unsigned or signed ones."""
     stated = str(attributes.get("_Unsigned", "")).lower()
     kinds = {("i", "true"): "u", ("u", "false"): "i"}
     kind = kinds.get((dtype.kind, stated))
@@ -254,7 +254,7 @@ def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[
 
 
 def meant_fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
-    """The numbers that stand for missing values, in the data type that is meant; NaN always does."""
+    """The numbers that mark missing values, in the data type of `meant_type`; NaN always does."""
     found, signed = [], meant_type(dtype, attributes)
     for name in ("_FillValue", "missing_value"):
         stated = attributes.get(name)

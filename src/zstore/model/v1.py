@@ -34,7 +34,7 @@ V2_KEYS = {v2.ARRAY_KEY: ARRAY_KEY, v2.ATTRIBUTES_KEY: ATTRIBUTES_KEY}
 
 @contextmanager
 def as_v1() -> Iterator[None]:
-    """A context in which v2's code does v1's work, and whose errors speak of v1."""
+    """A context in which v2's code handles v1, and errors name v1."""
     try:
         yield
     except ZstoreError as error:
@@ -91,7 +91,7 @@ def _has_bytes(dtype: Any) -> bool:
 
 
 def _parse_compression(name: Any, options: Any) -> dict[str, Any] | None:
-    """Parse the compression to v2's form of the compressor."""
+    """Parse the members for compression to v2's form of the compressor."""
     if name is None or name == "none":
         return None
     if not isinstance(name, str):

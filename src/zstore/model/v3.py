@@ -212,7 +212,7 @@ def _parse_codecs(value: Any, ndim: int) -> tuple[CodecModel, ...]:
 
 
 def _with_orders(codecs: list[Any], ndim: int) -> list[Any]:
-    """The entries of codecs, in shards too, with the permutation where "transpose" says "C" or "F" for it.
+    """The codecs' entries, in shards too, with a permutation in place of "C" or "F" for "transpose".
 
     Spec
         zarr-extensions, codec "transpose", "Change log": the two words are no longer allowed (since November
@@ -274,7 +274,7 @@ def _parse_dimension_names(value: Any, shape: tuple[int, ...]) -> tuple[str | No
 
 
 def _parse_extra(document: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """The members that zstore does not know and may ignore."""
+    """The unknown members that a reader may ignore."""
     names = document.keys() - known
     if not names:
         return {}

@@ -69,7 +69,7 @@ OPTION_ADVICE = {
 
 
 def advise_options(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, whose error for an option of zarr-python's says what to type.
+    """`function`, with an error that names the replacement for an option of zarr-python's.
 
     Raises
         TypeError: there is such an option.

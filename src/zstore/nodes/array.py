@@ -203,7 +203,7 @@ class Array(ArrayNames):
         return "\n".join(f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
 
     def viewed_as(self, dtype: npt.DTypeLike) -> Array:
-        """The same array with its items reinterpreted as by numpy's `view`; no codec may know their type."""
+        """The same array, its items reinterpreted as by numpy's `view`; no codec may depend on their type."""
         return Array(self._store, self._path, self._model.viewed_as(dtype), self._access)
 
     # Reading
@@ -231,7 +231,7 @@ class Array(ArrayNames):
     def read(
         self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
     ) -> Items:
-        """Read what `array[selection]` selects, into `out` if it is given.
+        """Read the items of `array[selection]`, into `out` if it is not None.
 
         out      an array of the result's shape and dtype, with any strides and either byte order
         missing  "fill": chunks that were never written read as the fill value; "error": they are an error;
@@ -421,7 +421,7 @@ class Array(ArrayNames):
             self._store.check_writable(self._path)
 
     def _to_write(self, selection: Any, value: Any, selector: Selector) -> tuple[Chunks, Plan, Items, bool]:
-        """What to write: the chunks, a plan for them, the items, and whether these are single fields."""
+        """A write's chunks, its plan for them, its items, and whether these are single fields."""
         chunks = self._chunks
         selected, fields, _ = self._select(chunks, selection, selector, to_write=True)
         shape = selected.shape
@@ -443,7 +443,7 @@ class Array(ArrayNames):
         return chunks, selected.plan, items, fields is not None
 
     def _as_items(self, value: Any, shape: tuple[int, ...] | None = None) -> Items:
-        """`value` converted as numpy does when it assigns it to a selection of that shape of this dtype."""
+        """`value` as an array of this dtype, as numpy converts it for a selection of that shape."""
         if self._model.data_type.is_object:
             with located(self._where()):
                 return as_items(value, self._model.data_type, shape)
@@ -473,7 +473,7 @@ class Array(ArrayNames):
 
     @property
     def blocks(self) -> Indexer:
-        """Selection of whole chunks (or shards) by their place in the grid: `array.blocks[0, 1:3]`."""
+        """Selection of whole chunks (or shards) by their index in the grid: `array.blocks[0, 1:3]`."""
         grid = self._model.grid
         return self._indexer(lambda layout, shape, key: select_blocks(layout, shape, grid, key))
 
@@ -526,7 +526,7 @@ class Array(ArrayNames):
             return self.shape
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
-        """Append `data` along `axis`; gives the new shape.
+        """Append `data` along `axis`; returns the new shape.
 
         The items are stored before the shape is changed, so that readers find all of them or none, even after
         a failure. Concurrent appends wait for each other, as far as the store's locks reach.
@@ -583,7 +583,7 @@ def _has_ellipsis(selection: Any) -> bool:
 def _output(
     selected: Selected, dtype: np.dtype[Any], out: Items | None = None, fields: Fields = None
 ) -> tuple[Items, Callable[[], Items]]:
-    """The memory to read items of `dtype` into, and a function that makes the result of it afterwards.
+    """The memory to read items of `dtype` into, and a function that makes the result from it afterwards.
 
     The memory is `out` itself if its strides allow.
 

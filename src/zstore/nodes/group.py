@@ -79,7 +79,7 @@ def make_hierarchy(
     *,
     overwrite: bool = False,
 ) -> Iterator[tuple[str, Array | Group]]:
-    """Create nodes, given by their paths below `base`; gives (path below `base`, node) of each.
+    """Create nodes by their paths below `base`; returns (path below `base`, node) of each.
 
     Raises
         as `make_models` and `create_nodes`.
@@ -95,7 +95,7 @@ def make_hierarchy(
 
 
 def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group], ...] | None]:
-    """Of each of these groups of one store its members, all asked for at once; None where that gains nothing.
+    """The members of each of these groups of one store, requested together; None where that gains nothing.
 
     It is None too where a member cannot be read, which the group's own `members` tells.
     """
@@ -443,7 +443,7 @@ class Group(GroupNames):
         return ((name, documents) for name, documents in found if node_kind(documents))
 
     def _stored_below(self, members: Iterable[tuple[str, object]]) -> dict[str, Stored | None]:
-        """The children of each group among the members, where those of all groups are better read at once."""
+        """The children of each group among the members, if reading those of all groups at once is better."""
         groups = {name: g for name, g in members if isinstance(g, Group) and g._consolidated() is None}
         paths = [group.path for group in groups.values()]
         return dict(zip(groups, list_below(self._store, paths, self.zarr_format), strict=True))

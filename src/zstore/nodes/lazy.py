@@ -43,18 +43,18 @@ class Indexer:
         return drive(self._read(BLOCKING, selection))
 
     def read(self, selection: Any, *, out: Items | None = None) -> Items:
-        """Read what is selected, into `out` if it is given; see `Array.read`."""
+        """Read the selected items, into `out` if it is not None; see `Array.read`."""
         return drive(self._read(BLOCKING, selection, out=out))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         drive(self._write(BLOCKING, selection, value))
 
     async def read_async(self, selection: Any) -> Items:
-        """Read what is selected without blocking the event loop; see `Array.read_async`."""
+        """Read the selected items without blocking the event loop; see `Array.read_async`."""
         return await self._read(async_scheduler(), selection)
 
     async def write_async(self, selection: Any, value: Any) -> None:
-        """Store `value` in what is selected without blocking the event loop; see `Array.write_async`."""
+        """Store `value` in the selected items without blocking the event loop; see `Array.write_async`."""
         await self._write(async_scheduler(), selection, value)
 
 
@@ -210,7 +210,7 @@ class LazyArray(Generic[A]):
     def read(
         self, *, out: npt.NDArray[Any] | None = None, missing: Missing | None = None
     ) -> npt.NDArray[Any]:
-        """Read the items, into `out` if it is given; see `Array.read`."""
+        """Read the items, into `out` if it is not None; see `Array.read`."""
         return self._array.read(self.selection, out=out, missing=missing)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:

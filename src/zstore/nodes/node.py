@@ -141,7 +141,7 @@ def is_fault(missing: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """How a node was opened; the nodes below it are opened the same way.
+    """The options with which a node was opened; nodes below it are opened with the same.
 
     read_only     writing is an error
     allow_pickle  chunks may be unpickled, which runs code that they contain
@@ -203,7 +203,7 @@ class Node(Generic[Model]):
 
     @property
     def access(self) -> Access:
-        """How the node was opened."""
+        """The options with which the node was opened."""
         return self._access
 
     @property

@@ -102,7 +102,7 @@ def open(
 def open_ahead(
     store: StoreLike, *, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[Array | Group]:
-    """The root of a store for reading, with what it holds as it was then, until the context ends.
+    """The root of a store for reading, a snapshot of the store as it was then, until the context ends.
 
     That takes few rounds of requests, whatever is asked of groups and coordinates meanwhile.
 
@@ -163,7 +163,7 @@ def open_group(
     missing: Missing = "fill",
     durable: bool = False,
 ) -> Group:
-    """The group at `path` of the store; `attributes` are for one that is made, the rest is as for `open`.
+    """The group at `path` of the store; `attributes` are for a new one, the rest is as for `open`.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
@@ -208,7 +208,7 @@ def create_array(
     missing: Missing = "fill",
     durable: bool = False,
 ) -> Array:
-    """Make an array at `name` of the store (its root by default), and groups above it where there are none.
+    """Make an array at `name` of the store (its root by default), and the missing groups above it.
 
     chunks       lengths per dimension, one length for all, -1 or None for a whole dimension; "auto": to 1 MiB
     shards       the shape of the stored objects, a multiple of `chunks`, which are then the inner ones (v3);
@@ -266,7 +266,7 @@ def create_group(
     missing: Missing = "fill",
     durable: bool = False,
 ) -> Group:
-    """Make a group at `path` of the store (its root by default), and groups above it where there are none.
+    """Make a group at `path` of the store (its root by default), and the missing groups above it.
 
     `missing` is for the arrays that are reached through the group, `durable` for all of it, as for `open`.
 
@@ -291,7 +291,7 @@ def create_hierarchy(
     missing: Missing = "fill",
     durable: bool = False,
 ) -> Iterator[tuple[str, Array | Group]]:
-    """Make many arrays and groups at once, by path in the store; gives (path, node) of each.
+    """Make many arrays and groups at once, by path in the store; returns (path, node) of each.
 
     Each node is the options of `create_array` but `data` (those of a group have no `shape`), a document as it
     is stored, or metadata of zarr-python's; `zarr_format` is for those that do not say theirs. Groups on the
@@ -324,7 +324,7 @@ def consolidate(
     durable: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
-    """Write the metadata of everything below a group into the group's own, and give the group.
+    """Write the metadata of everything below a group into the group's own document; returns the group.
 
     Readers then open every array below with one read. Any change that zstore makes below the group removes it
     again; consolidate when the writing is done. `durable` as for `open`.
@@ -344,7 +344,7 @@ def consolidate(
 
 
 class _Found(NamedTuple):
-    """Where a node is looked for, in which mode, and what is there; None where the mode takes nothing."""
+    """The result of looking for a node: store, path, mode and model; None if the mode replaces the node."""
 
     store: Store
     path: str
@@ -390,7 +390,7 @@ def _open_store(
 
 @contextmanager
 def _advised(mode: Mode) -> Iterator[None]:
-    """A context whose errors advise the mode that replaces a node, where the mode is what says so."""
+    """A context whose errors advise mode 'w', if the mode was 'w-'."""
     try:
         yield
     except StoreError as error:
@@ -440,7 +440,7 @@ FILES = (
 
 
 def say_near(store: Store, path: str) -> str:
-    """The end of an error message: what exists at, above, below and beside the path.
+    """The end of an error message: nodes and files at, above, below and beside the path.
 
     Empty for stores where every look is a request over a network, and for those that cannot be listed.
     """
@@ -460,7 +460,7 @@ def say_near(store: Store, path: str) -> str:
 
 
 def say_file(url: str) -> str:
-    """The end of an error message: the file at or above a "file://" URL where a directory was expected."""
+    """The end of an error message: the file at or above a "file://" URL in place of a directory."""
     place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
     found = next((path for path in (place, *place.parents) if path.is_file()), None)
     if found is None:

@@ -86,7 +86,7 @@ def full_like(data: Any, fill_value: Any, **options: Any) -> Array:
 def group(
     store: StoreLike | None = None, *, path: str | None = None, overwrite: bool = False, **options: Any
 ) -> Group:
-    """Open the group at `path`, or create it if there is none; `overwrite` replaces whatever is there.
+    """Open the group at `path`, or create it if there is none; `overwrite` replaces any node there.
 
     `options` are those of `zstore.open_group`.
     """
@@ -94,7 +94,7 @@ def group(
 
 
 def open_consolidated(store: StoreLike, path: str | None = None, **options: Any) -> Group:
-    """Open the group at `path` by its consolidated metadata, to read; `options` are those of `open_group`.
+    """Open the group at `path` by its consolidated metadata, read-only; `options` as for `open_group`.
 
     Raises
         NotFoundError: there is no group, or it has no consolidated metadata.

@@ -120,7 +120,7 @@ class ArrayNames(Node[ArrayModel]):
 
     @property
     def nchunks_initialized(self: Any) -> int:
-        """The number of stored chunks, found by listing them; every inner chunk of a stored shard counts."""
+        """The number of stored chunks, counted by listing; every inner chunk of a stored shard counts."""
         counts = self._model.grid.count(self.shape)
         cells = {cell for _, cell in stored_cells(self._store, self._path, self._model)}
         inside = sum(all(place < count for place, count in zip(cell, counts, strict=True)) for cell in cells)
@@ -147,7 +147,7 @@ class ArrayNames(Node[ArrayModel]):
         return "\n".join([self.info, *(f"{label:<13}: {value}" for label, value in more.items())])
 
     def update_attributes(self, attributes: Mapping[str, Any]) -> Self:
-        """Set several attributes with one write; gives the array."""
+        """Set several attributes with one write; returns the array."""
         self.attrs.update(attributes)
         return self
 
@@ -161,7 +161,7 @@ class ArrayNames(Node[ArrayModel]):
         fields: Any = None,
         prototype: None = None,
     ) -> Any:
-        """Read `array[selection]`, into `out` if it is given."""
+        """Read `array[selection]`, into `out` if it is not None."""
         _check_prototype(prototype)
         wanted = _with_fields(selection, fields)
         return self[wanted] if out is None else self.read(wanted, out=out)
@@ -169,14 +169,14 @@ class ArrayNames(Node[ArrayModel]):
     def get_orthogonal_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
-        """Read `array.oindex[selection]`, into `out` if it is given."""
+        """Read `array.oindex[selection]`, into `out` if it is not None."""
         _check_prototype(prototype)
         return self.oindex.read(_with_fields(selection, fields), out=out)
 
     def get_coordinate_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
-        """Read `array.vindex[selection]`, into `out` if it is given."""
+        """Read `array.vindex[selection]`, into `out` if it is not None."""
         _check_prototype(prototype)
         return self.vindex.read(_with_fields(selection, fields), out=out)
 
@@ -186,7 +186,7 @@ class ArrayNames(Node[ArrayModel]):
     def get_block_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
-        """Read `array.blocks[selection]`, into `out` if it is given."""
+        """Read `array.blocks[selection]`, into `out` if it is not None."""
         _check_prototype(prototype)
         return self.blocks.read(_with_fields(selection, fields), out=out)
 
@@ -285,7 +285,7 @@ class GroupNames(Node[GroupModel]):
         return tuple(self.require_group(name) for name in names)
 
     def update_attributes(self, attributes: Mapping[str, Any]) -> Self:
-        """Set several attributes with one write; gives the group."""
+        """Set several attributes with one write; returns the group."""
         self.attrs.update(attributes)
         return self
 

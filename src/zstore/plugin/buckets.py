@@ -1,4 +1,4 @@
-"""Buckets and servers: which kind of one a URL names, and the storage options that apply to it."""
+"""Buckets and servers: the kind that a URL names, and the storage options that apply to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conventions: what nodes mean on Earth, read from documents and rendered into them."""
+"""Conventions: the meaning of nodes on Earth, read from documents and rendered into them."""
 
 from __future__ import annotations
 

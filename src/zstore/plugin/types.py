@@ -1,4 +1,4 @@
-"""Data types: the class that a maker gives, and the rules of fill values."""
+"""Data types: the class to inherit from, and the rules of fill values."""
 
 from __future__ import annotations
 

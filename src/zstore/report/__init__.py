@@ -1,1 +1,1 @@
-"""Reports on a node for people: a summary, a notebook view, and which programs can read it."""
+"""Reports on a node for people: a summary, a notebook view, and the programs that can read it."""

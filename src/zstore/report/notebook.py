@@ -88,7 +88,7 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
 
 
 def _is_large(node: Array | Group) -> bool:
-    """Whether a group and the groups in it hold too many nodes to read all of their documents."""
+    """Whether a group and the groups in it contain too many nodes to read all of their documents."""
     if isinstance(node, Array):
         return False
     count = len(list(node.store.list_children(node.path)))
@@ -139,7 +139,7 @@ def _levels(geo: GeoModel) -> list[tuple[str, str, str]]:
 def _first_rows(
     items: Mapping[str, Any], most: int, row: Callable[[Any], tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """The rows of the first items behind their names, and how many more there are."""
+    """The rows of the first items behind their names, and the number of the others."""
     rows = [(name, *row(item)) for name, item in islice(items.items(), most)]
     more = len(items) - len(rows)
     return [*rows, (f"and {more} more", *[""] * (len(rows[0]) - 1))] if more else rows
@@ -166,7 +166,7 @@ def _ends(array: Array) -> str:
 def _folded(
     name: str, rows: Sequence[Sequence[str]], header: Sequence[str] = (), *, is_open: bool = False
 ) -> str:
-    """A table that opens under its name; "" where it has no rows."""
+    """A table that opens under its name; "" if it has no rows."""
     if not rows:
         return ""
     state = " open" if is_open else ""
@@ -183,7 +183,7 @@ def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
 
 
 def _said(text: str) -> str:
-    """The HTML of a text: shortened, and without surrogates, which JSON can hold and no page can show."""
+    """The HTML of a text: shortened, and without surrogates, which JSON allows and HTML does not."""
     cut = text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text)} characters)"
     return escape(cut.encode("utf-8", "replace").decode("utf-8"))
 

@@ -1,4 +1,4 @@
-"""The programs that can open an array or a group, and what keeps others from it.
+"""The programs that can open an array or a group, and the obstacles for others.
 
 Judged by the documents alone, from what these versions of the programs were seen to need; nothing is run.
 """
@@ -26,7 +26,7 @@ GDAL_CODECS = frozenset((
 
 @dataclass(frozen=True)
 class Reader:
-    """A program, what keeps it from opening the data (`obstacle`), and what it misreads (`mistake`).
+    """A program, its obstacle to opening the data (`obstacle`), and its misreading of it (`mistake`).
 
     Both are "" where there is nothing of the kind.
     """
@@ -38,7 +38,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The facts that readers are judged by: a node, its finest level, an array of data there, its codecs."""
+    """The facts by which readers are judged: a node, its finest level, an array of data there, its codecs."""
 
     node: Array | Group
     geo: GeoModel
@@ -58,7 +58,7 @@ class _Seen:
 
 
 def judge_readers(node: Array | Group, report: Report) -> list[Reader]:
-    """The judgement on every program that zstore knows of; [] where there is no raster."""
+    """The judgement on every program in zstore's table; [] if there is no raster."""
     seen = _look(node, report)
     if seen is None:
         return []

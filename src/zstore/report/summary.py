@@ -1,4 +1,4 @@
-"""A summary of an array or a group: where it is, its grid and levels, time, bands, dialects, codecs."""
+"""A summary of an array or a group: its URL, its grid and levels, time, bands, dialects, codecs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Report:
 
 
 class _Readable(HeldGroup):
-    """A group without those of its members that cannot be read."""
+    """A group without its unreadable members."""
 
     @once
     def children(self) -> Mapping[str, Any]:
@@ -173,5 +173,5 @@ def format_lengths(shape: Iterable[int]) -> str:
 
 
 def format_cell(level: Level) -> str:
-    """The width and height of a level's cells as text: "10 × 10"; "" where nothing states them."""
+    """The width and height of a level's cells as text: "10 × 10"; "" if unknown."""
     return "" if level.affine is None else " × ".join(f"{n:.12g}" for n in reversed(level.affine.cell))

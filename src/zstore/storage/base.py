@@ -127,7 +127,7 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
 
 @contextmanager
 def _locked(descriptor: int, offset: int, length: int | None) -> Iterator[None]:
-    """Lock those bytes; EDEADLK where this thread would wait for itself, which the system does not notice."""
+    """Lock those bytes; EDEADLK if this thread would wait for itself, which the system does not notice."""
     status = os.fstat(descriptor)
     mine = _thread_locks()
     for _, device, inode, held_offset, held_length in mine:
@@ -225,7 +225,7 @@ WEB = re.compile(r"(?:[a-z0-9.-]+\+)?https?://", re.IGNORECASE)
 
 
 class Part(NamedTuple):
-    """Some bytes of a value, the size of the whole value, and the version that they are from.
+    """Some bytes of a value, the size of the whole value, and its version.
 
     Two parts of one key with the same `version` are from the same value; None: the store knows no versions.
     """
@@ -249,7 +249,7 @@ class Entry(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Where the chunks of one array lie in local files that hold other things, too.
+    """The stretches of local files, which have other content too, that are the chunks of one array.
 
     grid       how many chunks are described along each dimension; chunks beyond are not stored
     has_c      whether keys begin with "c"
@@ -277,7 +277,7 @@ class Stretches(NamedTuple):
 
 
 def check_key(key: str) -> str:
-    """`key`, where it is valid.
+    """`key` itself, if it is valid.
 
     Raises
         StoreError: empty, absolute, with an empty, "." or ".." part, or a NUL.
@@ -288,7 +288,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """`prefix`, where it is valid: the root, or as a key.
+    """`prefix` itself, if it is valid: the root, or a key.
 
     Raises
         StoreError: as `check_key`; a prefix is written without a "/" at its end.
@@ -297,12 +297,12 @@ def check_prefix(prefix: str) -> str:
 
 
 def join_key(*parts: str) -> str:
-    """The parts joined by "/", empty ones (the root) left out."""
+    """The parts joined by "/", without empty ones (the root)."""
     return "/".join(filter(None, parts))
 
 
 def join_url(url: str, path: str) -> str:
-    """The URL of what lies at `path` below another one: of a signed link, before the query."""
+    """The URL of `path` below another URL; in a signed link, `path` goes before the query."""
     start, mark, query = url.partition("?") if WEB.match(url) else (url, "", "")
     return f"{join_key(start.rstrip('/') if mark else start, path)}{mark}{query}" if path else url
 
@@ -326,7 +326,7 @@ class Fetch(NamedTuple):
 
 
 def merge_requests(requests: Sequence[Request], *, has_ranges: bool = True) -> list[Fetch]:
-    """Fewer requests that serve all the given ones; without `has_ranges`, requests for whole values."""
+    """Fewer requests that serve all of these; without `has_ranges`, requests for whole values."""
     ranges: dict[str, list[int]] = {}
     others: dict[tuple[str, int | None], list[int]] = {}
     limits: dict[str, list[int]] = {}
@@ -430,13 +430,13 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value, or those bytes of it; None when there is no such key.
+        """The value, or those bytes of it; None if there is no such key.
 
         A range that reaches past the end gives the bytes that there are, possibly none.
         """
 
     def get_many(self, requests: Sequence[Request]) -> Values:
-        """`get` for many keys, in the order of `requests`; concurrently, where a store has latency."""
+        """`get` for many keys, in the order of `requests`; concurrently, if the store has latency."""
         return [self.get(key, byte_range) for key, byte_range in requests]
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
@@ -470,10 +470,10 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Keep a copy of `value` under `key`, replacing what was there."""
+        """Keep a copy of `value` under `key`, in place of the value there."""
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
-        """`put` under a key that was just seen to be free; gives the new version, where the store knows it.
+        """`put` under a key that was just seen to be free; returns the new version, if the store knows it.
 
         A store with latency that can have the server refuse what is there already overrides this; others look
         under the key's lock.
@@ -512,7 +512,7 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove the key; nothing happens when there is none."""
+        """Remove the key; a missing key is no error."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -529,16 +529,16 @@ class Store(ABC):
             self.delete(key)
 
     def delete_many(self, keys: Sequence[str]) -> bool:
-        """Remove these keys, many by one request; False where that cannot be, and nothing is done."""
+        """Remove these keys, many by one request; False if the store cannot, and nothing is done."""
         return False
 
     def size(self, key: str) -> int | None:
-        """How many bytes the value has; None when there is no such key."""
+        """The number of bytes of the value; None if there is no such key."""
         value = self.get(key)
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
-        """The size of the value and its version; None when there is no such key."""
+        """The size of the value and its version; None if there is no such key."""
         [part] = self.get_parts([(key, ByteRange(0, 1))])
         return None if part is None else Entry(key, part.total_size, part.version)
 
@@ -550,15 +550,15 @@ class Store(ABC):
         """
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """The entries of all keys below `prefix`, in no order; overridden where lists have them."""
+        """The entries of all keys below `prefix`, in no order; overridden if listings have sizes."""
         return (entry for key in self.list(prefix) if (entry := self.entry(key)) is not None)
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
-        """The `entries`, where one request gives them all; None: more than `most`, or not known."""
+        """The `entries`, if one request gives them all; None: more than `most`, or unknown."""
         return None
 
     def holder(self, key: str) -> tuple[Store, str]:
-        """The store that keeps the value, and its key there; another store where this is a view of it."""
+        """The store that keeps the value, and its key there: another store if this is a view of it."""
         return self, key
 
     def put_file(self, key: str, file: int, size: int) -> None:
@@ -570,14 +570,14 @@ class Store(ABC):
         return False
 
     def local_path(self, prefix: str = "") -> Path | None:
-        """The directory below which every value is a plain file named by its key; None where there is none.
+        """The directory below which every value is a plain file named by its key; None if there is none.
 
         The engine reads and writes chunks in this directory without calling the store.
         """
         return None
 
     def stretches(self, prefix: str) -> Stretches | None:
-        """Where all chunks of the array at `prefix` lie in local files; None where the store does not know.
+        """The stretches of all chunks of the array at `prefix` in local files; None if the store has none.
 
         The engine reads the files without calling the store. A file that is gone, too short or changed is an
         error.
@@ -585,7 +585,7 @@ class Store(ABC):
         return None
 
     def origin(self, key: str) -> str | None:
-        """The file that the value is a part of, for messages; None where it is stored by itself."""
+        """The file that contains the value, for messages; None if the value is stored by itself."""
         return None
 
     def lock(self, key: str) -> AbstractContextManager[None]:
@@ -597,7 +597,7 @@ class Store(ABC):
         return nullcontext()
 
     def hold(self, key: str) -> AbstractContextManager[None]:
-        """As `lock`, for long changes: none of what is done under it has to be repeated.
+        """As `lock`, for long changes: work under it never has to be repeated.
 
         A store whose writes may raise ChangedError overrides this (`zstore.storage.claims`).
         """
@@ -647,12 +647,12 @@ class Store(ABC):
         raise StoreError(f"a {type(self).__name__} cannot be durable; expected durable=False", path=self.url)
 
     def check_writable(self, key: str) -> None:
-        """Raise ReadOnlyError when this store was opened for reading."""
+        """Raise ReadOnlyError if this store was opened for reading."""
         if self.read_only:
             raise ReadOnlyError("store is open for reading only", path=self.url, key=key)
 
     def flush(self) -> None:  # noqa: B027 - most stores delay nothing
-        """Make what was put so far visible to everybody, where the store delays that."""
+        """Make all values put so far visible to everybody, if the store delays that."""
 
     def close(self) -> None:  # noqa: B027 - most stores have nothing to close
         """Flush, and close files and connections. A store that can opens them again when it is used."""
@@ -731,7 +731,7 @@ def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, 
 
 
 class BatchStore(Store):
-    """A store that reads many ranges at once: its primitive is `get_parts`; the other reads are made of it.
+    """A store that reads many ranges at once: its primitive is `get_parts`, on which all reads are built.
 
     A store that can ask asynchronously overrides `get_parts_async` too.
     """

@@ -57,7 +57,7 @@ AROUND = "SELECT rowid FROM ranges WHERE object = ? AND first <= ? ORDER BY firs
 
 
 class _Known(NamedTuple):
-    """A version of a value, of which ranges are kept."""
+    """A version of a value, with its cached ranges."""
 
     number: int
     version: str
@@ -65,7 +65,7 @@ class _Known(NamedTuple):
 
 
 class CachedStore(BatchStore, PrefixStore):
-    """Another store, of which the ranges that were read are cached on the local disk.
+    """Another store, with the ranges that were read from it cached on the local disk.
 
     Every read requests one byte of a cached value from the store, which tells its version, and takes data of
     that version only from the disk: outdated data is never given. Values of stores without versions are not
@@ -120,7 +120,7 @@ class CachedStore(BatchStore, PrefixStore):
         self._set_up()
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
-        """`get_many`, with sizes and versions; by one round of requests where nothing has changed."""
+        """`get_many`, with sizes and versions; one round of requests if nothing has changed."""
         for key, _ in requests:
             check_key(key)
         known, kept = self._look_up(requests)
@@ -175,7 +175,7 @@ class CachedStore(BatchStore, PrefixStore):
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection | None]:
-        """The cache's file, in a transaction; None where it cannot be used. Its failures are no errors."""
+        """The cache's file, in a transaction; None if it is unusable, which is no error."""
         with self._lock:
             connection = self._connect()
             if connection is None:
@@ -251,7 +251,7 @@ class CachedStore(BatchStore, PrefixStore):
         return known, kept
 
     def _keep(self, responses: Sequence[tuple[Request, Part | None]]) -> None:
-        """Cache what came, in place of other versions of the same values."""
+        """Cache these ranges, in place of other versions of the same values."""
         wanted = [
             (key, byte_range, part)
             for (key, byte_range), part in responses
@@ -311,7 +311,7 @@ class CachedStore(BatchStore, PrefixStore):
 
 
 def _endpoints(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The storage options and environment variables that name a server, by which places of one URL differ."""
+    """The storage options and environment variables by which one URL can lead to different servers."""
     for variable in VARIABLES:
         if os.environ.get(variable):
             yield variable, os.environ[variable]

@@ -21,7 +21,7 @@ LAST_PAUSE = 2.0
 
 @contextmanager
 def hold_claim(store: Store, key: str) -> Iterator[None]:
-    """Exclude all others who claim `key`, by a value there that names its writer; it is removed at the end.
+    """Exclude all others who claim `key`, by a value there that names its writer; removed at the end.
 
     Writes under `store.lock` must fail where the value that was read has changed. A claim whose writer is
     known to have ended is taken over.
@@ -52,7 +52,7 @@ def hold_claim(store: Store, key: str) -> Iterator[None]:
 
 
 def _claim(store: Store, key: str, claim: bytes) -> bytes | None:
-    """Put the claim and give None, or give the claim of another writer, who may be alive."""
+    """Put the claim and return None, or return the claim of another writer who may be alive."""
     try:
         with store.lock(key):
             found = store.get(key)

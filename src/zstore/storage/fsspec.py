@@ -106,7 +106,7 @@ class FsspecStore(BatchStore):
         self.read_only = read_only or self._is_http
 
     def _filesystem_options(self, address: str) -> dict[str, Any]:
-        """The storage options; for HTTP and S3 with the times of the limits, unless they have their own."""
+        """The storage options; for HTTP and S3 with the limits' times, unless they have their own."""
         scheme, limits = address.partition("://")[0].lower(), current_limits()
         if scheme in ("http", "https"):
             name, times = "client_kwargs", {"timeout": make_timeout()}
@@ -151,7 +151,7 @@ class FsspecStore(BatchStore):
         return [None if part is None else part[0] for part in self._get(requests)]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
-        """`get_many`, with sizes and versions, which HTTP and S3 give in the same responses."""
+        """`get_many`, with sizes and versions, which HTTP and S3 put into the same responses."""
         found = self._get(requests)
         unknown = {key for (key, _), part in zip(requests, found, strict=True) if part and part[1] is None}
         sizes = self._sizes(sorted(unknown))
@@ -298,7 +298,7 @@ class FsspecStore(BatchStore):
                 raise _failed("delete", self.url, path[len(self._start) :], error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`, as they are now."""
+        """Every key below `prefix` at this moment."""
         check_prefix(prefix)
         top = self._path(prefix)
         found = self._listing(prefix, lambda: self._find(top))

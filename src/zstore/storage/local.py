@@ -212,7 +212,7 @@ class LocalStore(Store):
                 os.close(tree.open(key, O_PATH))
 
     def put_file(self, key: str, file: int, size: int) -> None:
-        """As `put`; the system copies the bytes, where it can."""
+        """As `put`; the system copies the bytes, if it can."""
         self._check(key)
         self.check_writable(key)
         with self._store_errors("write", key):
@@ -247,7 +247,7 @@ class LocalStore(Store):
         self._put(key, value)
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """`put` of a file that is not there yet.
+        """`put` of a file that does not exist yet.
 
         Raises
             ChangedError: it is there, and stays.
@@ -271,7 +271,7 @@ class LocalStore(Store):
             raise self._failed("write", key, error) from error
 
     def delete(self, key: str) -> None:
-        """Remove the file, if it is there, and directories that become empty."""
+        """Remove the file, if it exists, and directories that become empty."""
         self._check(key)
         self.check_writable(key)
         try:
@@ -282,7 +282,7 @@ class LocalStore(Store):
             raise self._failed("delete", key, error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`; those that are put or deleted meanwhile may be among them or not.
+        """Every key below `prefix`, perhaps with keys that are put or deleted meanwhile.
 
         Links that are not followed, and special files, are keys too: reading them is an error.
 
@@ -524,7 +524,7 @@ def _move_away(tree: Tree, parent: int, leaf: str) -> None:
 
 
 def _open_scratch(root: int) -> int:
-    """A descriptor of the directory for temporary files below `root`, which is made where it is missing."""
+    """A descriptor of the directory for temporary files below `root`, made if it is missing."""
     for _ in range(ATTEMPTS):
         with suppress(FileExistsError):
             steady(os.mkdir, SCRATCH, dir_fd=root)
@@ -581,7 +581,7 @@ def _purge_file(scratch: int, name: str) -> None:
 
 
 def _remove_tree(parent: int, name: str) -> None:
-    """Remove the directory `name` and all below it, without following links; others may do so at once."""
+    """Remove the directory `name` and all below it, without following links; others may do so too."""
     try:
         directory = os.open(name, OWN_DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
@@ -607,6 +607,6 @@ def _remove_tree(parent: int, name: str) -> None:
 
 
 def _names(directory: int) -> list[tuple[str, bool]]:
-    """(name, whether it is a directory) of everything in an open directory."""
+    """(name, whether it is a directory) of every entry of an open directory."""
     with os.scandir(directory) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]

@@ -16,7 +16,7 @@ __all__ = ["MemoryStore"]
 
 
 class _Values(dict[str, bytes]):
-    """Values by key, with the names directly below each prefix, so that listing one reads no other keys."""
+    """Values by key, and the names directly below each prefix, so that listing one reads no other keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class MemoryStore(Store):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store named by "memory://name", or what lies below a path of it ("memory://name/a/b")."""
+        """The store named by "memory://name", or its keys below a path ("memory://name/a/b")."""
         if storage_options:
             raise StoreError(f"memory takes no storage options, got {sorted(storage_options)}", path=url)
         name, _, prefix = unquote(url.partition("://")[2]).strip("/").partition("/")
@@ -96,7 +96,7 @@ class MemoryStore(Store):
         return f"memory://{self.name}"
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        """The value itself, or a view of those bytes; None when there is no such key."""
+        """The value itself, or a view of those bytes; None if there is no such key."""
         value = self._values.get(check_key(key))
         if value is None or byte_range is None:
             return value
@@ -114,7 +114,7 @@ class MemoryStore(Store):
         self._values.remove(key)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`, as they were when this was called."""
+        """Every key below `prefix` at the moment of the call."""
         if not check_prefix(prefix):
             return iter([*self._values.copy()])
         return iter([*self._values.below(prefix)])

@@ -29,7 +29,7 @@ CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
 class Response(NamedTuple):
-    """Bytes that came, where in the value they begin, its size and its version; None: not known."""
+    """Bytes of a response, their position in the value, its size and its version; None: unknown."""
 
     data: bytes | memoryview
     begin: int | None = None
@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 def make_timeout() -> Any:
-    """The times of `zstore.set_limits`, in the form that aiohttp's sessions take."""
+    """The times of `zstore.set_limits`, in the form of aiohttp's sessions."""
     limits = current_limits()
     return importlib.import_module("aiohttp").ClientTimeout(
         total=limits.total_time,
@@ -98,7 +98,7 @@ async def _send_http(filesystem: Any, request: Fetch) -> Response:
 
 
 def _pause_after(error: Exception, attempt: int) -> float | None:
-    """Seconds to wait before the request is repeated; None where repeating is of no use."""
+    """Seconds to wait before the request is repeated; None if repeating is of no use."""
     failures = importlib.import_module("aiohttp")
     if isinstance(error, MISSING):
         return None

@@ -1,4 +1,4 @@
-"""Which files references (kerchunk's) may open: their documents could name any file or address."""
+"""The files that references (kerchunk's) may open: their documents could name any file or address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zstore.errors import StoreError
 
 
 def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) -> None:
-    """Restrict a filesystem of references to files beside their document and to those the caller allows.
+    """Restrict a filesystem of references to files beside their document and to those in `allow`.
 
     targets   addresses that may be read, with everything below them: one or several
     options   the filesystem's, which also allow the address in `target` and the protocols in
@@ -26,7 +26,7 @@ def guard_references(filesystem: Any, options: Mapping[str, Any], targets: Any) 
 
 
 class _Guarded:
-    """A filesystem whose methods check the addresses that they are called with."""
+    """A filesystem whose methods check the addresses of their calls."""
 
     def __init__(self, filesystem: Any, check: Callable[[str], None]) -> None:
         self._filesystem, self._check = filesystem, check
@@ -71,7 +71,7 @@ def _check(options: Mapping[str, Any], targets: Any) -> Callable[[str], None]:
 
 
 def _protocols(options: Mapping[str, Any]) -> set[str]:
-    """The protocols that the caller named."""
+    """The protocols that the caller allows."""
     given, filesystems = options.get("remote_protocol"), options.get("fs")
     names = {given} if given else set()
     if isinstance(filesystems, Mapping):

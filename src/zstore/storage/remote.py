@@ -1,4 +1,4 @@
-"""Rules for requests to servers, by whatever library they are sent: when they are repeated, and how often."""
+"""Rules for requests to servers, by any library: after which failures they are repeated, and how often."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def too_slow(limits: Limits) -> TimeoutError:
 
 
 def is_directory(url: object) -> bool:
-    """Whether a response is about a directory: a server redirects requests for a directory "a/b" to "a/b/".
+    """Whether a response is about a directory: a server redirects "a/b" to "a/b/" then.
 
     Such a response (a page for people, or a refusal) is no value; no key ends in "/".
     """

@@ -40,7 +40,7 @@ _options: ContextVar[Mapping[str, Any] | None] = ContextVar("storage_options", d
 
 
 def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose argument `storage_options` counts for all URLs that it opens."""
+    """The function, whose argument `storage_options` applies to all URLs that it opens."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,7 +53,7 @@ def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
-    """A context in which stores are opened with these options, unless others are given.
+    """A context in which buckets and web servers are opened with these options, unless a call has its own.
 
     `allow` is for directories and references, all others are for buckets and web servers.
     """
@@ -65,7 +65,7 @@ def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
 
 
 def current_storage_options() -> Mapping[str, Any] | None:
-    """The options of the innermost `use_storage_options`, for what is opened on other threads."""
+    """The options of the innermost `use_storage_options`, to pass on to other threads."""
     return _options.get()
 
 

@@ -66,7 +66,7 @@ class _ChunkContract(OptionContract):
                 yield spec, codec, chunk
 
     def as_memory(self, encoded: Any) -> Any:
-        """Encoded chunks as the codec gets them to decode."""
+        """Encoded chunks in the memory in which the codec decodes them."""
         return encoded
 
     def test_what_is_encoded_decodes_to_the_same(self) -> None:
@@ -113,7 +113,7 @@ class _ChunkContract(OptionContract):
 
 
 class ArrayCodecContract(_ChunkContract):
-    """For codecs from array to array: inherit, give `specs` and `make`."""
+    """For codecs from array to array: inherit and define `specs` and `make`."""
 
     def make(self) -> ArrayCodec:
         """The codec to test, not bound."""
@@ -141,7 +141,7 @@ class ArrayCodecContract(_ChunkContract):
 
 
 class SerializerContract(_ChunkContract):
-    """For codecs from array to bytes: inherit, give `specs` and `make`."""
+    """For codecs from array to bytes: inherit and define `specs` and `make`."""
 
     # The number of damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 60
@@ -196,7 +196,7 @@ class SerializerContract(_ChunkContract):
 
 
 def _bytes(given: Any) -> bytes:
-    """Encoded bytes, or the bits of a chunk to compare; of objects, whose bits are addresses, their repr."""
+    """Encoded bytes, or the bits of a chunk to compare; for objects, whose bits are addresses, their repr."""
     if isinstance(given, np.ndarray) and given.dtype.kind in "OT":
         return repr(given.tolist()).encode()
     return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)

@@ -71,7 +71,7 @@ class DocumentGroup:
 
 
 def build_tree(documents: Documents, geo: GeoModel, zarr_format: int) -> DocumentGroup:
-    """The hierarchy that `documents` describe; data arrays contain nothing but their fill value.
+    """The hierarchy of these documents; data arrays contain only their fill value.
 
     Groups that have no document themselves, but nodes below, have no attributes.
     """

@@ -151,7 +151,7 @@ class StoreSharing(Contract):
 
 
 def run_forked(actions: list[Callable[[], None]], seconds: float = 60.0) -> list[int]:
-    """Run each action in a forked child; gives their exit codes, 0 for those that raised nothing."""
+    """Run each action in a forked child; returns their exit codes, 0 for those that raised nothing."""
     children = []
     for action in actions:
         with warnings.catch_warnings():

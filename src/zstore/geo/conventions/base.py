@@ -1,4 +1,4 @@
-"""Conventions: the nodes that they read, the model of a georeference, and which of them are asked.
+"""Conventions: the nodes that they read, the model of a georeference, and the choice of conventions.
 
 Of two conventions that state the same fact, the one that is asked first counts. By default zstore's own
 come first, then those of plugins by name. Another order is chosen for one call (`read_geo(...,
@@ -122,11 +122,11 @@ class Affine(NamedTuple):
         return Affine(self.a * x, self.b * y, self.c, self.d * x, self.e * y, self.f)
 
     def at(self, column: Places, row: Places) -> tuple[Places, Places]:
-        """(x, y) of a place on the grid, or of arrays of places."""
+        """(x, y) of a position on the grid, or of arrays of positions."""
         return (self.a * column + self.b * row + self.c, self.d * column + self.e * row + self.f)
 
     def cell_at(self, x: Places, y: Places) -> tuple[Places, Places]:
-        """(column, row) of a place on the ground, or of arrays of places; the inverse of `at`."""
+        """(column, row) of a position on the ground, or of arrays of positions; the inverse of `at`."""
         east, north = x - self.c, y - self.f
         if not self.is_rotated:
             return (east / self.a, north / self.e)
@@ -289,7 +289,7 @@ class GeoModel:
 
     @property
     def grids(self) -> tuple[Level, ...]:
-        """The grids that hold data: the levels, or the one grid of a plain raster, at path ""."""
+        """The grids with data: the levels, or the one grid of a plain raster, at path ""."""
         return self.levels or (Level("", self.shape, self.affine),)
 
     def plan_level(
@@ -325,7 +325,7 @@ class Finding:
 
 
 class Node(Protocol):
-    """An array or a group, as conventions read it."""
+    """An array or a group in the form for conventions."""
 
     @property
     def attrs(self) -> Mapping[str, Any]: ...
@@ -336,7 +336,7 @@ class Node(Protocol):
 
 
 class ArrayNode(Node, Protocol):
-    """An array, as conventions read it; `dims` is None where no dimension has a name."""
+    """An array in the form for conventions; `dims` is None if no dimension has a name."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -350,7 +350,7 @@ class ArrayNode(Node, Protocol):
 
 
 class GroupNode(Node, Protocol):
-    """A group, as conventions read it: its direct children by name."""
+    """A group in the form for conventions: its direct children by name."""
 
     def members(self) -> Iterable[tuple[str, Any]]: ...
 
@@ -367,7 +367,7 @@ def is_array(node: Any) -> TypeGuard[ArrayNode]:
 
 @dataclass(frozen=True)
 class LevelEntry:
-    """One level as a dialect lists it: its path and the geometry listed with it.
+    """One level in a dialect's list: its path and its geometry there.
 
     path             relative to the multiscale group
     affine           the level's own, as stated
@@ -390,7 +390,7 @@ class LevelEntry:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts that one convention states of one node; any of them may be missing.
+    """The facts about one node in one convention; any of them may be missing.
 
     crs, affines  candidates, the most trustworthy first, each with the name of what says it
     dimensions    names of the y and the x dimension, as stated
@@ -415,7 +415,7 @@ class Facts:
 
 
 class Document(TypedDict, total=False):
-    """One node to be created. Arrays: `dimension_names` and `fill_value`, and `data` where zstore knows it.
+    """One node to be created. Arrays: `dimension_names` and `fill_value`, and `data` if zstore knows it.
 
     The dimensions' names are not among the attributes, in Zarr v2 either: that is the format's business.
     """
@@ -440,7 +440,7 @@ def unused_attribute(node: Node, rule: str, name: str, expected: str) -> Finding
 def parse_crs(
     source: str, stated: Any, rule: str, path: str, findings: list[Finding]
 ) -> Iterator[tuple[str, Crs]]:
-    """(source, CRS) of a value in a document; nothing, with a finding, where the value is no CRS."""
+    """(source, CRS) of a value in a document; nothing, with a finding, if the value is no CRS."""
     try:
         yield source, Crs.from_user(stated)
     except MetadataError as error:
@@ -477,11 +477,11 @@ _chosen: ContextVar[tuple[str, ...] | None] = ContextVar("zstore_conventions", d
 
 
 class ReadingWarning(UserWarning):
-    """Something wrong in documents that were read for another purpose than to be checked."""
+    """Something wrong in documents, noticed while they were read for another purpose than checking."""
 
 
 def order_conventions(names: Sequence[str] | None = None) -> list[str]:
-    """The names of the conventions to ask, in order; `names` replace a choice made elsewhere."""
+    """The names of the conventions to apply, in order; `names` replace an earlier choice."""
     stated = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
     chosen = names if names is not None else _chosen.get() or stated or [REST]
     known = [*OWN, *(name for name in registry.names() if name not in OWN)] if REST in chosen else []
@@ -490,7 +490,7 @@ def order_conventions(names: Sequence[str] | None = None) -> list[str]:
 
 
 def load_conventions(names: Sequence[str] | None = None) -> list[Convention]:
-    """The conventions of these names, built in or a plugin's; None: those chosen elsewhere, or all.
+    """The conventions of these names, built in or a plugin's; None: those of an earlier choice, or all.
 
     Raises
         UnknownExtensionError: nobody offers one of the names.
@@ -511,7 +511,7 @@ def load_conventions(names: Sequence[str] | None = None) -> list[Convention]:
 
 @contextmanager
 def use_conventions(*names: str) -> Iterator[None]:
-    """Ask these conventions in this order in everything that reads within the `with` block.
+    """Apply these conventions, in this order, to all reading within the `with` block.
 
     Raises
         UnknownExtensionError: nobody offers one of the names.
@@ -544,7 +544,7 @@ _wanted: ContextVar[dict[HeldArray, None] | None] = ContextVar("wanted", default
 
 
 class HeldNode:
-    """A node with the group that holds it, where that is known."""
+    """A node with the group that contains it, if that is known."""
 
     node: Any = None
     path: str
@@ -592,7 +592,7 @@ class HeldArray(HeldNode):
 
     @property
     def fill_value(self) -> Any:
-        """The value of cells where no chunk is stored."""
+        """The value of cells in chunks that are not stored."""
         return self.node.fill_value
 
     @property
@@ -649,7 +649,7 @@ class HeldGroup(HeldNode):
 
     @once
     def outer(self) -> HeldGroup | None:
-        """The group that holds this one; where that is not held, it is looked for in the store."""
+        """The group that contains this one; read from the store if it is not wrapped with its group."""
         above = None if self.parent is not None else group_above(self if self.node is None else self.node)
         return self.parent if above is None else HeldGroup(above)
 
@@ -660,7 +660,7 @@ class HeldGroup(HeldNode):
                 yield name, child
 
     def below(self, path: str) -> Any:
-        """The node at a path relative to this group; None where there is none."""
+        """The node at a path relative to this group; None if there is none."""
         found: Any = self
         for part in filter(None, path.split("/")):
             found = found.children.get(part) if isinstance(found, HeldGroup) else None
@@ -668,14 +668,14 @@ class HeldGroup(HeldNode):
 
 
 def hold(node: Any, parent: HeldGroup | None = None) -> HeldArray | HeldGroup:
-    """The node, wrapped to be read once; unchanged where it is wrapped already."""
+    """The node, wrapped to be read once; unchanged if it is wrapped already."""
     if isinstance(node, HeldArray | HeldGroup):
         return node
     return HeldArray(node, parent) if is_array(node) else HeldGroup(cast("GroupNode", node), parent)
 
 
 def hold_members(groups: Iterable[HeldGroup]) -> None:
-    """Ask for the children of these groups of one store at once, where they lie beyond a network."""
+    """Request the children of these groups of one store together, if they lie beyond a network."""
     asked = [group for group in groups if isinstance(group.node, Group)]
     for group, members in zip(asked, members_of([group.node for group in asked]), strict=True):
         group._members = members
@@ -683,7 +683,7 @@ def hold_members(groups: Iterable[HeldGroup]) -> None:
 
 @contextmanager
 def note_values() -> Iterator[Mapping[HeldArray, None]]:
-    """Collect the arrays whose values are asked for within the block, without reading them."""
+    """Collect the arrays whose values are requested within the block, without reading them."""
     wanted: dict[HeldArray, None] = {}
     token = _wanted.set(wanted)
     try:
@@ -693,7 +693,7 @@ def note_values() -> Iterator[Mapping[HeldArray, None]]:
 
 
 def read_at_once(arrays: Sequence[HeldArray], request_count: int) -> None:
-    """Read all values of these arrays side by side; one that fails does so again when it is asked for."""
+    """Read all values of these arrays side by side; an error is raised when its array is asked for."""
 
     def read(array: HeldArray) -> None:
         with suppress(ZstoreError):
@@ -721,7 +721,7 @@ def arrays_of(group: GroupNode) -> Mapping[str, Any]:
 
 
 def arrays_along(node: Any, group: GroupNode) -> dict[str, Any]:
-    """The arrays beside an array by name, and by "/name" those above it that its dimensions refer to.
+    """The arrays beside an array by name, and by "/name" those above it to which its dimensions refer.
 
     Spec
         GeoZarr draft 8.1.2: a dimension called "/time".
@@ -743,12 +743,12 @@ def plain_name(dimension: str) -> str:
 
 
 def group_outside(group: GroupNode) -> GroupNode | None:
-    """The group that holds a group; None where there is none, or none that can be found."""
+    """The group that contains a group; None if there is none, or it cannot be read."""
     return group.outer if isinstance(group, HeldGroup) else None
 
 
 def group_above(node: Any) -> Group | None:
-    """The group that holds an array or a group of a store, where there is one that can be read."""
+    """The group that contains an array or a group of a store, if it exists and can be read."""
     if not hasattr(node, "store"):
         return None
     try:

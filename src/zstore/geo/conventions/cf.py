@@ -1,4 +1,4 @@
-"""CF and GDAL: coordinate variables, the grid mapping variable, and the attributes that GDAL has beside them.
+"""CF and GDAL: coordinate variables, the grid mapping variable, and GDAL's own attributes beside them.
 
 GDAL's are `_CRS` and `AREA_OR_POINT` of arrays, `GeoTransform` and `spatial_ref` of the grid mapping.
 Spec: CF 1.11 §4 (coordinates), §5.6 (grid mappings); OGC Zarr 2.0 §4.4.2; GDAL's Zarr driver, "SRS encoding";
@@ -152,7 +152,7 @@ class Cf(Convention):
         return documents
 
     def dialects(self, node: Node) -> Iterator[str]:
-        """CF, as groups claim it and arrays use it, and netCDF's own dialect of Zarr."""
+        """The dialect of groups that claim CF or whose arrays use it, or netCDF's own dialect of Zarr."""
         if not is_array(node) and "CF-" in str(node.attrs.get("Conventions", "")):
             yield "CF"
         if is_array(node) and "grid_mapping" in node.attrs:
@@ -182,7 +182,7 @@ def coordinate_attributes(crs: Crs | None, axis: str) -> dict[str, str]:
 
 
 def render_coordinates(geo: GeoModel, grid: Level) -> Documents:
-    """The coordinate variables of a grid by name; none where it is rotated or has no affine."""
+    """The coordinate variables of a grid by name; none if it is rotated or has no affine."""
     centres = None if grid.affine is None else grid.affine.coordinates(grid.shape)
     if centres is None:
         return {}
@@ -228,7 +228,7 @@ def _stated_mapping(node: Node, parent: GroupNode | None) -> Any:
 
 
 def find_mapping(node: Node, parent: GroupNode | None) -> tuple[str | None, Any]:
-    """(the name that `grid_mapping` of an array, or else of its group, states; the array of that name).
+    """(the name in `grid_mapping` of an array, or else of its group; the array of that name).
 
     The array lies beside this one, or in the nearest group above that has one.
     """
@@ -325,7 +325,7 @@ def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
 
 
 def _spatial_dimensions(node: ArrayNode, siblings: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Names of the array's y and x dimension; None where it does not have exactly one of each."""
+    """Names of the array's y and x dimension; None unless it has exactly one of each."""
     found: dict[str, list[str]] = {"Y": [], "X": []}
     for name in node.dims or ():
         kind = None if name is None else axis_of(name, siblings.get(name))
@@ -337,7 +337,7 @@ def _spatial_dimensions(node: ArrayNode, siblings: Mapping[str, Any]) -> tuple[s
 
 
 def axis_of(name: str, coordinate: Any) -> str | None:
-    """The axis, "Y" or "X", that a dimension is; None for others.
+    """The axis of a dimension, "Y" or "X"; None for others.
 
     By the coordinate's `axis`, then its `standard_name`, then the name of the dimension.
     """
@@ -396,7 +396,7 @@ def _parse_axis(
 
 
 def _factor_of(units: str, crs: Crs) -> float | None:
-    """The factor from coordinates in `units` to those of the CRS; None where units are of another kind.
+    """The factor from coordinates in `units` to those of the CRS; None for units of another kind.
 
     Scan angles of a geostationary view become lengths by the satellite's height, as PROJ has it.
     """
@@ -418,7 +418,7 @@ def _units_of(coordinate: Any) -> str | None:
 
 
 def _unit_factor(coordinate: ArrayNode, crs: Crs | None, findings: list[Finding]) -> float | None:
-    """The factor from a coordinate's values to the CRS's unit; None, with a finding, where there is none."""
+    """The factor from a coordinate's values to the CRS's unit; None, with a finding, if there is none."""
     units = _units_of(coordinate)
     if crs is None or units is None:
         return 1.0
@@ -460,7 +460,7 @@ def parse_geotransform(value: Any) -> Affine:
 
 
 def stated_geotransform(node: Node, prefix: str, findings: list[Finding]) -> tuple[tuple[str, Affine], ...]:
-    """((source, affine),) of a node's `GeoTransform`; () without, and with a finding where it is none."""
+    """((source, affine),) of a node's `GeoTransform`; () without a valid one, with a finding."""
     if "GeoTransform" in node.attrs:
         try:
             return ((f"{prefix}GeoTransform", parse_geotransform(node.attrs["GeoTransform"])),)

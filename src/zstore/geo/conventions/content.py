@@ -1,4 +1,4 @@
-"""What values mean: packing, nodata, units and cell bounds; dates, bands, the entry in a STAC catalogue.
+"""The meaning of values: packing, nodata, units and cell bounds; dates, bands, the entry in a STAC catalogue.
 
 Packed numbers are never taken for positions or dates.
 The array's attribute `bands` lists them in STAC 1.1's words, one object per band: one for an array that is
@@ -89,12 +89,12 @@ TERM = re.compile(r"(?:([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*[ *·]\s*)?(\S+)"
 
 
 def length_of(units: str) -> float | None:
-    """The metres in a unit; None where it is no unit of length."""
+    """The metres in a unit; None if it is no unit of length."""
     return _measure(units, METRES)
 
 
 def angle_of(units: str) -> float | None:
-    """The radians in a unit; None where it is no unit of angle."""
+    """The radians in a unit; None if it is no unit of angle."""
     return _measure(units, RADIANS)
 
 
@@ -128,7 +128,7 @@ def rounding_of(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> float:
 
 
 def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[Any, Any] | None:
-    """All values of a coordinate, decoded; None, with a finding, where they are damaged, gone or too many."""
+    """All values of a coordinate, decoded; None, with a finding, if they are damaged, gone or too many."""
     name, attributes = coordinate.path.rpartition("/")[2], coordinate.attrs
     try:
         values = decode(np.asarray(coordinate[...]), attributes)
@@ -148,7 +148,7 @@ def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[An
 
 
 def _limits(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[float, float] | None:
-    """The least and the greatest valid number, decoded; None where nothing states them.
+    """The least and the greatest valid number, decoded; None without such an attribute.
 
     Integers are packed as the values are; floats beside packed integers are decoded already.
     """
@@ -183,7 +183,7 @@ MOST_ROUNDING = 0.1
 def read_bounds(
     coordinate: ArrayNode, siblings: Mapping[str, Any], findings: list[Finding]
 ) -> tuple[Numbers, float] | None:
-    """The decoded edges of every cell of a coordinate, in the order stored, and how far they may be off.
+    """The decoded edges of every cell of a coordinate, in stored order, and their possible error.
 
     None where the coordinate has no bounds; with a finding, where it has some that cannot be used.
 
@@ -219,7 +219,7 @@ def read_bounds(
 
 
 def _misfit(coordinate: ArrayNode, bounds: ArrayNode) -> str | None:
-    """Why an array cannot hold the bounds of a coordinate; None where it can."""
+    """The reason why an array cannot be the bounds of a coordinate; None if it can."""
     if bounds.shape != (*coordinate.shape, 2) or np.dtype(bounds.dtype).kind not in "iuf":
         return f"are {bounds.dtype} of the shape {bounds.shape}; expected numbers of {(*coordinate.shape, 2)}"
     stated, own = bounds.attrs.get("units"), coordinate.attrs.get("units")
@@ -239,7 +239,7 @@ def check_bounds(
     is_regular: bool,
     findings: list[Finding],
 ) -> tuple[float, float] | None:
-    """The middle of the first cell and the step by the bounds, where those differ from the centres.
+    """The middle of the first cell and the step by the bounds, if those differ from the centres.
 
     None where both agree, where the cells are not of one size, and where the two contradict each other: the
     centres count then, and a finding says so.
@@ -279,7 +279,7 @@ def check_bounds(
 def _report_uneven(
     coordinate: ArrayNode, centres: Numbers, edges: Numbers, close: float, findings: list[Finding]
 ) -> None:
-    """Find that cells do not reach half way to their neighbours' centres; a grid may stop at the pole."""
+    """Report cells that do not reach half way to their neighbours' centres; a grid may stop at the pole."""
     half, name = (centres[-1] - centres[0]) / (len(centres) - 1) / 2, coordinate.path.rpartition("/")[2]
     off = np.abs(edges - np.stack([centres - half, centres + half], axis=1)) > close
     is_cut = not off[1:-1].any() and not off[0, 1] and not off[-1, 0]
@@ -300,7 +300,7 @@ MODELLED_PREFIXES = ("proj:", "spatial:")
 
 
 def render_fill(variable: Variable, zarr_format: int) -> Any:
-    """The array's own `fill_value`: its nodata where it has one, else null in Zarr v2 and 0 in v3."""
+    """The array's own `fill_value`: its nodata if it has one, else null in Zarr v2 and 0 in v3."""
     if variable.nodata is not None:
         return fit_nodata(variable.nodata, variable.dtype)
     return None if zarr_format == 2 else 0
@@ -344,7 +344,7 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
 
 
 def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable, list[Finding]]:
-    """(variable, findings) of an array's attributes; of each fact, the first attribute that states it counts.
+    """(variable, findings) of an array's attributes; for each fact, the first attribute with it counts.
 
     Nodata is chosen by `choose_nodata`.
     """
@@ -438,7 +438,7 @@ def _others(node: ArrayNode, grid_mapping: str | None, values: Mapping[str, Any]
 
 
 def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:
-    """(red, green, blue, alpha) by value, 0 to 255 each; {} where no colours are stated in that form."""
+    """(red, green, blue, alpha) by value, 0 to 255 each; {} without colours in that form."""
     stated = variable.attributes.get("color_table")
     if not isinstance(stated, Mapping):
         return {}
@@ -473,7 +473,7 @@ MICROMETRES = 1e6
 
 
 class Bands(Convention):
-    """Spectral bands: which part of the spectrum an array, or each item of it, holds."""
+    """Spectral bands: the part of the spectrum that an array, or each item of it, covers."""
 
     name = "bands"
 
@@ -500,7 +500,7 @@ class Bands(Convention):
         }
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where the bands are malformed, too many or too few, or others than the model's."""
+        """Findings about bands that are malformed, too many or too few, or not the model's."""
         if not is_array(node):
             return []
         facts = self.parse(node, parent)
@@ -520,7 +520,7 @@ class Bands(Convention):
 
 
 def parse_bands(stated: Any) -> tuple[Band, ...] | None:
-    """The bands that a `bands` or `eo:bands` attribute lists; None where it is no list of objects."""
+    """The bands that a `bands` or `eo:bands` attribute lists; None if it is no list of objects."""
     if not isinstance(stated, (list, tuple)) or not stated:
         return None
     if not all(isinstance(item, Mapping) for item in stated):
@@ -578,7 +578,7 @@ def _of_attributes(node: ArrayNode, parent: GroupNode | None, findings: list[Fin
 
 
 def _count(node: ArrayNode) -> int:
-    """The number of bands along an array's dimension of bands; 1 where it has none."""
+    """The number of bands along an array's dimension of bands; 1 if it has none."""
     for name, length in zip(node.dims or (), node.shape, strict=False):
         if str(name).lower() in BAND_NAMES:
             return length
@@ -649,7 +649,7 @@ class StacConvention(Convention):
         return {"": Document(kind="group", attributes=attributes)}
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where the object is malformed, refers to places outside its group, or to its own store."""
+        """Findings about a malformed object, or one that refers to its own store or outside its group."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
         if facts.stac is None or not isinstance(facts.stac.content, Mapping) or facts.stac.kind not in TYPES:
@@ -659,7 +659,7 @@ class StacConvention(Convention):
         return findings
 
     def dialects(self, node: Node) -> Iterator[str]:
-        """The words of a catalogue about a group."""
+        """The dialect of a group with an entry in a catalogue."""
         if is_group(node) and any(key.startswith("stac:") for key in node.attrs):
             yield "STAC"
 
@@ -749,7 +749,7 @@ class Time(Convention):
         }
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where the array's time coordinate cannot be read, lacks its name, or is not the model's."""
+        """Findings about a time coordinate that is unreadable, lacks its name, or is not the model's."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
         if facts.time is None or parent is None:
@@ -767,7 +767,7 @@ class Time(Convention):
         return findings
 
     def dialects(self, node: Node) -> Iterable[str]:
-        """None of its own: it is part of CF."""
+        """No dialect of its own: time is a part of CF."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""A coordinate reference system as one value, whatever notation it came in."""
+"""A coordinate reference system as one value, parsed from any notation."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Crs:
 
     @classmethod
     def from_projjson(cls, document: Mapping[str, Any]) -> Crs:
-        """The CRS that a PROJJSON object describes."""
+        """The CRS of a PROJJSON object."""
         return _parsed("projjson", dumps(document))
 
     @classmethod
@@ -119,14 +119,14 @@ class Crs:
 
     @property
     def url(self) -> str | None:
-        """The CRS's OGC URL, for the authorities that have one there."""
+        """The CRS's OGC URL, for authorities that have one there."""
         authority, _, code = (self.code or "").partition(":")
         version = OPENGIS_AUTHORITIES.get(authority)
         return f"http://www.opengis.net/def/crs/{authority}/{version}/{code}" if version else None
 
     @property
     def label(self) -> str:
-        """A short name of the CRS for people: its code, or where it has none the beginning of its WKT."""
+        """A short name of the CRS for people: its code, or without one the beginning of its WKT."""
         return self.code or self.wkt.partition(",")[0]
 
     @property
@@ -140,7 +140,7 @@ class Crs:
         return self.metres_per_unit / METRES_PER_RADIAN
 
     def transform(self, other: Crs, x: Points, y: Points) -> tuple[Points, Points]:
-        """(x, y) in another CRS of places in this one; not finite where the other has none.
+        """(x, y) in another CRS of positions in this one; not finite if the other has none.
 
         Easting or longitude comes first, whatever the authorities say.
         """
@@ -189,7 +189,7 @@ def _parsed(notation: str, text: str) -> Crs:
 
 @lru_cache(maxsize=128)
 def _try_parse(notation: str, text: str) -> Crs | str:
-    """The CRS, or why there is none; both are kept, as PROJ searches its whole database for either."""
+    """The CRS, or the reason for none; both are cached, as PROJ searches its whole database for either."""
     pyproj = _pyproj()
     if any(_NAMES_A_FILE.search(said) for said in _texts(notation, text)):
         return (

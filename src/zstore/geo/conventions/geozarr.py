@@ -108,12 +108,12 @@ def uses(node: Node, name: str) -> bool:
 
 
 def member_of(value: Any, name: str) -> Any:
-    """A member of an object of a document; None where it is missing, or the value is no object."""
+    """A member of an object of a document; None if it is missing, or the value is no object."""
     return value.get(name) if isinstance(value, Mapping) else None
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """The objects in a list of a document; none where the value is no list."""
+    """The objects in a list of a document; none if the value is no list."""
     items = value if isinstance(value, (list, tuple)) else ()
     return [item for item in items if isinstance(item, Mapping)]
 
@@ -144,7 +144,7 @@ class ZarrConventions(Convention):
         return render_groups(geo, render_layout(geo) if geo.levels else None)
 
     def dialects(self, node: Node) -> Iterator[str]:
-        """The conventions in use; with a bare colon those words that are older, or STAC's."""
+        """The conventions in use; a bare colon marks words that are older, or STAC's."""
         for name in ("proj", "spatial"):
             if any(key.startswith(f"{name}:") for key in node.attrs):
                 yield f"zarr-conventions {name}" if is_declared(node, name) else f"{name}:"
@@ -169,7 +169,7 @@ def render_groups(geo: GeoModel, multiscales: Mapping[str, Any] | None) -> Docum
 
 
 def render_layout(geo: GeoModel) -> dict[str, Any]:
-    """The `multiscales` object of a pyramid, as zarr-conventions has it.
+    """The `multiscales` object of a pyramid, in the form of zarr-conventions.
 
     Raises
         MetadataError: the resampling method has no name there.
@@ -268,7 +268,7 @@ def _parse_item(
 
 
 def asset_path(item: Any) -> str | None:
-    """The path of a level that an item of a layout or a list of datasets names; None outside of the group."""
+    """The path of a level in an item of a layout or a list of datasets; None outside of the group."""
     if not isinstance(item, Mapping):
         return None
     path = item.get("asset", item.get("path", item.get("id")))
@@ -295,7 +295,7 @@ def _scales(items: list[Mapping[str, Any]]) -> dict[str, tuple[float, float] | N
 
 
 def _scale(item: Mapping[str, Any], source: tuple[float, float] | None) -> tuple[float, float] | None:
-    """The (y, x) scale of a level, from that of its source; None where it is unknown."""
+    """The (y, x) scale of a level, from that of its source; None if it is unknown."""
     transform = item.get("transform")
     stated = transform.get("scale") if isinstance(transform, Mapping) else item.get("factors")
     # The last two dimensions are the spatial ones where an array has more.
@@ -350,7 +350,7 @@ def _parse_place(node: Node, parent: GroupNode | None) -> Facts:
 
 
 def _shape(node: ArrayNode, dimensions: tuple[str, str] | None) -> tuple[int, int] | None:
-    """(y, x) of an array; the last two where nothing names them."""
+    """(y, x) lengths of an array; the last two dimensions if no dimension is named so."""
     names = node.dims or ()
     if dimensions is not None and set(dimensions) <= set(names):
         return node.shape[names.index(dimensions[0])], node.shape[names.index(dimensions[1])]
@@ -427,7 +427,7 @@ def _parse_transform(node: Node, findings: list[Finding]) -> tuple[tuple[str, Af
 
 
 def _is_of_this_shape(node: Node, findings: list[Finding]) -> bool:
-    """Whether STAC's `proj:shape`, where it is stated, is the array's: levels inherit the finest's."""
+    """Whether STAC's `proj:shape`, if present, is the array's: levels inherit the finest's."""
     shape = parse_numbers(node.attrs.get("proj:shape"), 2)
     if shape is None or not is_array(node) or set(shape) <= set(node.shape):
         return True
@@ -470,7 +470,7 @@ X_FIRST_AXES = {"e", "lon", "long", "x", "easting", "longitude"}
 
 
 class Geozarr(Convention):
-    """GeoZarr: parsed is the tile matrix set alone; rendered with it are the three zarr-conventions."""
+    """GeoZarr: parses the tile matrix set alone; renders it and the three zarr-conventions."""
 
     name = "geozarr"
 
@@ -512,7 +512,7 @@ class Geozarr(Convention):
 
 
 def why_no_tiles(geo: GeoModel) -> str | None:
-    """Why a pyramid's levels are no tile matrix set; None where they are one."""
+    """The reason why a pyramid's levels are no tile matrix set; None if they are one."""
     if geo.crs is None:
         return "there is no CRS"
     for level in geo.levels:
@@ -559,7 +559,7 @@ def render_limits(limits: Mapping[str, Limits]) -> dict[str, dict[str, Any]]:
 
 
 def parse_limits(stated: Any, member: str, path: str) -> Limits | None:
-    """The limits of a level in that member of `multiscales`; None where they are no whole numbers."""
+    """The limits of a level in that member of `multiscales`; None if they are no whole numbers."""
     found = member_of(member_of(stated, member), path)
     numbers = [found.get(name) for name in LIMITS[member]] if isinstance(found, Mapping) else []
     whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
@@ -698,7 +698,7 @@ def tile_matrices(stated: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def known_set(name: Any) -> TileMatrixSet | None:
-    """The tile matrix set of that name; None where zstore has none."""
+    """The tile matrix set of that name; None if zstore has none."""
     try:
         return load_tile_matrix_set(name) if isinstance(name, str) else None
     except NotFoundError:

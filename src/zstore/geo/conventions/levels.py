@@ -1,4 +1,4 @@
-"""Grids and the levels of a pyramid: their affines, their order, and findings where statements disagree."""
+"""Grids and the levels of a pyramid: their affines, their order, and findings about contradictions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def choose_affine(
     path: str,
     findings: list[Finding],
 ) -> Affine | None:
-    """The affine of a grid: the first stated one that its coordinates confirm, else that of the coordinates.
+    """The affine of a grid: the first one in documents that its coordinates confirm, else the coordinates'.
 
     Half a cell between the two is the usual mistake of taking edges for centres: the stated one counts then
     (except that `AREA_OR_POINT: Point` allows it of `GeoTransform`). Anything else is a transform that was
@@ -89,7 +89,7 @@ def _is_confirmed(
     path: str,
     findings: list[Finding],
 ) -> bool:
-    """Whether the stated affine counts beside the coordinates'; a finding tells how the two differ."""
+    """Whether an affine of documents counts beside the coordinates'; a finding describes the difference."""
     shifts = _shifts(affine, coordinates, shape)
     largest = max(abs(shift) for pair in shifts for shift in pair)
     if largest <= TOLERANCE:
@@ -127,7 +127,7 @@ def _compare(
     path: str,
     findings: list[Finding],
 ) -> None:
-    """Find that another stated affine differs from the chosen one."""
+    """Report that another affine of the documents differs from the chosen one."""
     if other[0] == "layout":
         # What a layout says of its levels has a rule of its own.
         return
@@ -165,7 +165,7 @@ SHARED = (
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """An array of data on the ground: its y and x dimension, and each convention's facts about it, in order.
+    """An array of data on the ground: its y and x dimension, and the facts about it by convention, in order.
 
     is_known   whether anything tells which dimensions are y and x; else they are the last two
     """
@@ -199,29 +199,29 @@ class Grid:
 
     @property
     def stated_crs(self) -> list[tuple[str, Crs]]:
-        """(source, CRS) of each CRS that is stated for the array or inherited from its group."""
+        """(source, CRS) of each CRS in the array's documents or inherited from its group."""
         return [pair for facts in self.facts for pair in facts.crs]
 
     @property
     def crs(self) -> Crs | None:
-        """The CRS that counts: the first stated one."""
+        """The CRS that counts: the first one in the documents."""
         return next((crs for _, crs in self.stated_crs), None)
 
     @property
     def stated_affines(self) -> list[tuple[str, Affine]]:
-        """(source, affine) of each affine that is stated; that of the coordinates is not among them."""
+        """(source, affine) of each affine in the documents; that of the coordinates is not among them."""
         return [pair for facts in self.facts for pair in facts.affines]
 
     @property
     def variable(self) -> Variable:
-        """What the values mean: of each member, the first value that a convention states."""
+        """The meaning of the values: for each member, the first value in any convention."""
         said = [facts.variable for facts in self.facts if facts.variable is not None]
         return first_of(Variable, said)
 
 
 @dataclass
 class LevelPlace:
-    """One level of a pyramid: where it is, the grids it holds by name, and its own model, if it has one.
+    """One level of a pyramid: its path, its grids by name, and its own model, if it has one.
 
     A level that is an array holds one grid, whose name is "".
     """
@@ -241,7 +241,7 @@ class LevelPlace:
 
 
 def first_of(kind: type[T], stated: Sequence[T]) -> T:
-    """One object of a kind: each of its members is the first value of `stated` that is not empty."""
+    """One object of a kind: each member is the first of `stated` that is not empty."""
     merged: dict[str, Any] = {}
     for said in stated:
         for member in fields(kind):  # type: ignore[arg-type]
@@ -262,7 +262,7 @@ def join_levels(tried: Iterable[Sequence[LevelEntry]]) -> tuple[LevelEntry, ...]
 
 
 def cell_count(shape: tuple[int, int] | None) -> int:
-    """The number of cells of a grid of that shape; 0 where the shape is not known."""
+    """The number of cells of a grid of that shape; 0 if the shape is unknown."""
     return 0 if shape is None else shape[0] * shape[1]
 
 
@@ -330,7 +330,7 @@ def _snapped(factor: float) -> float:
 
 
 def compare_levels(base: LevelPlace, level: LevelPlace, group: str, findings: list[Finding]) -> None:
-    """Find where a level differs from the finest one: in its CRS, its arrays, or their meaning."""
+    """Report differences of a level from the finest one: in CRS, arrays, or their meaning."""
     finest, own = base.geo, level.geo
     if finest and own and finest.crs and own.crs and not own.crs.is_same(finest.crs):
         message = f"level {level.path!r} has another CRS than the finest"
@@ -427,7 +427,7 @@ class Multiscales(Convention):
         return {"": Document(kind="group", attributes={"multiscales": items})}
 
     def dialects(self, node: Node) -> Iterator[str]:
-        """The list."""
+        """The dialect of the list."""
         stated = node.attrs.get("multiscales")
         if is_group(node) and isinstance(stated, (list, tuple)) and not is_ome(stated):
             yield "Multiscale Arrays"
@@ -500,7 +500,7 @@ class Ome(Convention):
         return {"": Document(kind="group", attributes={"ome": ome})}
 
     def check(self, node: Node, geo: GeoModel, parent: GroupNode | None = None) -> list[Finding]:
-        """Where images have no list of datasets, or levels whose cells or corners do not agree."""
+        """Findings about images without a list of datasets, or whose levels' cells or corners disagree."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
         for image in objects(member_of(node.attrs.get("ome"), "multiscales")):
@@ -531,7 +531,7 @@ class Ome(Convention):
 
 
 def to_06(ome: Mapping[str, Any]) -> dict[str, Any]:
-    """`ome` of version 0.5 as 0.6 has it: one coordinate system, to which every dataset leads."""
+    """`ome` of version 0.5 in the form of 0.6: one coordinate system, to which every dataset leads."""
     return {"version": OME_06, "multiscales": [_to_06(image) for image in ome["multiscales"]]}
 
 
@@ -686,7 +686,7 @@ def _parse_datasets(items: Sequence[Any], node: GroupNode, findings: list[Findin
 
 
 def _levels_of(entries: list[LevelEntry]) -> list[str] | None:
-    """The groups that hold one array of the same name each; None where the paths are not like that."""
+    """The groups that contain one array of the same name each; None for other paths."""
     split = [entry.path.rpartition("/") for entry in entries]
     above = [parts[0] for parts in split]
     is_one_array = len({parts[2] for parts in split}) == 1
@@ -735,7 +735,7 @@ def _output(dataset: Any) -> Any:
 
 
 def _first(dataset: Any) -> Any:
-    """The first transformation of a dataset; None where there is no list of them."""
+    """The first transformation of a dataset; None without a list of them."""
     stated = member_of(dataset, "coordinateTransformations")
     return stated[0] if isinstance(stated, (list, tuple)) and stated else None
 

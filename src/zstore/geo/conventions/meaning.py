@@ -1,4 +1,4 @@
-"""The meaning of a hierarchy's nodes: roles, grids, levels and pyramids, resolved once for all that ask.
+"""The meaning of a hierarchy's nodes: roles, grids, levels and pyramids, determined once for all users.
 
 Reading, reports, pyramids, validation, fixing, xarray and rasters all ask here, and so agree. Every
 convention is asked once about every node, in one order (`order_conventions`).
@@ -66,7 +66,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Reading:
-    """The model of one node, and the findings about it; where it is no grid, `trouble` says why."""
+    """The model of one node, and the findings about it; if it is no grid, `trouble` has the reason."""
 
     geo: GeoModel | None
     findings: tuple[Finding, ...]
@@ -75,7 +75,7 @@ class Reading:
 
 @dataclass
 class Pyramid:
-    """A multiscale group: its levels as they are stored, the finest first, and its model."""
+    """A multiscale group: its stored levels, the finest first, and its model."""
 
     group: Any
     levels: list[LevelPlace]
@@ -108,7 +108,7 @@ class Pyramid:
 
 
 class Meaning:
-    """The meaning of the nodes of a hierarchy. Each node is parsed once, however often it is asked about."""
+    """The meaning of the nodes of a hierarchy; each node is parsed once, however often it is requested."""
 
     def __init__(self, conventions: Sequence[str] | None = None) -> None:
         self.conventions: list[Convention] = load_conventions(conventions)
@@ -121,7 +121,7 @@ class Meaning:
         self._plugins: dict[str, None] = {}
 
     def facts(self, node: Any) -> tuple[Facts, ...]:
-        """The facts that each convention states of a held node, in the order of the conventions."""
+        """The facts about a wrapped node by convention, in the order of the conventions."""
         if node not in self._facts:
             self._facts[node] = tuple(_ask(convention, node) for convention in self.conventions)
             said = zip(self.conventions, self._facts[node], strict=True)
@@ -129,19 +129,19 @@ class Meaning:
         return self._facts[node]
 
     def said(self, group: Any) -> Facts:
-        """The facts that all conventions together state of a held group: of each, the first."""
+        """The facts about a wrapped group in all conventions together: of each, the first."""
         if group not in self._said:
             self._said[group] = _merged(self.facts(group))
         return self._said[group]
 
     def roles(self, group: Any) -> Roles:
-        """The arrays of a held group by role."""
+        """The arrays of a wrapped group by role."""
         if group not in self._roles:
             self._roles[group] = _find_roles(group)
         return self._roles[group]
 
     def grid(self, array: Any) -> Grid | None:
-        """The grid of a held array; None where it has no two dimensions with cells."""
+        """The grid of a wrapped array; None unless it has two dimensions with cells."""
         if len(array.shape) < 2:
             return None
         if array not in self._grids:
@@ -170,17 +170,17 @@ class Meaning:
             yield from (found.dimensions for found in self.facts(above))
 
     def grids(self, group: Any) -> dict[str, Grid]:
-        """The grids of a held group whose y and x are known, by name."""
+        """The grids of a wrapped group whose y and x are known, by name."""
         found = {name: self.grid(array) for name, array in self.roles(group).data.items()}
         return {name: grid for name, grid in found.items() if grid is not None and grid.is_known}
 
     def is_pyramid(self, node: Any) -> bool:
-        """Whether a group states levels, readable or not."""
+        """Whether a group lists levels, readable or not."""
         held = self.hold(node)
         return isinstance(held, HeldGroup) and any(f.levels is not None for f in self.facts(held))
 
     def pyramid(self, group: Any) -> Pyramid | None:
-        """The pyramid that a held group states; None where it states none."""
+        """The pyramid that a wrapped group lists; None without one."""
         if group not in self._pyramids:
             self._pyramids[group] = self._read_pyramid(group) if self.is_pyramid(group) else None
         return self._pyramids[group]
@@ -216,7 +216,7 @@ class Meaning:
         return self._finished(geo, root, findings)
 
     def _read_ahead(self, nodes: Sequence[Any]) -> None:
-        """Read the values that conventions need of these nodes in one batch, where the store is remote.
+        """Read the values that conventions need of these nodes in one batch, if the store is remote.
 
         They are asked twice: at first to hear which values they would read.
         """
@@ -238,7 +238,7 @@ class Meaning:
         return Reading(geo, tuple(_unique([*root.findings, *findings])))
 
     def dialects(self, node: Any, level: str | None = None) -> list[str]:
-        """The dialects, by name, that a group, its level at `level`, and the arrays in both are written in.
+        """The dialects, by name, of a group, its level at `level`, and the arrays in both.
 
         Attributes tell a dialect by being there, right or wrong.
         """
@@ -367,7 +367,7 @@ def words(value: Any) -> list[str]:
 
 
 def _ask(convention: Convention, node: Any) -> Facts:
-    """The facts that a convention states of a node; a finding where a plugin's convention fails."""
+    """The facts about a node in a convention; a finding if a plugin's convention fails."""
     try:
         return convention.parse(node, node.parent)
     except MetadataError as error:
@@ -421,7 +421,7 @@ def _unique(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
-    """The facts of an array, with those of its group that apply to the array behind them."""
+    """The facts about an array, with its group's facts that apply to it, added behind its own."""
     if group.levels is not None or group == Facts():
         return facts
     is_its_own = group.shape in (None, shape)

@@ -1,4 +1,4 @@
-"""Packing as codecs in place of attributes: arrays of floats, stored as the integers they are packed into.
+"""Packing as codecs in place of attributes: arrays of floats, stored as packed integers.
 
 Spec: zarr-extensions, codecs "scale_offset" and "cast_value"; CF 1.11 §8.1, whose attributes they stand for.
 Example: [{"name": "scale_offset", "configuration": {"offset": 273.15, "scale": 100.0}},
@@ -37,7 +37,7 @@ class Packed(NamedTuple):
     stored: Variable
 
     def unpack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Stored integers as the floats that the array holds."""
+        """The physical numbers, as floats, of stored integers."""
         floats = values.astype(np.float64)
         floats *= _number(self.stored.scale_factor, 1.0)
         floats += _number(self.stored.add_offset, 0.0)
@@ -47,7 +47,7 @@ class Packed(NamedTuple):
 
 
 def check_packing_kind(packing: str, zarr_format: int) -> None:
-    """Check that there is such a packing, and in that format.
+    """Check that there is a packing of this kind, and in this format.
 
     Raises
         MetadataError: there is no such packing, or none in that format.
@@ -59,7 +59,7 @@ def check_packing_kind(packing: str, zarr_format: int) -> None:
 
 
 def pack_by_codecs(variable: Variable) -> Packed | None:
-    """The variable with its packing in codecs; None where nothing is packed into integers.
+    """The variable with its packing in codecs; None if nothing is packed into integers.
 
     Raises
         MetadataError: no float tells all the integers apart that the packing tells apart.

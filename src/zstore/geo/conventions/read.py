@@ -1,4 +1,4 @@
-"""Reading of a raster's or a pyramid's georeference and meaning, whichever dialects state them."""
+"""Reading of a raster's or a pyramid's georeference and meaning, in any dialect."""
 
 from __future__ import annotations
 

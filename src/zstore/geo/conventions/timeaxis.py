@@ -1,4 +1,4 @@
-"""Time coordinates: numbers counted from a moment in a calendar, and the dates they stand for."""
+"""Time coordinates: numbers counted from a moment in a calendar, and their dates."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TimeAxis:
         return cls(name, counts // size, f"{unit} since 1970-01-01", "proleptic_gregorian")
 
     def dates(self) -> Values:
-        """The dates, NaT where a value is missing; cftime's objects in calendars that numpy does not have.
+        """The dates, NaT for missing values; cftime's objects in calendars that numpy does not have.
 
         Shapes
             as `values`; datetime64[us], or object.
@@ -151,7 +151,7 @@ class TimeAxis:
         return np.where(missing, np.datetime64("NaT", "us"), dates)
 
     def extent(self) -> tuple[str, str] | None:
-        """The earliest and the latest date as text (ISO 8601); None where there is no date.
+        """The earliest and the latest date as text (ISO 8601); None without any date.
 
         Raises
             as `dates`.
@@ -199,7 +199,7 @@ class TimeAxis:
 
 
 def parse_units(units: Any, calendar: Any = "standard") -> tuple[int, np.datetime64 | str]:
-    """(microseconds in the unit, the moment that is counted from; text where numpy has no such date).
+    """(microseconds in the unit, moment of the count; text if numpy has no such date).
 
     Raises
         MetadataError: it is not "<unit> since <date>", or counts in months or years, which differ in length

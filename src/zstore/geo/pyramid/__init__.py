@@ -1,1 +1,1 @@
-"""Levels of a pyramid: built, kept and looked at."""
+"""Levels of a pyramid: built, updated and viewed."""

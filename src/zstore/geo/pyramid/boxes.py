@@ -23,7 +23,7 @@ def whole(shape: Shape) -> Box:
 
 
 def lengths(box: Box) -> Shape:
-    """The shape of what a box holds."""
+    """The shape of a box's cells."""
     return tuple(side.stop - side.start for side in box)
 
 
@@ -41,7 +41,7 @@ def with_sides(sides: Iterable[T], axes: Sequence[int], others: Iterable[T]) -> 
 
 
 def inside(box: Box, outer: Box) -> Box:
-    """`box`, counted from where `outer` begins."""
+    """`box`, counted from the beginning of `outer`."""
     return tuple(slice(s.start - o.start, s.stop - o.start) for s, o in zip(box, outer, strict=True))
 
 
@@ -51,14 +51,14 @@ def meet(one: Box, other: Box) -> Box:
 
 
 def hull(one: Box, other: Box) -> Box:
-    """The least box that holds both; empty ones hold nothing."""
+    """The smallest box around both; empty ones are ignored."""
     if not volume(one) or not volume(other):
         return one if volume(one) else other
     return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
 
 
 def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[tuple[slice, slice]]:
-    """(y, x) windows of whole units that come to BLOCK_SIZE; wide before high, as rasters lie in files."""
+    """(y, x) windows of whole units of about BLOCK_SIZE bytes; wide before high, as rasters lie in files."""
     height, width = unit
     while width < shape[1] and height * width * 2 * item_size <= BLOCK_SIZE:
         width += unit[1]

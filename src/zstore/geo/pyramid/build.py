@@ -95,7 +95,7 @@ Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
 def open_target(
     target: Group | PlaceLike, zarr_format: ZarrFormat | None, own: ZarrFormat
 ) -> tuple[Group | PlaceLike, ZarrFormat]:
-    """The target, opened where it is there, and its format: its own, the one asked for, else the source's.
+    """The target, opened if it exists, and its format: its own, the requested one, else the source's.
 
     Raises
         MetadataError: it has another format than the one asked for.
@@ -189,7 +189,7 @@ def update(
     is_reshaped: bool,
     resume: bool,
 ) -> Group:
-    """The pyramid's group, after what depends on the boxes was made again.
+    """The pyramid's group, after all cells that depend on the boxes were made again.
 
     Each chunk of the levels is the old one or the new one meanwhile; levels grow when their new cells are
     there.
@@ -248,7 +248,7 @@ def _levels_taken(group: Group, taken: Sequence[str]) -> StoreError:
 
 
 def _drafted(pyramid: PyramidPlan, group: Group, store: Store | None = None) -> dict[str, list[Array]]:
-    """The arrays of the levels as they would be, in memory."""
+    """The future arrays of the levels, in memory."""
     store = MemoryStore() if store is None else store
     held = Group(store, "", GroupModel(group.zarr_format))
     arrays = pyramid.draft(held, NewNodes(store, "", group.zarr_format), "")
@@ -303,7 +303,7 @@ def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, 
 
 
 def _record(pyramid: PyramidPlan) -> Record:
-    """The record that the pyramid will hold of how it was made."""
+    """The record for the pyramid of how it was made."""
     grid, affine = pyramid.grid, pyramid.dataset.geo.affine
     return {
         "source": pyramid.dataset.place,
@@ -321,7 +321,7 @@ def _record(pyramid: PyramidPlan) -> Record:
 
 
 def _sources(pyramid: PyramidPlan) -> Sources:
-    """The arrays that all is made of, by name.
+    """The source arrays and their masks, by name.
 
     Masks are among them, what is copied beside the levels, and, where these are elsewhere, the coordinates
     that the affine comes from; beside the finest level the work itself writes those.
@@ -350,7 +350,7 @@ def _sources(pyramid: PyramidPlan) -> Sources:
 
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
-    """The former record with the shapes, the place and the affine that its source has now."""
+    """The former record with the present shapes, position and affine of its source."""
     now, said = _record(pyramid), former["variables"]
     kept = {key: value for key, value in former.items() if key != "build"}
     if not pyramid.dataset.level:
@@ -381,7 +381,7 @@ def _clear(pyramid: PyramidPlan, group: Group, taken: Sequence[str], left: JobRe
 
 
 def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
-    """Remove those levels, all others that the group lists but for `finest`, and what it says of them."""
+    """Remove those levels and all others that the group lists but for `finest`, from its documents too."""
     gone, layout = list(taken), group.attrs.get("multiscales")
     if layout is not None:
         listed = layout.get("layout", ()) if isinstance(layout, dict) else ()
@@ -429,7 +429,7 @@ def _fill(
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:
-    """Write the group's own document, now that its levels are there."""
+    """Write the group's own document, once its levels exist."""
     member = join_member(group.attrs.get(MEMBER), {"pyramid": record})
     attributes = {**attributes, MEMBER: member}
     if is_new:
@@ -626,7 +626,7 @@ def build_tile_pyramid(
 def _choose_target(
     dataset: Dataset, target: Group | PlaceLike | None, zarr_format: ZarrFormat | None
 ) -> tuple[Group | PlaceLike, str, ZarrFormat]:
-    """(where the levels go, the dataset's own name where it is one of them, the format)."""
+    """(the group for the levels, the dataset's own name if it is one of them, the format)."""
     if target is None:
         if dataset.root is None:
             raise MetadataError("source is no level of a pyramid; expected a target", path=dataset.place)
@@ -654,7 +654,7 @@ def _own_format(dataset: Dataset) -> ZarrFormat:
 
 
 def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:
-    """By name: what stands for "nothing here"."""
+    """The nodata of each array, by name."""
     chosen = {}
     for name, variable in dataset.geo.variables.items():
         mine = given.get(name, "auto") if isinstance(given, Mapping) else given
@@ -667,7 +667,7 @@ def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:
 
 
 def _check_empty(layers: Sequence[Layer], place: str) -> None:
-    """See that every layer, or its mask among them, can say that cells lie outside the data."""
+    """Check that every layer, or its mask, can mark cells outside the data."""
     masks = {layer.name for layer in layers if layer.is_mask}
     for layer in layers:
         if layer.recipe.nodata is None and not layer.is_mask and layer.mask_name not in masks:
@@ -769,7 +769,7 @@ def update_pyramid(
 
 
 class _Left(NamedTuple):
-    """The work that an interrupted update has left.
+    """The unfinished work of an interrupted update.
 
     boxes   that were to be made, by the arrays' names
     grids   of the source
@@ -814,7 +814,7 @@ def _checked(group: Group) -> tuple[Record, _Left]:
 
 
 def _is_sound(left: _Left) -> bool:
-    """Whether the left work consists of lists of numbers, as an update writes it."""
+    """Whether the unfinished work consists of lists of numbers, as an update writes it."""
     boxes, grids, shapes = left
     if not isinstance(boxes, dict) or not isinstance(grids, list | tuple) or not isinstance(shapes, dict):
         return False
@@ -832,7 +832,7 @@ def _is_sound(left: _Left) -> bool:
 def _find_source(
     group: Group, record: Record, source: Array | Group | PlaceLike | None, arrays: Sequence[str] | None
 ) -> Dataset:
-    """The dataset that the levels are made of now.
+    """The dataset from which the levels are made now.
 
     Raises
         MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
@@ -866,7 +866,7 @@ def _find_source(
 
 
 def _recorded_node(group: Group, address: Any, argument: str, *others: Store) -> Array | Group:
-    """The node at an address that the record names, where that lies in the pyramid's store or in another.
+    """The node at an address in the record, if that lies in the pyramid's store or in another.
 
     Raises
         MetadataError: it lies elsewhere, and nobody but the record says that it is to be read.
@@ -884,7 +884,7 @@ def _recorded_node(group: Group, address: Any, argument: str, *others: Store) ->
 def _with_masks(
     group: Group, record: Record, dataset: Dataset, mask: Array | str | None
 ) -> dict[str, dict[str, Any]]:
-    """The record's entries of the arrays, with the masks that lie outside of the dataset opened."""
+    """The record's entries of the arrays, with the masks outside of the dataset opened."""
     found = {}
     for name, entry in record["variables"].items():
         said = entry.get("mask")
@@ -964,7 +964,7 @@ def _former_shape(record: Record, name: str) -> Shape:
 def _changed_boxes(
     layer: Layer, record: Record, left: _Left, asked: Sequence[Box], *, is_all: bool
 ) -> list[Box]:
-    """The boxes of a layer's source that have changed: as asked for, by its growth, and as left undone.
+    """The changed boxes of a layer's source: the requested ones, its growth, and those left undone.
 
     What an interrupted update made was of the shape then, which may be another than before and than now.
     """
@@ -989,7 +989,7 @@ def _changed_boxes(
 
 
 def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> list[Box]:
-    """The boxes of one array that a region asks for; [] where it names none of the array's dimensions.
+    """The boxes of one array that a region means; [] if it names none of the array's dimensions.
 
     is_all  whether no region means everything; else nothing
     """

@@ -34,7 +34,7 @@ STORED = frozenset(("missing_value", "valid_min", "valid_max"))
 
 @dataclass(frozen=True)
 class Dataset:
-    """Arrays of data on one grid, and what lies beside them.
+    """Arrays of data on one grid, and the other arrays beside them.
 
     place        the URL of the group, or of the single array
     geo          where the grid lies; its `variables` are the arrays' names
@@ -60,7 +60,7 @@ class Dataset:
 
     @property
     def band_names(self) -> list[str]:
-        """The arrays in the order that the group's attribute `bands` gives them, else by name."""
+        """The arrays in the order of the group's attribute `bands`, else by name."""
         order = self.attributes.get("bands")
         is_whole = isinstance(order, list) and bool(order) and set(order) <= set(self.arrays)
         return list(order if is_whole and order is not None else self.arrays)
@@ -87,7 +87,7 @@ class Dataset:
         return found if axes[0] < axes[1] else found.T
 
     def dimensions(self, name: str) -> tuple[str, ...]:
-        """The names of the array's dimensions, with one for those that have none."""
+        """The names of the array's dimensions, made up for those that have none."""
         array = self.arrays[name]
         names = [plain_name(d or f"dim_{i}") for i, d in enumerate(array.dims or [None] * array.ndim)]
         for axis, dimension in zip(self.axes(name), self.geo.dimensions, strict=True):
@@ -96,20 +96,20 @@ class Dataset:
 
 
 def place_of(node: Array | Group | PlaceLike) -> str:
-    """The URL of an array, a group or a target; stores without a name get one that nothing else has."""
+    """The URL of an array, a group or a target; stores without a name get a unique one."""
     store, path = (node.store, node.path) if isinstance(node, Array | Group) else (open_store(node), "")
     url = f"{store.url}{id(store):x}" if store.url.endswith("://") else store.url.rstrip("/")
     return join_url(url, path)
 
 
 def real_place(place: str) -> str:
-    """A URL in which the symbolic links of a path on this machine are resolved; others stay as they are."""
+    """A URL with the symbolic links of a path on this machine resolved; others stay as they are."""
     scheme, mark, path = place.rpartition("file://")
     return f"{mark}{os.path.realpath(unquote(path))}" if mark and not scheme else place
 
 
 def node_within(store: Store, address: str) -> Array | Group | None:
-    """The node of a store that an address in its own documents names; None where that lies anywhere else.
+    """The node of a store at an address in its own documents; None if that lies anywhere else.
 
     Such an address is another's word: what lies outside of the store is for the caller to name.
 
@@ -138,7 +138,7 @@ def open_dataset(source: Array | Group | PlaceLike, expected: Container[str] = (
 
 
 def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
-    """The level of that number, 0 for the finest.
+    """The level with this number, 0 for the finest.
 
     Raises
         NotFoundError: there is none of that number.
@@ -150,7 +150,7 @@ def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
 
 
 def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> list[Dataset]:
-    """The levels of a pyramid, the finest first; the one dataset where there is no pyramid.
+    """The levels of a pyramid, the finest first; the one dataset if there is no pyramid.
 
     Raises, warns
         as `open_dataset`.
@@ -219,7 +219,7 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
 
 
 def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
-    """The array and its variable with the integers that `_Unsigned` says its items are.
+    """The array and its variable with the integer type that `_Unsigned` gives its items.
 
     Raises
         UnsupportedError: they are stored by a codec that knows them as what they are not.
@@ -241,7 +241,7 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
         stated = np.array(variable.nodata, dtype).view(meant).item()
 
     def taken(said: Any) -> Any:
-        """Stored integers as those that are meant; what was said in these already fits and stays."""
+        """Stored integers in the integer type of `_Unsigned`."""
         if isinstance(said, (list, tuple)):
             return type(said)(map(taken, said))
         size, low = 1 << 8 * meant.itemsize, int(np.iinfo(meant).min)
@@ -258,7 +258,7 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
 
 
 def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
-    """A group's attributes with its geography rendered anew; what others put there and declared stays."""
+    """A group's attributes with its georeference rendered anew; others' attributes stay."""
     kept = {
         name: value
         for name, value in held.items()
@@ -305,7 +305,7 @@ class Mask:
 
 
 class Masking:
-    """Hides cells as nodata; where there is none, as a value that the data cannot have.
+    """Hides invalid cells as nodata, or without one as a value that the data cannot have.
 
     nodata  what resampling is to leave out
     """
@@ -321,13 +321,13 @@ class Masking:
                 self.nodata = int(np.iinfo(self._wide).min)
 
     def hide(self, cells: Items, valid: Items) -> Items:
-        """The cells, those that are not valid as nodata."""
+        """The cells, with nodata in place of invalid ones."""
         hidden = cells.astype(self._wide)
         np.copyto(hidden, self.nodata, where=~valid)
         return hidden
 
     def bound(self, cells: Items) -> Items:
-        """Cells that were made of hidden ones, clipped to the data's type; hidden ones stay hidden."""
+        """Cells made from hidden ones, clipped to the data's type; hidden ones stay hidden."""
         if self._wide == self._dtype or self._dtype.kind == "b":
             return cells
         limits = np.iinfo(self._dtype)
@@ -336,7 +336,7 @@ class Masking:
         return bounded
 
     def reveal(self, cells: Items) -> Items:
-        """Cells that were made of hidden ones, in the data's type; hidden ones are nodata, or 0 without."""
+        """Cells made from hidden ones, in the data's type; hidden ones are nodata, or 0 without."""
         if self._wide == self._dtype:
             return cells
         if self._dtype.kind == "b":
@@ -356,7 +356,7 @@ def find_mask(dataset: Dataset) -> str | None:
 
 
 def is_alpha(variable: Variable) -> bool:
-    """Whether a variable is an alpha band: how opaque each cell is."""
+    """Whether a variable is an alpha band: the opacity of each cell."""
     return variable.attributes.get("color_interpretation") == "alpha"
 
 
@@ -393,7 +393,7 @@ Record = dict[str, Any]
 
 
 def read_record(group: Group) -> Record | None:
-    """The record of how a pyramid was built; None where it has none.
+    """The record of how a pyramid was built; None if it has none.
 
     Raises
         MetadataError: there is something else in its place.
@@ -419,12 +419,12 @@ def _without_nulls(record: Mapping[str, Any]) -> Record:
 
 
 def join_member(held: Any, added: Mapping[str, Any]) -> dict[str, Any]:
-    """The attribute's value with `added` in it; what is None is left out."""
+    """The attribute's value with `added` in it; members that are None are left out."""
     return {**(held if isinstance(held, Mapping) else {}), **_without_nulls(added)}
 
 
 def mark_levels(group: Group, levels: Sequence[str], build: str, state: str | None) -> None:
-    """Write into every level which build its cells are of, and `state` while that build is not complete."""
+    """Write the name of the build into every level, and `state` until that build is complete."""
     for level in levels:
         attributes = group[level].attrs
         held = attributes.get(MEMBER)
@@ -433,7 +433,7 @@ def mark_levels(group: Group, levels: Sequence[str], build: str, state: str | No
 
 
 def name_build(plan: Any, former: str) -> str:
-    """The name of a build: another one for another plan, or after another build."""
+    """The name of a build, different for every plan and every build."""
     text = json.dumps([plan, former], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -445,5 +445,5 @@ def number_of(value: Any) -> Any:
 
 
 def number_from(value: Any) -> Any:
-    """The number that `number_of` made this of."""
+    """The number that `number_of` put into this form."""
     return float(value) if isinstance(value, str) else value

@@ -80,7 +80,7 @@ class CellOptions:
 
 @dataclass(frozen=True)
 class Layer:
-    """One array of data, and how levels of it are made.
+    """One array of data, and the recipe for its levels.
 
     axes       which of its dimensions are y and x
     variable   what the levels' arrays are to say
@@ -162,7 +162,7 @@ def make_layer(
 def recorded_layer(
     dataset: Dataset, name: str, said: Mapping[str, Any], factors: tuple[int, int], grid: str = "aligned"
 ) -> Layer:
-    """The layer that a pyramid's record describes, of the array as it is now.
+    """The layer in a pyramid's record, with the present array.
 
     Raises
         As `make_layer`.
@@ -175,7 +175,7 @@ def recorded_layer(
 
 
 def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) -> str | None:
-    """The resampling method that the pyramid states; None where GeoZarr has no name for it."""
+    """The resampling method for the pyramid's documents; None if GeoZarr has no name for it."""
     used = {layer.recipe.method for layer in layers}
     general = method.get("", "average") if isinstance(method, Mapping) else method
     named = used.pop() if len(used) == 1 else general
@@ -215,7 +215,7 @@ def _is_chained(method: str, derive: str, grid: str) -> bool:
 
 
 def _check_packing(name: str, variable: Variable, method: str, where: str) -> None:
-    """Refuse a method that gives something else of packed values than of those they stand for."""
+    """Refuse a method whose result for packed values differs from that for the physical ones."""
     if variable.add_offset and method in SENSITIVE_TO_OFFSET:
         fact, expected = f"add_offset {variable.add_offset}", "expected none"
     elif (variable.scale_factor or 1) < 0 and method in SENSITIVE_TO_SIGN:
@@ -230,7 +230,7 @@ def _check_packing(name: str, variable: Variable, method: str, where: str) -> No
 
 
 def _own_mask(dataset: Dataset, name: str, nodata: Any) -> tuple[Mask | None, str | None]:
-    """(the mask that the data came with, its name), where there is one and this array can be masked."""
+    """(the mask of the dataset, its name), if there is one and this array can be masked."""
     found, array = find_mask(dataset), dataset.arrays[name]
     if found in (None, name) or is_alpha(dataset.geo.variables[name]):
         return None, None
@@ -287,7 +287,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelGrid:
-    """The grid of a pyramid's levels, of one kind or another; building is the same for all kinds.
+    """The interface of the grids of a pyramid's levels; building is the same for all kinds.
 
     names      of the levels, the finest first
     factors    (y, x) cells of a level that make one of the next
@@ -307,7 +307,7 @@ class LevelGrid:
     has_moved: bool = False
 
     def place(self, geo: GeoModel) -> GeoModel:
-        """The model of a source with the levels there will be."""
+        """The model of a source with its future levels."""
         raise NotImplementedError
 
     def steps(self, wanted: Wanted) -> list[Step]:
@@ -319,14 +319,14 @@ class LevelGrid:
         raise NotImplementedError
 
     def describe(self, geo: GeoModel, documents: Documents, profile: str | None) -> None:
-        """Complete the rendered documents by what only this kind of grid knows."""
+        """Complete the rendered documents with members that only this kind of grid has."""
 
     def record(self) -> dict[str, Any]:
         """The members of the pyramid's record that only this kind of grid has."""
         return {}
 
     def pending(self) -> dict[str, Any]:
-        """The members that the job's record of an update has, beside its boxes."""
+        """The members of an update's job record, beside its boxes."""
         return {}
 
 
@@ -405,7 +405,7 @@ class FactorGrid(LevelGrid):
         return replace(level, factors=ratios, affine=affine)
 
     def steps(self, wanted: Wanted) -> list[Step]:
-        """The passes that make a copy of the source, where it is wanted, and the levels."""
+        """The passes that make a copy of the source, if wanted, and the levels."""
         arrays = wanted.arrays
         copy, levels = (arrays[0], arrays[1:]) if self.is_copied else (None, arrays)
         masks = wanted.masks[len(arrays) - len(levels) :]
@@ -414,7 +414,7 @@ class FactorGrid(LevelGrid):
 
 
 def pair_of(value: Any, name: str) -> tuple[int, int]:
-    """(y, x) of a number that a caller gives for both, or of a pair.
+    """(y, x) of a caller's number for both, or of a pair.
 
     Raises
         MetadataError: it is no such number, or pair.
@@ -440,7 +440,7 @@ def _count_levels(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[
 
 @dataclass(frozen=True)
 class Encoding:
-    """How arrays of levels are stored; `shards`, (y, x), and `compressors` may be "auto"."""
+    """The storage of levels' arrays; `shards`, (y, x), and `compressors` may be "auto"."""
 
     shards: tuple[int, int] | str | None
     compressors: Any
@@ -449,7 +449,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class PyramidPlan:
-    """A pyramid to be built or updated: everything that is decided before anything is written.
+    """A pyramid to be built or updated: all decisions before anything is written.
 
     geo, documents  the model and the documents of all levels
     """
@@ -490,7 +490,7 @@ class PyramidPlan:
         return self.grid.names[0 if self.grid.is_copied else 1 :]
 
     def rehearse(self, budget: Budget, group: Group | None = None) -> None:
-        """Create all arrays in memory and plan all units, so that what can fail fails before work begins.
+        """Create all arrays in memory and plan all units, so that errors come before work begins.
 
         Arrays that `group` holds keep their chunks and shards.
 
@@ -512,7 +512,7 @@ class PyramidPlan:
 
     @property
     def size(self) -> int:
-        """Bytes of the cells of all levels that are made."""
+        """The bytes of the cells of all levels to make."""
         levels = [level for level in self.geo.levels if level.path in self.made]
         pairs = ((level, layer) for level in levels for layer in self.layers)
         return sum(prod(self._shape(level, one)) * one.recipe.source.dtype.itemsize for level, one in pairs)
@@ -528,7 +528,7 @@ class PyramidPlan:
         return self.grid.steps(Wanted(layer, arrays[layer.name], masks, budget, box))
 
     def draft(self, group: Group, nodes: NewNodes, build: str) -> dict[str, list[Array]]:
-        """The arrays of every layer that are to be written, the finest first, with all that lies beside them.
+        """The arrays of every layer to write, the finest first, with all arrays beside them.
 
         They become `nodes` below `group`, like the levels' groups, which say what build their cells are of.
         """
@@ -546,7 +546,7 @@ class PyramidPlan:
         return arrays
 
     def held(self, group: Group) -> dict[str, list[Array]]:
-        """The stored arrays of every layer, the finest first, with the shapes that the source has now."""
+        """The stored arrays of every layer, the finest first, with the present shapes of the source."""
         arrays: dict[str, list[Array]] = {}
         levels = [level for level in self.geo.levels if level.path in self.made]
         for layer in self.layers:
@@ -556,7 +556,7 @@ class PyramidPlan:
         return arrays
 
     def shrink(self, group: Group) -> None:
-        """Cut what the source no longer has from the levels; they grow when their new cells are there."""
+        """Cut the levels to the source's shape; they grow when their new cells are stored."""
         for arrays in self.held(group).values():
             for array in arrays:
                 stored = group[array.path[len(group.path) :].lstrip("/")]
@@ -564,7 +564,7 @@ class PyramidPlan:
                 cut(stored, array.shape)
 
     def settle(self, group: Group, nodes: NewNodes) -> None:
-        """Describe anew what was there before: the finest level beside others, or all in an update."""
+        """Rewrite the documents of existing nodes: the finest level beside others, or all in an update."""
         for level in self.geo.levels:
             if level.path in nodes:
                 continue
@@ -584,7 +584,7 @@ class PyramidPlan:
                     found.attrs.update(document["attributes"])
 
     def replace_beside(self, group: Group) -> None:
-        """Write the coordinates of the levels anew, where the data have other lengths or places now."""
+        """Rewrite the coordinates of the levels, if the data have other lengths or positions now."""
         nodes = NewNodes(group.store, group.path, group.zarr_format)
         for level in self.geo.levels:
             held = group[level.path]
@@ -599,7 +599,7 @@ class PyramidPlan:
         nodes.publish()
 
     def _draft_beside(self, group: Group, nodes: NewNodes, level: Level) -> None:
-        """Draft what lies beside the data of a level, as far as it is not there yet.
+        """Draft the arrays beside the data of a level that do not exist yet.
 
         The finest level has all extras, others those that do not lie on the grid. Coordinates that no affine
         gives are averaged over the windows.
@@ -678,7 +678,7 @@ def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
 
 
 def _auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Document]]:
-    """(name, document) of the coordinates and the CRS variable that the documents hold for a level."""
+    """(name, document) of the coordinates and the CRS variable for a level, from the documents."""
     for path, document in documents.items():
         above, _, name = path.rpartition("/")
         if above == level and "data" in document:
@@ -702,7 +702,7 @@ def draft_auxiliaries(
 
 
 def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
-    """Create the coordinates and the CRS variable that the documents hold for a level; update those there.
+    """Create or update the coordinates and the CRS variable in the documents of a level.
 
     Raises
         MetadataError: something else has one of their names.
@@ -716,7 +716,7 @@ def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
 
 
 def _auxiliary(group: Group, path: str, document: Document) -> Array | None:
-    """The array at `path`, if it is what the document describes; None where there is nothing.
+    """The array at `path`, if it matches the document; None if there is nothing.
 
     Raises
         MetadataError: there is something else.
@@ -742,20 +742,20 @@ def _auxiliary_options(document: Document) -> dict[str, Any]:
 
 
 def _reshaped(array: Any, shape: tuple[int, ...]) -> Array:
-    """The array with the shape that it will have: what is written beyond the stored one is not seen yet."""
+    """The array with its future shape: cells beyond the stored one are not visible yet."""
     assert isinstance(array, Array)
     return array if array.shape == shape else Array(array.store, array.path, array.model.with_shape(shape))
 
 
 def cut(array: Array, shape: tuple[int, ...]) -> None:
-    """Shrink the array where it is longer than `shape`."""
+    """Shrink the array if it is longer than `shape`."""
     least = tuple(map(min, array.shape, shape))
     if least != array.shape:
         array.resize(least)
 
 
 def grow(array: Array, shape: tuple[int, ...]) -> None:
-    """Give the array that shape, whose cells are stored already."""
+    """Set the array's shape, whose cells are stored already."""
     if array.shape == shape:
         return
     key = join_key(array.path, ARRAY_KEYS[array.zarr_format])
@@ -770,7 +770,7 @@ def grow(array: Array, shape: tuple[int, ...]) -> None:
 
 
 def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, Any]:
-    """The arguments of `create_array` to encode as `model` does; {} where the formats differ."""
+    """The arguments of `create_array` to encode as `model` does; {} if the formats differ."""
     if model.zarr_format != zarr_format:
         return {}
     chain: list[Any] = list(model.codecs)
@@ -788,7 +788,7 @@ def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, An
 
 
 def _copy_array(array: Array, found: Any, nodes: NewNodes, path: str, zarr_format: ZarrFormat) -> None:
-    """A copy of an array; one that was found is brought up to date, unless it is of another kind."""
+    """A copy of an array; an existing one is brought up to date, unless it is of another kind."""
     if isinstance(found, Array) and found.ndim == array.ndim and found.dtype == array.dtype:
         cut(found, array.shape)
         made = _reshaped(found, array.shape)

@@ -42,7 +42,7 @@ Resample: TypeAlias = Callable[..., Items]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The way in which coarser levels are made of an array.
+    """The way in which coarser levels are made from an array.
 
     factors     from each level to the next, per dimension
     nodata      what resampling leaves out
@@ -62,7 +62,7 @@ class Recipe:
 
 
 class Share(NamedTuple):
-    """The part `box` of an array that one unit owns, where other units own parts of the same chunks.
+    """The part `box` of an array that one unit owns, if other units own parts of the same chunks.
 
     limits  the box of the array that is written at all
     """
@@ -74,7 +74,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Pass:
-    """One reading of a recipe's source, and what is made of it: a copy, and levels.
+    """One reading of a recipe's source, and its results: a copy, and levels.
 
     The source is divided into units. A unit owns a part of every level: the cells whose place times the
     factors lies in it, so that every cell has one owner. It reads all that those cells are made of, also
@@ -121,7 +121,7 @@ class Pass:
     # Units
 
     def own(self, unit: Shape, level: int) -> Box:
-        """The box of a level that the unit which begins at `unit` owns, as far as it is written."""
+        """The box of a level that the unit beginning at `unit` owns, as far as it is written."""
         sides = []
         sizes = zip(self.unit, self.source.shape, self.scale(level), self.shape(level), strict=True)
         for begin, box, (length, size, factor, cells) in zip(unit, self.boxes[level], sizes, strict=True):
@@ -131,13 +131,13 @@ class Pass:
         return tuple(sides)
 
     def units(self) -> Iterator[Shape]:
-        """Where the units that own something begin, ordered so that few shared chunks are open at a time."""
+        """The first cells of the units, ordered so that few shared chunks are open at a time."""
         for unit in self._nested(self._ranges(), range(len(self.levels), self.whole_count, -1)):
             if any(volume(self.own(unit, level)) for level in self.targets()):
                 yield unit
 
     def _ranges(self) -> list[range]:
-        """Where units begin, per dimension, as far as anything is written."""
+        """The first cells of the units, per dimension, as far as anything is written."""
         ranges = []
         for axis, (size, length) in enumerate(zip(self.source.shape, self.unit, strict=True)):
             sides = [(self.boxes[level][axis], self.scale(level)[axis]) for level in self.targets()]
@@ -187,7 +187,7 @@ class Pass:
 
     @once
     def whole_count(self) -> int:
-        """The number of levels, from the first on, without a chunk (or shard) that two units own parts of."""
+        """The number of levels, from the first on, without a chunk (or shard) shared by two units."""
         count = 0
         for level, array in enumerate(self.levels, 1):
             sides = zip(self.unit, self.source.shape, self.scale(level), outer_chunks(array), strict=True)
@@ -197,7 +197,7 @@ class Pass:
         return count
 
     def shared(self, unit: Shape) -> list[Share]:
-        """The shares that a unit gives back, level by level: its parts of chunks that several units own."""
+        """The shares that a unit returns, level by level: its parts of chunks that several units own."""
         levels = range(self.whole_count + 1, len(self.levels) + 1)
         owned = [Share(self.levels[n - 1], self.boxes[n], self.own(unit, n)) for n in levels]
         return [share for share in owned if volume(share.box)]
@@ -228,7 +228,7 @@ class Pass:
     # What a unit is made of
 
     def needs(self, unit: Shape) -> list[Box]:
-        """The boxes of the source to read, and of each level to make, for all that the unit owns."""
+        """The boxes of the source to read, and of each level to make, for everything that the unit owns."""
         boxes = [self.own(unit, level) for level in range(len(self.levels) + 1)]
         if self.copy is None:
             boxes[0] = tuple(slice(0, 0) for _ in unit)
@@ -238,7 +238,7 @@ class Pass:
         return boxes
 
     def _part(self, box: Box, level: int) -> Part:
-        """The part of the level before, or of the source, that the box of a level is made of."""
+        """The part of the level before, or of the source, from which the box of a level is made."""
         shape, steps = self.shape(level - 1 if self.recipe.is_chained else 0), self._steps(level)
         if not self.is_apart:
             return plan_part(shape, steps, self.recipe.method, box, grid=self.recipe.grid)
@@ -251,7 +251,7 @@ class Pass:
     # Making one
 
     def make(self, unit: Shape) -> list[Items]:
-        """Make all that the unit owns: whole chunks are written, the rest is given back.
+        """Make everything that the unit owns: whole chunks are written, the rest is returned.
 
         Tile by tile, so that what is read is still in the processor's caches when levels are made of it.
         """
@@ -277,7 +277,7 @@ class Pass:
         return given_back
 
     def _copy(self, unit: Shape) -> tuple[Box, Items | None]:
-        """Copy the unit, if there is a copy; gives (the box that was read for it, its cells)."""
+        """Copy the unit, if there is a copy; returns (the box that was read for it, its cells)."""
         if self.copy is None:
             return (), None
         held, box = self.needs(unit)[0], self.own(unit, 0)
@@ -287,7 +287,7 @@ class Pass:
         return held, cells
 
     def _tiles(self, unit: Shape) -> Iterator[Shape]:
-        """Where the tiles of a unit begin."""
+        """The first cells of the tiles of a unit."""
         sides = zip(unit, self.unit, self.source.shape, self.tile, strict=True)
         return product(*(range(o, min(o + u, n), length) for o, u, n, length in sides))
 
@@ -328,7 +328,7 @@ class Pass:
                 cells = masking.bound(result)
 
     def _has_no_nodata(self, cells: Items) -> bool:
-        """Whether no cell is nodata, and none made of them can be: then kernels need not look at each."""
+        """Whether neither the cells nor results from them can be nodata: then kernels need not test each."""
         dtype, nodata = self.source.dtype, self.recipe.nodata
         is_between = self.recipe.method in BETWEEN and dtype.kind in "iu" and dtype.itemsize <= 4
         if nodata is None or not is_between or not cells.size:
@@ -340,7 +340,7 @@ class Pass:
 
 
 def _group_by_length(begins: Sequence[int], size: int) -> list[list[int]]:
-    """Where units begin, grouped by the stretch of that length that they begin in."""
+    """The first cells of units, grouped by the stretch of that length in which they lie."""
     return [[*part] for _, part in groupby(begins, key=size.__rfloordiv__)]
 
 
@@ -351,7 +351,7 @@ def is_built_in(method: str) -> bool:
 
 
 def outer_chunks(array: Array) -> Shape:
-    """The shape of an array's stored objects: shards, or chunks where there are none."""
+    """The shape of an array's stored objects: shards, or chunks without shards."""
     return array.shards or array.chunks
 
 
@@ -388,7 +388,7 @@ class LevelPlan(Plan[list[Items]], Protocol):
 
 @dataclass(frozen=True)
 class _Replacing(Plan[list[Items]]):
-    """A plan whose units write where older chunks are: its journal keeps the versions of what they wrote.
+    """A plan whose units replace older chunks: its journal keeps the versions of the new ones.
 
     An older chunk looks like a new one, and a power cut may bring it back after the journal was written. So
     a unit gives back, behind its parts, a hash of the versions, which its chunks are to have still.
@@ -415,7 +415,7 @@ class _Replacing(Plan[list[Items]]):
         ]
 
     def _versions(self, unit: Shape) -> Items:
-        """A hash of what tells the chunks of a unit from what was or will be there; of nothing, any bytes."""
+        """A hash of the versions of a unit's chunks; random bytes if the store knows no versions."""
         found = blake2b(digest_size=VERSIONS_SIZE)
         for array, box in self.plan.written(unit):
             for key in chunk_keys(array.path, array.model, box):
@@ -427,7 +427,7 @@ class _Replacing(Plan[list[Items]]):
 
 
 class Step(NamedTuple):
-    """A plan, and a function that tells which of its units read nothing but nodata, and are not made."""
+    """A plan, and a function that tells which of its units read only nodata, and are skipped."""
 
     plan: LevelPlan
     is_blank: Callable[[Shape], bool] | None = None
@@ -469,13 +469,13 @@ def run_step(
 
 
 class _SharedChunks:
-    """Chunks that several units own parts of, each kept until it is whole."""
+    """Chunks of which several units own parts, each kept until it is whole."""
 
     def __init__(self) -> None:
         self._chunks: dict[tuple[str, Shape], tuple[Items, list[int]]] = {}
 
     def add(self, share: Share, cells: Items) -> None:
-        """Put cells into the chunks they belong to, and write those that are whole with them."""
+        """Put cells into the chunks they belong to, and write those that they complete."""
         array, limits, box = share
         steps = outer_chunks(array)
         sides = zip(box, steps, strict=True)
@@ -570,7 +570,7 @@ def plan_passes(
     box: Box | None = None,
     masks: Sequence[Array] = (),
 ) -> list[Pass]:
-    """The passes that make what depends on `box` of a recipe's source, in `copy` and `levels`; None: all.
+    """The passes for all that depends on `box` of a recipe's source, in `copy` and `levels`; None: all.
 
     Each makes its levels from the last one of the pass before. Where there is no nodata, that needs the
     levels of the mask, `masks`.
@@ -606,7 +606,7 @@ def plan_passes(
 
 
 def _cut(work: Pass, budget: Budget, *, can_split: bool) -> Pass | None:
-    """The pass with units as large as the budget allows; None where fewer levels could do."""
+    """The pass with units as large as the budget allows; None if fewer levels could do."""
     choices = [_tiled(replace(work, unit=unit)) for unit in _candidates(work)]
     costs = [_cost(choice) for choice in choices]
     fitting = [choice for choice, cost in zip(choices, costs, strict=True) if cost <= budget.limit]
@@ -696,7 +696,7 @@ def _reads(work: Pass) -> float:
 
 
 def _cost(work: Pass) -> int:
-    """The bytes that a build in these units holds at once."""
+    """The bytes that a build in these units needs at once."""
     needs = _most_needs(work)
     cells = sum(volume(need) for need in needs[1:])
     read = tile = volume(needs[0])

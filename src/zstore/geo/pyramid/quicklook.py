@@ -74,7 +74,7 @@ def quicklook(
 
 
 def _check_cost(dataset: Dataset, bands: Sequence[str | int] | None, most_bytes: int) -> None:
-    """Refuse what decodes more bytes than that: of dimensions beside the two, the chunk of the first item."""
+    """Refuse to decode more bytes than that: of dimensions beside the two, the chunk of the first item."""
     cost = 0
     for name in _choose_bands(dataset, bands):
         array, axes = dataset.arrays[name], dataset.axes(name)
@@ -159,7 +159,7 @@ def _opaque(image: Image) -> Image:
 
 
 def _windows(levels: Sequence[Dataset], bands: Sequence[str | int] | None) -> list[tuple[slice, slice]]:
-    """The (y, x) window of each level to show: all of it, or the part of a tile matrix that holds data."""
+    """The (y, x) window of each level to show: all of it, or the part of a tile matrix with data."""
     shapes, root = [level.geo.shape for level in levels], levels[0].root
     whole = [(slice(0, rows), slice(0, columns)) for rows, columns in shapes]
     stated = None if root is None else root.attrs.get("multiscales")
@@ -202,7 +202,7 @@ def _span(valid: np.ndarray[Any, Any], axis: int) -> slice:
 
 
 def _cropped(image: Image, valid: np.ndarray[Any, Any]) -> tuple[Image, np.ndarray[Any, Any]]:
-    """The picture without the empty rows and columns around the data; whole where there are no data."""
+    """The picture without the empty rows and columns around the data; whole if there are no data."""
     if not valid.any():
         return image, valid
     box = _span(valid, 1), _span(valid, 0)
@@ -293,7 +293,7 @@ def _coloured(
 def _turned(
     image: Image, valid: np.ndarray[Any, Any], affine: Affine, size: int
 ) -> tuple[Image, np.ndarray[Any, Any]]:
-    """A rotated raster's picture, north up: each pixel shows the cell in which its middle lies."""
+    """A rotated raster's picture, north up: each pixel shows the cell around its middle."""
     rows, columns = valid.shape
     forth = np.array([[affine.a, affine.b], [affine.d, affine.e]])
     corners = forth @ np.array([[0, columns, 0, columns], [0, 0, rows, rows]])

@@ -1,4 +1,4 @@
-"""Levels on the tile matrices of a set: which tiles a raster covers, and how the finest are sampled."""
+"""Levels on the tile matrices of a set: the tiles that a raster covers, and the sampling of the finest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIRST_STEP = 64
 
 @dataclass(frozen=True)
 class GridTransform:
-    """From places on a target grid to places on a source grid, each in cells from the corner of the first.
+    """From positions on a target grid to positions on a source grid, in cells from the first one's corner.
 
     source_shape  (rows, columns) of the source; longitudes are taken once round the globe to meet it
     tolerance     how many cells of the source a place may be off; 0: none is approximated
@@ -51,7 +51,7 @@ class GridTransform:
     tolerance: float = TOLERANCE
 
     def to_source(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
-        """(columns, rows) of the source at those of the target; not finite where there are none."""
+        """(columns, rows) of the source at those of the target; not finite if undefined."""
         x, y = self._project(columns, rows)
         return self._turned(*_cells_at(self.source_affine, x, y))
 
@@ -89,7 +89,7 @@ class GridTransform:
         return self.to_source(grid[0], grid[1])
 
     def scale(self, row: float, column: float) -> tuple[float, float]:
-        """(y, x) cells of the target per cell of the source, around a place of the target."""
+        """(y, x) cells of the target per cell of the source, around a position of the target."""
         columns, rows = self.to_source(
             np.array([column - 0.5, column + 0.5, column, column]), np.array([row, row, row - 0.5, row + 0.5])
         )
@@ -98,7 +98,7 @@ class GridTransform:
         return y, x
 
     def across_cut(self, columns: Floats, rows: Floats) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Whether each cell has corners on both sides of the source's first meridian; None where none has.
+        """Whether each cell has corners on both sides of the source's first meridian; None if none has.
 
         `columns` and `rows` are the places of the corners, (H + 1, W + 1); the result is (H, W).
         """
@@ -113,7 +113,7 @@ class GridTransform:
         return found if found.any() else None
 
     def beside_cut(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
-        """The same places twice, all on one side of that meridian and all on the other."""
+        """The same positions twice, all on one side of that meridian and all on the other."""
         right, down = self._turn()
         places = columns * right + rows * down
         with np.errstate(invalid="ignore"):
@@ -138,7 +138,7 @@ class GridTransform:
         return self.target_crs.transform(self.source_crs, *self.target_affine.at(columns, rows))
 
     def _turned(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
-        """The same places, turned round the globe until they meet the source."""
+        """The same positions, turned round the globe until they meet the source."""
         if not self.source_crs.is_geographic:
             return columns, rows
         # A grid may begin at any meridian; degrees are for counting round the globe.
@@ -156,7 +156,7 @@ class GridTransform:
     def _approximate(
         self, row: int, column: int, shape: tuple[int, int], step: int, rows: Floats, columns: Floats
     ) -> tuple[Floats, Floats] | None:
-        """(columns, rows) interpolated between places `step` cells apart; None where that is too inexact."""
+        """(columns, rows) interpolated between positions `step` cells apart; None if that is too inexact."""
         knots = [np.arange(-(-size // step) * 2 + 1) * (step / 2) for size in shape]
         grid = np.meshgrid(column + knots[1], row + knots[0])
         exact = self._project(grid[0], grid[1])
@@ -190,7 +190,7 @@ def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
 
 
 def _cells_at(affine: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """(columns, rows) of places, some of which may be nowhere."""
+    """(columns, rows) of positions, some of which may be undefined."""
     with np.errstate(invalid="ignore", over="ignore"):
         return affine.cell_at(x, y)
 
@@ -207,7 +207,7 @@ SIDE = 5
 
 
 def cover(transform: GridTransform, matrix: TileMatrix) -> Tiles:
-    """The tiles that the source may lie in, without those that it certainly does not.
+    """The tiles in which the source may lie, without those that it certainly does not touch.
 
     Places of the source are laid out so densely that neighbours are at most a tile apart in the target. Their
     tiles, and the tiles around, are all that can hold anything; of those, tiles that lie beside the source
@@ -232,7 +232,7 @@ def cover(transform: GridTransform, matrix: TileMatrix) -> Tiles:
 def _tile_places(
     transform: GridTransform, matrix: TileMatrix, rows: Floats, columns: Floats
 ) -> tuple[Floats, Floats]:
-    """(row, column) in tiles of places of the source; NaN for those beyond the matrix's sides."""
+    """(row, column) in tiles of positions of the source; NaN for those beyond the matrix's sides."""
     grid = np.meshgrid(columns, rows)
     x, y = transform.to_target(grid[0], grid[1])
     with np.errstate(invalid="ignore"):
@@ -262,7 +262,7 @@ def _jump(rows: Floats, columns: Floats, axis: int, matrix: TileMatrix) -> float
 
 
 def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Tiles:
-    """The tiles at these places and up to `near` tiles around them."""
+    """The tiles at these positions and up to `near` tiles around them."""
     height, width = matrix.matrix_shape
     codes = np.unique((rows.astype(np.int64) + near) * (width + 4 * near) + columns.astype(np.int64) + near)
     found = np.stack(np.divmod(codes, width + 4 * near), axis=-1) - near
@@ -276,7 +276,7 @@ def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Til
 def _is_near(
     transform: GridTransform, matrix: TileMatrix, tiles: Tiles
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each tile, whether the hull of its places in the source, and a margin, overlaps the source."""
+    """For each tile, whether the hull of its positions in the source, and a margin, overlaps the source."""
     steps = np.linspace(0, 1, SIDE)
     rows = (tiles[:, 0, None, None] + steps[:, None]) * matrix.tile_shape[0]
     columns = (tiles[:, 1, None, None] + steps) * matrix.tile_shape[1]
@@ -330,7 +330,7 @@ def tile_finder(
 
 
 def split_at_gap(tiles: Tiles) -> list[Tiles]:
-    """The tiles in two parts, where most of the columns between them are empty: across the antimeridian."""
+    """The tiles in two parts, if most of the columns between them are empty: across the antimeridian."""
     columns = np.unique(tiles[:, 1])
     gaps = np.diff(columns)
     if not gaps.size or gaps.max() * 2 <= columns[-1] - columns[0]:
@@ -440,7 +440,7 @@ class Reprojection:
 
     @property
     def empty(self) -> Any:
-        """The value of cells outside the data: nodata, or 0 where a mask tells them."""
+        """The value of cells outside the data: nodata, or 0 with a mask."""
         return 0 if self.nodata is None else self.nodata
 
     @property
@@ -449,12 +449,12 @@ class Reprojection:
         return outer_chunks(self.target)
 
     def own(self, unit: Shape) -> Box:
-        """The box of the level that the unit which begins at `unit` makes."""
+        """The box of the level that the unit beginning at `unit` makes."""
         sides = zip(unit, self.unit, self.target.shape, strict=True)
         return tuple(slice(begin, min(begin + length, size)) for begin, length, size in sides)
 
     def units(self) -> list[Shape]:
-        """Where the units begin, row by row."""
+        """The first cells of the units, row by row."""
         steps = [self.unit[axis] for axis in self.axes]
         tile = [self.target.chunks[axis] for axis in self.axes]
         ranges: list[Sequence[int]] = [
@@ -477,11 +477,11 @@ class Reprojection:
         return []
 
     def pack(self, parts: list[Items]) -> bytes:
-        """No bytes, because units give nothing back."""
+        """No bytes, because units return nothing."""
         return b""
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items]:
-        """No parts."""
+        """No parts, because units return nothing."""
         if data:
             raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
         return []
@@ -501,7 +501,7 @@ class Reprojection:
         return [(self.target, self.own(unit))]
 
     def make(self, unit: Shape) -> list[Items]:
-        """Make a unit, and write it if any of the source lies in it; nothing is given back."""
+        """Make a unit, and write it if any of the source lies in it; nothing is returned."""
         box = self.own(unit)
         made = np.full(lengths(box), self.empty, self.target.dtype)
         rows, columns = box[self.axes[0]], box[self.axes[1]]
@@ -516,7 +516,7 @@ class Reprojection:
         return []
 
     def _fill_tile(self, box: Box, row: int, column: int, tile: Items) -> bool:
-        """Fill `tile`, a tile of the unit `box`; gives whether any of the source lies in it."""
+        """Fill `tile`, a tile of the unit `box`; returns whether any of the source lies in it."""
         is_average, shape = self.sampling == "average", (tile.shape[-2], tile.shape[-1])
         places = self.transform.under_block(row, column, shape, corners=is_average)
         is_seen = self._fill(box, *places, tile)
@@ -532,7 +532,7 @@ class Reprojection:
         return is_seen
 
     def _fill(self, box: Box, columns: Floats, rows: Floats, cells: Items) -> bool:
-        """Sample the source at these places into `cells` (..., y, x); gives whether any of it lies there."""
+        """Sample the source at these positions into `cells` (..., y, x); returns False outside of it."""
         window = self._window(columns, rows)
         if window is None:
             return False
@@ -560,7 +560,7 @@ class Reprojection:
         return True
 
     def _window(self, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
-        """The (y, x) window of the source for cells at these places; None where none of it lies there."""
+        """The (y, x) window of the source for cells at these positions; None if none of it lies there."""
         height, width = self.transform.source_shape
         with np.errstate(invalid="ignore"):
             inside = np.isfinite(columns) & np.isfinite(rows)
@@ -633,7 +633,7 @@ TILE_COORDINATE_LIMIT = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class TileGrid(LevelGrid):
-    """Tile matrices as levels, the finest first, and which tiles of each the data show in.
+    """Tile matrices as levels, the finest first, and the tiles of each with data.
 
     known      the tile matrix set; `times` is how often its tiles are enlarged
     transform  from the finest matrix to the source
@@ -708,7 +708,7 @@ class TileGrid(LevelGrid):
         )
 
     def after(self, grids: Sequence[Sequence[float]]) -> TileGrid:
-        """The same grid for a source that lay on those grids, too, when tiles were made of it."""
+        """The same grid for a source that also lay on those grids when its tiles were made."""
         sources, covered = list(self.sources), [self.tiles[0]]
         for grid in grids:
             if list(grid) not in sources:
@@ -721,7 +721,7 @@ class TileGrid(LevelGrid):
         return replace(self, sources=sources, every=every, has_moved=len(sources) > 1)
 
     def place(self, geo: GeoModel) -> GeoModel:
-        """The model of a source with the levels there will be, each spanning its matrix."""
+        """The model of a source with its future levels, each spanning its matrix."""
         finest, levels = self.matrices[0], []
         for step, matrix in enumerate(self.matrices):
             factors = (self.factors[0] ** step, self.factors[1] ** step)
@@ -796,7 +796,7 @@ class TileGrid(LevelGrid):
         return with_sides(within, axes, sides)
 
     def _blanks(self, arrays: Sequence[Array], work: Pass, axes: tuple[int, int]) -> Callable[[Shape], bool]:
-        """A function that tells whether a unit reads only tiles that nothing is stored of."""
+        """A function that tells whether a unit reads only tiles without stored chunks."""
         tiles = self.every[next(n for n, array in enumerate(arrays) if array is work.source)]
         shows = tile_finder(tiles, axes, self.tile)
         return lambda unit: not shows(work.needs(unit)[0])
@@ -812,7 +812,7 @@ def _transform(dataset: Dataset, known: TileMatrixSet, matrix: TileMatrix, toler
 
 
 def _count_times(known: TileMatrixSet, length: int | None) -> int:
-    """The length of the tiles that are asked for, in lengths of the set's own."""
+    """The length of the requested tiles, in lengths of the set's own."""
     height, width = next(iter(known.tile_matrices.values())).tile_shape
     if length is None:
         return 1

@@ -29,7 +29,7 @@ Items = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class _Grid:
-    """One level: its group or array, its tile matrix, and where on that it begins, in cells."""
+    """One level: its group or array, its tile matrix, and its first cell on that."""
 
     node: Group | Array
     tile_shape: tuple[int, int]
@@ -49,11 +49,11 @@ class TileReader:
 
     @property
     def levels(self) -> list[str]:
-        """The tile matrices that are there, as the pyramid lists them."""
+        """The tile matrices that the pyramid lists and has."""
         return list(self._grids)
 
     def window(self, z: int | str, shape: tuple[int, int]) -> tuple[slice, slice]:
-        """The (y, x) window of a level of that shape within its limits; all of it, where none are stated."""
+        """The (y, x) window of a level of that shape within its limits; all of it, if it has none."""
         grid = self._grids.get(str(z))
         if grid is None or grid.limits is None:
             return slice(0, shape[0]), slice(0, shape[1])
@@ -118,7 +118,7 @@ class TileReader:
 
 @with_storage_options
 def open_tiles(pyramid: Group | PlaceLike, *, storage_options: Mapping[str, Any] | None = None) -> TileReader:
-    """A reader of the pyramid's tiles, for more than one quicker than `read_tile`.
+    """A reader of the pyramid's tiles, quicker than `read_tile` for more than one.
 
     Raises
         NotFoundError: there is nothing.
@@ -212,7 +212,7 @@ def _stated_affine(node: Group | Array) -> Affine | None:
 
 
 def _begin(level: str, matrix: Affine | None, own: Affine | None, place: str) -> tuple[int, int]:
-    """(row, column) of the tile matrix, in cells, where a level begins."""
+    """(row, column) of a level's first cell in the tile matrix."""
     if matrix is None or own is None:
         return 0, 0
     shift = ((own.f - matrix.f) / matrix.e, (own.c - matrix.c) / matrix.a)
@@ -248,7 +248,7 @@ def _index(value: Any, name: str, shape: tuple[int, int] | None, axis: int, leve
 def _region(
     array: Array, axes: tuple[int, int], indexers: Mapping[str, Any], place: str
 ) -> tuple[list[slice], list[int]]:
-    """(slices to read along the dimensions beside y and x, dimensions that the result has)."""
+    """(slices to read along the dimensions beside y and x, dimensions of the result)."""
     dims = array.dims or (None,) * array.ndim
     free = {name: axis for axis, name in enumerate(dims) if name is not None and axis not in axes}
     unknown = set(indexers) - set(free)

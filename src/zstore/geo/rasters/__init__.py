@@ -23,7 +23,7 @@ __all__ = [
 
 
 def gdal_version() -> str | None:
-    """The version of rasterio's GDAL; None where there is no rasterio."""
+    """The version of rasterio's GDAL; None without rasterio."""
     try:
         import rasterio
     except ImportError:

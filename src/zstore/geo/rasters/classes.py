@@ -114,7 +114,7 @@ def _names(variable: Variable) -> dict[int, str]:
 
 
 def _stated_table(variable: Variable) -> list[dict[str, Any]]:
-    """The attribute table that was read with the values; [] where there is none of that form."""
+    """The attribute table that was read with the values; [] if there is none in that form."""
     stated = variable.attributes.get("raster_attribute_table")
     is_table = isinstance(stated, list) and all(
         isinstance(column, Mapping)
@@ -126,7 +126,7 @@ def _stated_table(variable: Variable) -> list[dict[str, Any]]:
 
 
 def _table(names: Mapping[int, str], painted: Mapping[int, tuple[int, ...]]) -> list[dict[str, Any]]:
-    """The attribute table of named and of painted values."""
+    """The attribute table of named and coloured values."""
     values = sorted({*names, *painted})
     columns = [{"name": "Value", "type": INTEGER, "usage": VALUE, "values": values}]
     if names:

@@ -65,7 +65,7 @@ def zarr_to_raster(
     storage_options: Mapping[str, Any] | None = None,
     **words: Unpack[HowWords],
 ) -> Path:
-    """The path of a GeoTIFF made of a group's arrays, one band each, at its place and with its nodata.
+    """The path of a GeoTIFF made from a group's arrays, one band each, with georeference and nodata.
 
     An array of three dimensions gives one band per item of the third; the array that a raster's mask became
     is its mask again. Names of classes, and what else of them a GeoTIFF has no tag for, go into `.aux.xml`
@@ -129,7 +129,7 @@ def zarr_to_raster(
 
 @dataclass(frozen=True)
 class _File:
-    """One GeoTIFF to write: the bands, the mask, and what rasterio is told of the whole."""
+    """One GeoTIFF to write: the bands, the mask, and rasterio's options for the whole file."""
 
     dataset: Dataset
     bands: Sequence[_Band]
@@ -149,7 +149,7 @@ class _File:
         return len(self.bands) * prod(self.dataset.geo.shape)
 
     def windows(self) -> Iterator[tuple[slice, slice]]:
-        """The windows of whole tiles, and whole chunks where that can be, in which the file is written."""
+        """The windows of whole tiles, and of whole chunks if possible, in which the file is written."""
         unit = (TILE_LENGTH, TILE_LENGTH)
         for band in self.bands:
             lengths = band.array.shards or band.array.chunks
@@ -230,7 +230,7 @@ def _make_cog(rasterio: ModuleType, made: Sequence[Path], file: _File, compress:
 
 
 def usual_colours(count: int) -> list[str]:
-    """The colour interpretations of a file's bands where nothing states others."""
+    """The colour interpretations of a file's bands if nothing states others."""
     return ["gray", *["undefined"] * (count - 1)][:count]
 
 
@@ -255,7 +255,7 @@ class _Band:
 
 
 def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
-    """The bands that the arrays make, in the order wanted, else in the order that the group states."""
+    """The bands that the arrays make, in the order wanted, else in the order of the group's attribute."""
     names = dataset.band_names if wanted is None else list(wanted)
     bands: list[_Band] = []
     for name in names:
@@ -273,7 +273,7 @@ def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
 
 
 def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
-    """The array that a raster's mask has become, unless it is among the bands; an alpha is a band."""
+    """The array made from a raster's mask, unless it is among the bands; an alpha is a band."""
     name = find_mask(dataset)
     if name is None or is_alpha(dataset.geo.variables[name]):
         return None
@@ -283,7 +283,7 @@ def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
 def _plan_file(
     rasterio: ModuleType, dataset: Dataset, bands: Sequence[_Band], compress: str | None
 ) -> dict[str, Any]:
-    """The profile of the whole file for rasterio: one data type, one nodata, one place."""
+    """The profile of the whole file for rasterio: one data type, one nodata, one georeference."""
     kinds = {band.array.dtype.name: band.name for band in bands}
     holes = {repr(band.variable.nodata): band.name for band in bands}
     for what, found in (("data types", kinds), ("nodata values", holes)):
@@ -327,7 +327,7 @@ def _plan_file(
 
 
 def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: str) -> None:
-    """Check the compression on one cell: of one that it does not know, GDAL only writes a line in its log."""
+    """Check the compression on one cell: GDAL itself only logs that it does not know one."""
     compress = str(profile["compress"])
     kept = ("count", "dtype", "compress", "photometric")
     one = {"driver": "GTiff", "width": 1, "height": 1, **{k: profile[k] for k in kept if k in profile}}
@@ -376,7 +376,7 @@ def _is_palette(bands: Sequence[_Band]) -> bool:
 
 
 def _colours(bands: Sequence[_Band]) -> list[str]:
-    """The colour interpretation of each band: the stated one, where GDAL has it, or the usual."""
+    """The colour interpretation of each band: the one in the documents, if GDAL has it, or the usual."""
     import rasterio.enums
 
     known = rasterio.enums.ColorInterp.__members__

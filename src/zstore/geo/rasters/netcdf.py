@@ -1,4 +1,4 @@
-"""Conversion of NetCDF and HDF5 files into Zarr: every variable as it is stored, window by window.
+"""Conversion of NetCDF and HDF5 files into Zarr: every variable as stored, window by window.
 
 Values stay packed, times stay numbers, attributes stay as they are; groups become groups, dimensions names.
 What xarray then decodes of the Zarr is what it decodes of the file.
@@ -67,7 +67,7 @@ INTERNAL = frozenset(
 
 
 def is_netcdf(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is called and begins as NetCDF (of any version) or HDF5."""
+    """Whether a file is named and begins as NetCDF (of any version) or HDF5."""
     place = Path(path)
     if place.suffix.lower() not in SUFFIXES or not place.is_file():
         return False
@@ -111,7 +111,7 @@ def netcdf_to_zarr(
 
 
 class NetcdfJob(FileJob):
-    """A file whose variables and groups are to be those of a group; nothing is written before `carry_out`.
+    """A file whose variables and groups become those of a group; nothing is written before `carry_out`.
 
     Raises
         as `netcdf_to_zarr`, of what does not depend on what the target holds.
@@ -148,11 +148,11 @@ class NetcdfJob(FileJob):
         self.copying = VariableWindows(where, version, tuple(pieces), self.arrays)
 
     def estimate(self) -> Estimate:
-        """What it takes."""
+        """The estimate of the conversion."""
         return replace(self.copying.estimate(), about={"sources": self.versions})
 
     def carry_out(self) -> Group:
-        """Copy the items and write the documents; the group that it all is in then."""
+        """Copy the items and write the documents; returns the resulting group."""
         held, nodes, copying = self.held, self.nodes, self.copying
         self.how.stop_if_dry(self.estimate)
         self.check_fits(copying)
@@ -177,7 +177,7 @@ class NetcdfJob(FileJob):
         return root
 
     def _begin(self, *, overwrite: bool, resume: bool) -> Job:
-        """Say at the target that the job begins, or goes on, and remove what is in the way."""
+        """Record at the target that the job begins or goes on, and remove nodes in its way."""
         taken = self.taken(self.arrays, resume=resume)
         if taken and not overwrite:
             message = f"array {taken[0]!r} is there already; expected overwrite"
@@ -255,7 +255,7 @@ def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def file_number(node: Any) -> int:
-    """HDF5's number of the file that a group or a dataset lies in."""
+    """HDF5's number of the file that contains a group or a dataset."""
     import h5py
 
     number: int = h5py.h5o.get_info(node.id).fileno
@@ -263,7 +263,7 @@ def file_number(node: Any) -> int:
 
 
 def stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Attributes as JSON, without those that the NetCDF library keeps for itself."""
+    """Attributes as JSON, without the NetCDF library's internal ones."""
     kept = {}
     for name in found:
         if name in INTERNAL or name.startswith("_Netcdf4"):
@@ -364,7 +364,7 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _own_chunks(variable: Any, dtype: Any) -> Any:
-    """The file's own chunks, where Zarr stores chunks of that size well; else "auto"."""
+    """The file's own chunks, if Zarr stores chunks of that size well; else "auto"."""
     own = variable.chunks
     if own is None:
         return "auto"
@@ -376,7 +376,7 @@ def _own_chunks(variable: Any, dtype: Any) -> Any:
 def _lengths(
     asked: Lengths, names: tuple[str, ...], shape: tuple[int, ...], others: list[int]
 ) -> tuple[int, ...] | None:
-    """One length per dimension, `others` along those that are not named; None where nothing is asked."""
+    """One length per dimension, `others` along those that are not named; None without a request."""
     if asked is None or isinstance(asked, str):
         return None
     if isinstance(asked, Mapping):
@@ -389,7 +389,7 @@ def _lengths(
 
 
 class _VariableGrid(NamedTuple):
-    """A variable, as it is read: windows of so many items along each axis, and how many there are."""
+    """The windows by which a variable is read: items along each axis, and their number."""
 
     path: str
     lengths: tuple[int, ...]
@@ -433,7 +433,7 @@ class VariableWindows(FileWindows):
     arrays: dict[str, StoredArray]
 
     def units(self) -> Iterator[Unit]:
-        """Windows of small variables go together: the file is opened for each unit."""
+        """Windows of small variables go together, because the file is opened for each unit."""
         first = number = size = 0
         for piece in self.pieces:
             window = prod(piece.lengths) * self.arrays[piece.path].item_size
@@ -446,7 +446,7 @@ class VariableWindows(FileWindows):
             yield first, number
 
     def estimate(self) -> Estimate:
-        """What it takes, with as many units at a time as threads here make."""
+        """The estimate of the conversion, with as many units at a time as there are threads."""
         sizes = [
             sum(self.arrays[path].item_size * volume(window) for path, window in self.boxes(unit))
             for unit in self.units()
@@ -468,7 +468,7 @@ class VariableWindows(FileWindows):
             yield piece.path, piece.window(number - ends[at] + prod(piece.counts))
 
     def count(self, unit: Unit) -> int:
-        """How many items a unit copies."""
+        """The number of items that a unit copies."""
         return sum(volume(window) for _, window in self.boxes(unit))
 
     def make(self, unit: Unit) -> Written:
@@ -487,7 +487,7 @@ class VariableWindows(FileWindows):
 
 
 def _read(variable: Any, window: tuple[slice, ...]) -> Any:
-    """The items of a window, as the file has them."""
+    """The items of a window, in the file's own form."""
     if not isinstance(variable.dtype, np.dtype) or variable.dtype.names is None:
         return variable[window or ...]
     # Of fields, h5netcdf makes text of those that are characters, and fails at fields within fields.
@@ -500,7 +500,7 @@ def _read(variable: Any, window: tuple[slice, ...]) -> Any:
 
 
 def _items(found: Any, array: StoredArray) -> np.ndarray[Any, Any]:
-    """Items of the file, converted to what the array takes."""
+    """Items of the file, converted to the array's type."""
     items, dtype = np.asarray(found), array.model.dtype
     if dtype.kind == "T" or (dtype.kind == "O" and array.model.data_type.name == "string"):
         decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in items.ravel().tolist()]

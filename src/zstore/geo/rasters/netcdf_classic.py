@@ -1,4 +1,4 @@
-"""NetCDF classic files (CDF-1, CDF-2 and CDF-5): the header, and the items of variables by windows.
+"""NetCDF classic files (CDF-1, CDF-2 and CDF-5), read by the NetCDF library if their length is right.
 
 A file is refused where it does not have all the bytes that its header announces: the NetCDF library gives
 zeros for those that are missing.
@@ -159,7 +159,7 @@ class ClassicFile:
 
 
 class _Header:
-    """The header of a file, parsed from its beginning on.
+    """The header of a file, as far as it determines the offsets of values; the library checks all else.
 
     at    the byte up to which it is parsed
     name  the one that was parsed last

@@ -57,7 +57,7 @@ def raster_to_zarr(
     storage_options: Mapping[str, Any] | None = None,
     **words: Unpack[HowWords],
 ) -> Group:
-    """The group at `target`, with one array per band of the raster at `source`, and where it all lies.
+    """The group at `target`, with one array per band of the raster at `source`, and its georeference.
 
     Arrays have the names of the bands' descriptions, or "band_1", "band_2", ...; the group's attribute
     `bands` keeps their order. Nodata, scale, offset, unit, tags and colours go along, a raster's mask as an
@@ -87,7 +87,7 @@ def raster_to_zarr(
 def plan_raster(
     source: RasterPath, target: Group | PlaceLike, bands: Sequence[int] | None, options: WriteOptions
 ) -> RasterJob:
-    """What `raster_to_zarr` does, before it does it; raises and warns likewise."""
+    """The job of `raster_to_zarr`, before it is done; raises and warns likewise."""
     with open_raster(source) as raster:
         found = describe_raster(raster, os.fspath(source), bands)
     return RasterJob(found, target, options)
@@ -153,7 +153,7 @@ def _affine(raster: Any, path: str) -> Affine | None:
 
 
 def choose_names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str]:
-    """A name for each band that no other has: its description where that makes a name, else its number."""
+    """A unique name for each band: its description if that makes a name, else its number."""
     names: list[str] = []
     taken = {"x", "y", "spatial_ref", "zarr.json"}
     for description, band in zip(wanted, bands, strict=True):
@@ -167,7 +167,7 @@ def choose_names(wanted: Sequence[str | None], bands: Sequence[int]) -> list[str
 
 
 class _Told(NamedTuple):
-    """What rasterio tells of a band."""
+    """The properties of a band in rasterio."""
 
     dtype: str
     nodata: Any
@@ -179,7 +179,7 @@ class _Told(NamedTuple):
 
 
 def _tell_bands(raster: Any) -> list[_Told]:
-    """By band; each of these properties goes through all bands."""
+    """The properties of each band; each of them is read for all bands at once."""
     known = (
         raster.dtypes,
         raster.nodatavals,
@@ -243,7 +243,7 @@ def _variable(
 
 
 def _vrt_bands(raster: Any) -> list[ElementTree.Element]:
-    """GDAL's XML of each band, which has what rasterio does not give."""
+    """GDAL's XML of each band, with properties that rasterio lacks."""
     from rasterio import shutil
     from rasterio.io import MemoryFile
 

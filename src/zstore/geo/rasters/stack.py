@@ -82,7 +82,7 @@ def rasters_to_zarr(
     storage_options: Mapping[str, Any] | None = None,
     **words: Unpack[HowWords],
 ) -> Group:
-    """The group at `target`, with all of the rasters in it.
+    """The group at `target`, with the arrays of all these rasters.
 
     Parameters that are not named here are those of `raster_to_zarr`.
 
@@ -112,7 +112,7 @@ def plan_stack(
     bands: Sequence[int] | None,
     options: WriteOptions,
 ) -> RasterJob:
-    """What `rasters_to_zarr` does, before it does it; raises and warns likewise."""
+    """The job of `rasters_to_zarr`, before it is done; raises and warns likewise."""
     if stack not in STACKS:
         raise MetadataError(f"stack is {stack!r}; expected one of {', '.join(STACKS)}")
     if times is not None and stack != "time":
@@ -233,7 +233,7 @@ def _corner(first: Description, other: Description) -> tuple[int, int]:
 
 
 def _covers(parts: Sequence[PlacedRaster], shape: Sequence[int]) -> bool:
-    """Whether the rasters cover all cells: of every rectangle between their edges, one look is enough."""
+    """Whether the rasters cover all cells; tested once for every rectangle between their edges."""
     edges = [
         sorted(
             {
@@ -290,7 +290,7 @@ def _differ(first: Description, other: Description, what: str, a: Any, b: Any) -
 
 
 def _common_variables(found: Sequence[Description]) -> dict[str, Variable]:
-    """The first raster's variables, with those attributes that all of them have alike."""
+    """The first raster's variables, with the attributes that all rasters share."""
     first, *others = [described.geo.variables for described in found]
     return {
         name: replace(
@@ -393,7 +393,7 @@ def _by_name(name: str, patterns: Sequence[re.Pattern[str]], written: str | None
 
 
 def _moment(parts: Mapping[str, str | None]) -> np.datetime64 | None:
-    """The moment of the numbers of a date; None where there is no such day or time."""
+    """The moment of the numbers of a date; None if there is no such day or time."""
     number = {name: int(text) for name, text in parts.items() if text is not None}
     clock = (number.get("H", 0), number.get("M", 0), number.get("S", 0))
     try:

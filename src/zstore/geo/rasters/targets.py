@@ -1,4 +1,4 @@
-"""Conversions from files: the group that they write to, new or there already, and the files' versions."""
+"""Conversions from files: the group that they write to, new or existing, and the files' versions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Version: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 class FileJob:
-    """What is in files, to be arrays of a group: of a new one, or of one that is there (`held`).
+    """A conversion of files into arrays of a group: of a new one, or of an existing one (`held`).
 
     Nothing is written before `begin`.
 
@@ -80,7 +80,7 @@ class FileJob:
         self.arrays: dict[str, StoredArray] = {}
 
     def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
-        """Add an array at a path, by the arguments of `create_array`; gives its model."""
+        """Add an array at a path, by the arguments of `create_array`; returns its model."""
         rehearse(self.zarr_format, plan)
         model = self.nodes.add_array(path, **plan).model
         self.arrays[name] = StoredArray(self.store, join_key(self.base, path), model)
@@ -91,12 +91,12 @@ class FileJob:
         return name_job([[name, render_node(array.model)] for name, array in self.arrays.items()])
 
     def taken(self, names: Iterable[str], *, resume: bool) -> list[str]:
-        """Which of these names the given group has already, unless that is what is to be gone on with."""
+        """The names that the existing group has already, unless the job that made them is resumed."""
         found = [name for name in names if self.held is not None and name in self.held]
         return [] if found and resume and read_intent(self.store, self.base) is not None else found
 
     def begin(self, work: str, said: Any, *, overwrite: bool, resume: bool, paths: Sequence[str] = ()) -> Job:
-        """Record that the job begins, in the given group, or in place of what is there (with `overwrite`).
+        """Record that the job begins, in the existing group or a new one; `overwrite` replaces nodes there.
 
         paths  of the nodes in the given group that are made anew, with `overwrite`
 
@@ -151,7 +151,7 @@ class FileJob:
             delete_node(self.store, join_key(self.base, path))
 
     def check_fits(self, plan: Any) -> None:
-        """Refuse a disk that is too full for the arrays, which `plan` writes as they are.
+        """Refuse a disk that is too full for the arrays, which `plan` writes uncompressed.
 
         Raises
             StoreError: it is.
@@ -171,7 +171,7 @@ def _as_texts(versions: Mapping[str, Version]) -> Mapping[str, str]:
 
 
 def find_version(files: Iterable[str]) -> Version:
-    """What tells files of this machine from what is written to them later; those of others are left out."""
+    """The version of files on this machine, which changes when they are written; others have none."""
     found = []
     for file in files:
         with suppress(OSError, ValueError):
@@ -181,7 +181,7 @@ def find_version(files: Iterable[str]) -> Version:
 
 
 def check_version(version: Version, path: str) -> None:
-    """Raise where files were written since.
+    """Check that no file was written or removed since this version.
 
     Raises
         ChangedError: they were, or are gone.
@@ -223,7 +223,7 @@ class FileWindows(Plan[Written]):
         return Written(empty, sorted(filled))
 
     def holds(self, unit: Unit, result: Written) -> bool:
-        """Whether all chunks of a unit are stored, but for those that are empty."""
+        """Whether all chunks of a unit are stored, but for empty ones."""
         empty = iter(result.empty)
         boxes = [(self.arrays[name], box) for name, box in self.boxes(unit)]
         return all(array.is_written(box, [*islice(empty, array.count(box))]) for array, box in boxes)

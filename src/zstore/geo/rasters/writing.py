@@ -47,12 +47,12 @@ RasterPath: TypeAlias = str | os.PathLike[str]
 
 
 class RasterWarning(UserWarning):
-    """Something that a raster does not say, or says in a way that Zarr cannot repeat."""
+    """The warning that a raster lacks something, or has something that Zarr cannot express."""
 
 
 @dataclass(frozen=True)
 class PlacedRaster:
-    """One of the rasters that are written together, and its place in their arrays.
+    """One of the rasters that are written together, and its position in their arrays.
 
     shape    (y, x) of the raster itself
     bands    (band number, array name), 0 for the mask
@@ -70,20 +70,20 @@ class PlacedRaster:
 
     @property
     def box(self) -> Box:
-        """Where it lies in the arrays, (y, x)."""
+        """The raster's (y, x) box in the arrays."""
         return tuple(slice(at, at + length) for at, length in zip(self.corner, self.shape, strict=True))
 
 
 @dataclass(frozen=True)
 class Description:
-    """Rasters as one group: their model, the attributes of the group, and each raster's place."""
+    """Rasters as one group: their model, the attributes of the group, and each raster's position."""
 
     geo: GeoModel
     rasters: tuple[PlacedRaster, ...]
     attributes: dict[str, Any]
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """The shape of an array: that of the grid, behind the length of the time axis where it has one."""
+        """The shape of an array: that of the grid, behind the length of the time axis if it has one."""
         time = self.geo.time
         is_stacked = time is not None and time.name in self.geo.variables[name].dimensions
         return (len(time.values), *self.geo.shape) if time is not None and is_stacked else self.geo.shape
@@ -141,12 +141,12 @@ class WriteOptions:
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
-        """Those that are among the arguments of a function."""
+        """The options among the arguments of a function."""
         return cls(**{field.name: arguments[field.name] for field in fields(cls)})
 
 
 class RasterJob(FileJob):
-    """Rasters that are to be the arrays of one group at `target`; nothing is written before `carry_out`.
+    """Rasters that become the arrays of one group at `target`; nothing is written before `carry_out`.
 
     Raises
         as `raster_to_zarr`, of what does not depend on what the target holds.
@@ -193,13 +193,13 @@ class RasterJob(FileJob):
         }
 
     def estimate(self) -> Estimate:
-        """What it takes, but for the levels of a pyramid."""
+        """The estimate of the conversion, without the levels of a pyramid."""
         most = 1 if self.how.executor else units_at_once()
         about = {"sources": self.versions, "levels_counted": not self.level}
         return replace(self.writing.estimate(most), about=about)
 
     def carry_out(self) -> Group:
-        """Write the cells, the documents, and the levels of a pyramid; the group that it all is in then."""
+        """Write the cells, the documents, and the levels of a pyramid; returns the resulting group."""
         options, held, below = self.options, self.held, self.level
         self.how.stop_if_dry(self.estimate)
         self.check_fits(self.writing)
@@ -235,7 +235,7 @@ class RasterJob(FileJob):
         return root
 
     def _begin(self) -> Job:
-        """Say at the target that the job begins, or goes on."""
+        """Record at the target that the job begins or goes on."""
         options, rasters = self.options, self.found.rasters
         said = {
             "sources": [part.path for part in rasters],
@@ -252,7 +252,7 @@ class RasterJob(FileJob):
         return self.begin("raster_to_zarr", said, overwrite=self.how.overwrite, resume=self.how.resume)
 
     def _add_levels(self, root: Group, half: int, total: int) -> Group:
-        """Make coarser levels of the finest; of a job in parts, by whoever ends it."""
+        """Make coarser levels of the finest; for a job in parts, done by whoever ends it."""
         options, progress = self.options, self.how.progress
         with as_part(None):
             return build_pyramid(
@@ -279,7 +279,7 @@ def _lengths(lengths: Any, dimensions: Sequence[str]) -> Any:
 
 
 def _warn_of_gdal(found: Description, filled: Mapping[str, Any]) -> None:
-    """Tell of what GDAL, which could read the raster, will read otherwise as Zarr."""
+    """Warn of facts that GDAL, which could read the raster, will read otherwise from Zarr."""
     path = found.rasters[0].path
     if filled:
         fills = ", ".join(f"{filled[name]} of {name!r}" for name in sorted(filled))
@@ -322,7 +322,7 @@ class RasterWindows(FileWindows):
                     yield number, y.start, y.stop, x.start, x.stop
 
     def estimate(self, most: int) -> Estimate:
-        """What it takes, with so many units at a time."""
+        """The estimate of the conversion, with so many units at a time."""
         sizes = [self._size(unit) for unit in self.units()]
         rasters = [raster for group in self.groups for raster in group]
         cells = ((name, prod(raster.shape)) for raster in rasters for _, name in raster.bands)
@@ -335,23 +335,23 @@ class RasterWindows(FileWindows):
         )
 
     def most_size(self) -> int:
-        """The bytes that a unit holds at most."""
+        """The most bytes of memory for a unit."""
         return max(map(self._size, self.units()), default=0)
 
     def _size(self, unit: Unit) -> int:
-        """Bytes of the cells of a unit, and of those of one array of it that are on their way."""
+        """The bytes of a unit's cells, and of those of one array of it in transit."""
         sizes = [self.arrays[name].item_size * volume(box) for name, box in self.boxes(unit)]
         return sum(sizes) + max(sizes)
 
     def _parts(self, unit: Unit) -> tuple[Box, list[tuple[PlacedRaster, Box]]]:
-        """The window of a unit, and what of it each raster has that lies in it."""
+        """The window of a unit, and the part of it from each raster."""
         number, top, bottom, left, right = unit
         window = slice(top, bottom), slice(left, right)
         met = [part for part in self.groups[number] if _meets(part.box, window)]
         return window, [(part, meet(part.box, window)) for part in met]
 
     def count(self, unit: Unit) -> int:
-        """How many cells of rasters a unit reads."""
+        """The number of cells of rasters that a unit reads."""
         return sum(volume(box) * len(part.bands) for part, box in self._parts(unit)[1])
 
     def boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:

@@ -1,1 +1,1 @@
-"""Boxes made smaller: every resampling method, and where its cells lie."""
+"""Smaller versions of boxes: every resampling method, and the positions of its cells."""

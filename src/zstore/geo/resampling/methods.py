@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The number of cells that make one of the result."""
+        """The number of input cells per cell of the result."""
         return self.size / self.result_size if self.grid == "gdal" else float(self.factor)
 
     @property
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Windows with weights, as the kernels take them: one item per wanted output.
+    """Windows with weights, in the kernels' form: one item per wanted output.
 
     Between `alike_begin` and `alike_end` windows have equal weights and lie `step` cells apart.
     """
@@ -114,7 +114,7 @@ def gauss_size(ratio: float) -> int:
 
 
 def source_slice(span: Span, method: str, gauss: int) -> slice:
-    """The cells that the wanted part of the result is made of."""
+    """The cells from which the wanted part of the result is made."""
     if span.begin >= span.end or span.size == 0:
         return slice(0, 0)
     if span.factor == 1:
@@ -126,7 +126,7 @@ def source_slice(span: Span, method: str, gauss: int) -> slice:
 
 
 def result_slice(span: Span, method: str, gauss: int, begin: int, end: int) -> slice:
-    """The cells of the result whose windows hold any of the cells from `begin` to `end`."""
+    """The cells of the result whose windows contain any of the cells from `begin` to `end`."""
     if begin >= end:
         return slice(0, 0)
     if span.factor == 1:
@@ -172,7 +172,7 @@ def place_windows(span: Span, method: str, offset: int) -> tuple[Array, Array]:
 
 
 def _filter_extent(span: Span, radius: int) -> tuple[Array, Array, Array]:
-    """Begin and end of the windows, and how many cells long they would be in an input of whole windows."""
+    """Begin and end of the windows, and their length in cells for an input of whole windows."""
     # A division by the scale, not a product with the ratio: as in GDAL, where the last bit may add a cell.
     centre, reach = (span.outputs + 0.5) * span.ratio, radius / (1 / span.ratio)
     begin = np.maximum(np.floor(centre - reach + 0.5), 0)
@@ -197,7 +197,7 @@ def weigh_filter(span: Span, method: str, offset: int) -> Weights:
 
 
 def _gauss_extent(span: Span, length: int) -> tuple[Array, Array, Array]:
-    """Begin and end of the windows, and where in the binomial kernel they begin."""
+    """Begin and end of the windows, and their first item in the binomial kernel."""
     begin = np.floor(0.5 + span.outputs * span.ratio)
     size = np.floor(0.5 + (span.outputs + 1) * span.ratio) + 1 - begin
     begin += np.floor(size / 2) - length // 2
@@ -219,7 +219,7 @@ def weigh_gauss(span: Span, length: int, offset: int) -> Weights:
 
 
 def weigh_fractions(span: Span, offset: int) -> Weights:
-    """Windows of size / result size cells: the first and last cell weigh what lies inside."""
+    """Windows of size / result size cells: the first and last cell weigh by their share inside."""
     begin, end = _extent(span, "average", 0)
     count, ratio = end - begin, span.ratio
     left = np.where(count == 1, 1.0, 1 - (span.outputs * ratio - begin))
@@ -274,7 +274,7 @@ KINDS = {"mode": "iufbmM", "average": "iufc", "rms": "iufc", "sum": "iufc"}
 
 
 class Cells(NamedTuple):
-    """A data type and its nodata, as the kernels know them."""
+    """A data type and its nodata, in the kernels' form."""
 
     type_code: int
     skip: int = PLAIN
@@ -283,12 +283,12 @@ class Cells(NamedTuple):
 
     @property
     def type_name(self) -> str:
-        """The type that is computed with."""
+        """The type of the computation."""
         return CELL_TYPES[self.type_code]
 
 
 def describe_cells(dtype: np.dtype[Any], method: str, nodata: Any) -> Cells:
-    """`dtype` and `nodata` as the kernels of `method` take them.
+    """`dtype` and `nodata` in the form for the kernels of `method`.
 
     With nodata None, NaN is left out; with "none", nothing is.
 
@@ -333,7 +333,7 @@ def _describe_plain(dtype: np.dtype[Any], method: str) -> Cells:
 
 
 def _check_nodata(nodata: Any, dtype: np.dtype[Any]) -> Array:
-    """Nodata as a 0-d native array of that type; floats are rounded to it, everything else must be in it."""
+    """Nodata as a 0-d native array of that type; floats are rounded to it, others must be in range."""
     native = dtype.newbyteorder("=")
     given = np.asarray(nodata)
     if given.ndim == 0 and (given.dtype.kind in "iufb" or given.dtype.kind == dtype.kind):
@@ -351,7 +351,7 @@ def _check_nodata(nodata: Any, dtype: np.dtype[Any]) -> Array:
 
 
 def _substitute(hole: Array, dtype: np.dtype[Any]) -> Array:
-    """The value next to nodata, which a valid result that equals nodata becomes."""
+    """The value next to nodata, to which a valid result that equals nodata is changed."""
     if dtype.kind in "iu":
         step = -1 if hole == np.iinfo(hole.dtype).max else 1
         return np.array(int(hole) + step, hole.dtype)
@@ -365,7 +365,7 @@ def _substitute(hole: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def count_threads(threads: int | None, source: Array, shape: tuple[int, ...], method: str) -> int:
-    """The number of threads to use: as asked for, else as many as pay.
+    """The number of threads to use: the requested one, else as many as pay.
 
     Raises
         ValueError: fewer than one were asked for.
@@ -400,7 +400,7 @@ def check_out(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 
 def is_swapped(dtype: np.dtype[Any]) -> bool:
-    """Whether cells of `dtype` lie in the other byte order."""
+    """Whether cells of `dtype` are stored in the other byte order."""
     return dtype.kind in "iufcmM" and not dtype.isnative
 
 
@@ -472,7 +472,7 @@ class Run(NamedTuple):
         result[...] = source
 
     def _windows(self) -> list[tuple[Array, Array] | None]:
-        """(first cells, cell counts) of the windows per dimension; None along those that stay as they are."""
+        """(first cells, cell counts) of the windows per dimension; None along unchanged ones."""
         return [
             None if span.factor == 1 else place_windows(span, self.method, offset)
             for span, offset in zip(self.spans, self.offsets, strict=True)
@@ -481,7 +481,7 @@ class Run(NamedTuple):
     def _combine(
         self, source: Array, result: Array, windows: list[tuple[Array, Array] | None] | None
     ) -> None:
-        """Make every cell of one window; `windows` are their places where they are no whole factors."""
+        """Make every cell from one window; `windows` are their positions unless they are whole factors."""
         steps = [min(span.factor, max(span.size, 1)) for span in self.spans]
         if windows is not None:
             steps = [1 if window is None else int(window[1].max()) for window in windows]
@@ -499,7 +499,7 @@ class Run(NamedTuple):
         )
 
     def _describe(self, source: Array, result: Array) -> tuple[Array, Array, dict[str, Any]]:
-        """(`source` and `result` as kernels take them, the arguments that describe their cells)."""
+        """(`source` and `result` in the kernels' form, the arguments that describe their cells)."""
         options = {
             "cell_type": self.cells.type_code,
             "is_half": source.dtype.char == "e" and self.method != "nearest",
@@ -515,7 +515,7 @@ class Run(NamedTuple):
         return view_raw(source), view_raw(result), options
 
     def _weigh(self, source: Array, result: Array) -> None:
-        """Make every cell of a window whose cells have weights."""
+        """Make every cell from a window of weighted cells."""
         tables = self._tables() + ([None] if source.dtype.kind == "c" else [])
         cells, result_cells, options = self._describe(source, result)
         computed = np.dtype(self.cells.type_name)
@@ -533,7 +533,7 @@ class Run(NamedTuple):
         )
 
     def _tables(self) -> list[Weights | None]:
-        """The windows and weights per dimension; None along those that stay as they are."""
+        """The windows and weights per dimension; None along unchanged ones."""
         gauss = gauss_sizes(self.spans)
         tables: list[Weights | None] = []
         for span, offset, length in zip(self.spans, self.offsets, gauss, strict=True):
@@ -561,7 +561,7 @@ class Run(NamedTuple):
 
 
 def gauss_sizes(spans: Sequence[Span]) -> list[int]:
-    """The length of the gauss kernel per dimension; GDAL has that of the rows for the columns too."""
+    """The length of the gauss kernel per dimension; as in GDAL, columns use that of the rows."""
     resampled = [span for span in spans if span.factor > 1]
     rows = resampled[-2:-1] or resampled
     return [gauss_size(rows[0].ratio if span.grid == "gdal" and rows else span.ratio) for span in spans]
@@ -571,7 +571,7 @@ def gauss_sizes(spans: Sequence[Span]) -> list[int]:
 
 
 class Part(NamedTuple):
-    """A box of a result, and the box of the input it is made of: what lets a result be made piece by piece.
+    """A box of a result, and the box of its input, by which a result can be made piece by piece.
 
     `shape` is that of the whole input. `plan_part` makes one.
     """
@@ -659,7 +659,7 @@ def plan_part(
     *,
     grid: str = "aligned",
 ) -> Part:
-    """The part of an array of that `shape` that the box `result` of its smaller version is made of.
+    """The part of an array of that `shape` from which the box `result` of its smaller version is made.
 
     Windows of the filters reach over the box's edges, so that neighbouring parts share cells.
 

@@ -1,4 +1,4 @@
-"""Sampling of an array at any places, with gdalwarp's arithmetic."""
+"""Sampling of an array at any positions, with gdalwarp's arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINE = 0.95
 
 
 def reach_of(sampling: str, scale: float) -> int:
-    """The number of cells read around a place; `scale` is in cells of the result per cell of the source."""
+    """The number of cells read around a position; `scale` is in cells of the result per source cell."""
     return int(np.ceil(REACHES[sampling] / (1 if scale >= FINE else scale))) + 1
 
 
@@ -32,7 +32,7 @@ def sample(
     scale: tuple[float, float] = (1.0, 1.0),
     threads: int = 1,
 ) -> Array:
-    """`source` at the places (`columns`, `rows`), counted in its cells from the first one's outer corner.
+    """`source` at the positions (`columns`, `rows`), counted in its cells from the first one's outer corner.
 
     `nearest` gives the cell that a place lies in, nodata or not; `bilinear` and `cubic` weigh the valid
     cells around it, as gdalwarp does; `average` gives the mean of the valid cells under an area, each as
@@ -104,7 +104,7 @@ def sample(
 
 
 def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array | None:
-    """1 for each cell that counts, 0 for others; None where all count."""
+    """1 for each valid cell, 0 for others; None if all are valid."""
     kept = None if valid is None else np.broadcast_to(valid, stack.shape).astype(np.uint8)
     if skip != PLAIN:
         found = ~np.isnan(stack) if skip == SKIP_NAN else stack != np.asarray(nodata).astype(stack.dtype)
@@ -113,7 +113,7 @@ def _valid(stack: Array, skip: int, nodata: Any, valid: Array | None) -> Array |
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The least and the greatest float64 that the type holds."""
+    """The least and the greatest float64 within the type."""
     limits = np.iinfo(dtype)
     # The bounds of eight bytes themselves round up beyond the type.
     most = float(limits.max) if dtype.itemsize < 8 else float(np.nextafter(float(limits.max), 0))

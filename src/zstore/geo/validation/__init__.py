@@ -1,1 +1,1 @@
-"""Telling whether a hierarchy says what it means in a way that every reader understands."""
+"""Validation: whether every reader will understand the meaning of a hierarchy."""

@@ -139,7 +139,7 @@ def _find_profile(hierarchy: Hierarchy) -> str | None:
 
 
 def all_rules() -> dict[str, Rule]:
-    """Every rule by its id, in the order of the documents that require it."""
+    """Every rule by its id, in the order of the specifications."""
     return dict(sorted(RULES.items(), key=lambda item: _rank(item[0])))
 
 
@@ -278,7 +278,7 @@ def _state(hierarchy: Hierarchy, name: str, failed: set[str], classes: tuple[str
 
 
 def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
-    """Whether a hierarchy has anything that a requirements class is about."""
+    """Whether a hierarchy has anything to which a requirements class applies."""
     held = hierarchy.grids.values()
     if name == "time":
         coordinates = (hierarchy.meaning.roles(group).coordinates.values() for group in hierarchy.groups)
@@ -304,7 +304,7 @@ def _is_applicable(hierarchy: Hierarchy, name: str) -> bool:
 def _check_claims(
     hierarchy: Hierarchy, states: Iterable[ClassVerdict], applied: Iterable[Rule]
 ) -> Iterator[Finding]:
-    """Find classes that `conformsTo` claims and that are not met."""
+    """Report classes in `conformsTo` that are not met."""
     claimed = hierarchy.root.attrs.get("conformsTo")
     if not isinstance(claimed, list) or not any(rule.id == "GZ-01" for rule in applied):
         return

@@ -24,7 +24,7 @@ MODIFIERS: Mapping[str, str | None] = {
 
 @dataclass(frozen=True)
 class StandardNames:
-    """`units` by name; the names that an alias stands for; `version` as the table's head has it."""
+    """`units` by name; the names for each alias; `version` from the head of the table."""
 
     version: str
     units: Mapping[str, str]

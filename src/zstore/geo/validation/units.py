@@ -1,4 +1,4 @@
-"""The physical dimension of units, written as UDUNITS writes them, so that two units can be compared.
+"""The physical dimension of units in UDUNITS' notation, by which two units can be compared.
 
 Multiples and prefixes do not count: km and m have the same dimension, m and s have not. Lengths and angles
 are those of `zstore.geo.conventions.content`.

@@ -19,7 +19,7 @@ State = Literal["pass", "fail", "not applicable", "not checked"]
 
 @dataclass(frozen=True)
 class ClassVerdict:
-    """One requirements class: "fail" where one of its rules has an error, or core has one."""
+    """One requirements class: "fail" if one of its rules has an error, or core has one."""
 
     name: str
     state: State
@@ -50,7 +50,7 @@ class Verdict:
         return sum(finding.severity == severity for finding in self.findings)
 
     def is_valid(self, *, strict: bool = False) -> bool:
-        """Whether nothing is wrong; `strict` counts warnings too."""
+        """Whether there is no error; with `strict`, no warning either."""
         return not self.count("error") and not (strict and self.count("warning"))
 
     def by_rule(self) -> dict[str, Sequence[Finding]]:

@@ -1,4 +1,4 @@
-"""A hierarchy as it is stored, each node's documents as written, and the rules that it is checked by.
+"""A hierarchy as stored, each node's documents as written, and the interface of rules.
 
 A node that cannot be read is part of it, with the reason; no content of a store makes this fail.
 """
@@ -60,7 +60,7 @@ class NodeView(HeldNode):
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """The node's main document; {} where it is no JSON object."""
+        """The node's main document; {} if it is no JSON object."""
         for name in (v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY, v1.ARRAY_KEY):
             if isinstance(self.documents.get(name), dict):
                 return self.documents[name]  # type: ignore[no-any-return]
@@ -73,7 +73,7 @@ class NodeView(HeldNode):
 
     @property
     def stored(self) -> Mapping[str, Any]:
-        """The attributes as they are written; {} where they are no JSON object."""
+        """The attributes as written; {} if they are no JSON object."""
         if self.zarr_format == 3:
             found = self.document.get("attributes")
         else:
@@ -94,7 +94,7 @@ class ArrayView(NodeView, HeldArray):
 
     @once
     def node(self) -> Array:
-        """The array as zstore opens it."""
+        """The array, opened by zstore."""
         model = parse_node(self.raw, place(self.store, self.path))
         assert isinstance(model, ArrayModel)
         return Array(self.store, self.path, model, Access(read_only=True))
@@ -113,18 +113,18 @@ class ArrayView(NodeView, HeldArray):
             raise MetadataError(f"values cannot be read: {error}", path=self.path) from error
 
     def values(self) -> np.ndarray[Any, Any] | None:
-        """All values, decoded; None where they cannot be read or are too many."""
+        """All values, decoded; None if they cannot be read or are too many."""
         return read_values(self, [])
 
     def numbers(self) -> np.ndarray[Any, Any] | None:
-        """All values as floats, without their units; None where they are no numbers or cannot be read."""
+        """All values as floats, without their units; None if they are no numbers or cannot be read."""
         values = self.values() if self.dtype.kind in "iuf" else None
         return None if values is None else values.astype(np.float64)
 
 
 @dataclass(eq=False)
 class GroupView(NodeView, HeldGroup):
-    """A group that zstore can open, and every node right below it; `strays` are names that are no nodes."""
+    """A group that zstore can open, and every node right below it; `strays` are names without nodes."""
 
     children: dict[str, NodeView] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Hierarchy:
 
     @property
     def wants_all(self) -> bool:
-        """Whether the profile requires all that it describes."""
+        """Whether the profile requires everything that it describes."""
         return self.profile is not None and self.profile.wants_all
 
     @once
@@ -215,7 +215,7 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
 
 
 def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView:
-    """The group that a place without a document is, because it holds nodes or one is being made there."""
+    """The group at a path without a document, implied by nodes in it or one being made there."""
     names = store.list_children(path)
     found = read_documents(store, [join_key(path, name) for name in names])
     kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
@@ -228,7 +228,7 @@ def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView
 
 
 def _list(group: GroupView) -> None:
-    """Fill in the children of a group, and the names in it that are no nodes."""
+    """Fill in the children of a group, and the names in it without nodes."""
     store = group.store
     try:
         names = [name for name in store.list_children(group.path) if name not in METADATA_NAMES]
@@ -246,7 +246,7 @@ def _list(group: GroupView) -> None:
 
 
 def _consolidated_names(group: GroupView) -> list[str]:
-    """The names of the children as consolidated metadata has them, for stores that cannot list."""
+    """The names of the children in consolidated metadata, for stores that cannot list."""
     prefix = group.path
     for above in [group, *group.ancestors()]:
         known = consolidated_documents(above)
@@ -258,7 +258,7 @@ def _consolidated_names(group: GroupView) -> list[str]:
 
 
 def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
-    """The documents, by path below a group and key name, that its consolidated metadata has of its nodes."""
+    """The documents of nodes in a group's consolidated metadata, by path below it and key name."""
     is_v3 = node.zarr_format == 3
     block = node.document.get("consolidated_metadata") if is_v3 else node.documents.get(v2.CONSOLIDATED_KEY)
     metadata = block.get("metadata") if isinstance(block, dict) else None
@@ -270,7 +270,7 @@ def consolidated_documents(node: Any) -> dict[str, dict[str, Any]]:
 
 
 def _view(store: Store, path: str, documents: Documents, parent: GroupView | None) -> NodeView:
-    """The node of these documents, with the reasons where they cannot be read."""
+    """The node of these documents, with the reasons if they cannot be read."""
     raw = {name: bytes(data) for name, data in documents.items()}
     parsed: dict[str, Any] = {}
     troubles: list[tuple[str, str]] = []
@@ -313,7 +313,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 class Found(NamedTuple):
-    """One breach of a rule at a node; `severity` where it is milder than the rule's."""
+    """One breach of a rule at a node; `severity` if it is milder than the rule's."""
 
     node: Any
     message: str
@@ -330,7 +330,7 @@ RULES: dict[str, Rule] = {}
 
 @dataclass(eq=False)
 class Rule:
-    """One requirement of one of the documents; as a decorator, it makes a function its check.
+    """One requirement of a specification; as a decorator, it makes a function its check.
 
     severity   of a finding where a profile that has the rule is asked for: what the document's verb says
     clause     where it is written
@@ -372,7 +372,7 @@ class Rule:
         return check
 
     def find(self, hierarchy: Hierarchy) -> Iterator[Found]:
-        """All that the check finds in a hierarchy."""
+        """All breaches of the rule in a hierarchy."""
         for subject in getattr(hierarchy, self.each) if self.each else (hierarchy,):
             yield from self.check(subject) if self.check is not None else ()
 

@@ -45,7 +45,7 @@ from zstore.storage.memory import MemoryStore
 
 
 class GeoWarning(UserWarning):
-    """The warning that a dataset does not state its CRS or its affine."""
+    """The warning that a dataset has no CRS or no affine."""
 
 
 def pack_dataset(
@@ -91,7 +91,7 @@ def pack_dataset(
 
 
 def write_flat(dataset: xr.Dataset, place: Destination, options: Options, profile: str | None) -> Any:
-    """Write a plain group; gives the `Group`, or with compute=False the dask object that writes values."""
+    """Write a plain group; returns the `Group`, or with compute=False a dask object that writes values."""
     prepared = prepare(dataset, place, options)
     if prepared.group is not None and Meaning().is_pyramid(prepared.group):
         raise MetadataError(
@@ -150,7 +150,7 @@ def _copy_above(place: Destination) -> MemoryStore:
 
 
 def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
-    """The group in memory as it will be: all metadata, and the values of arrays with up to one dimension."""
+    """The future group in memory: all metadata, and the values of arrays with up to one dimension."""
     there = prepared.group
     stated = {**({} if there is None else there.attrs.asdict()), **prepared.attributes}
     group = create_group(memory, path, zarr_format=prepared.zarr_format, attributes=stated)
@@ -172,7 +172,7 @@ def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
 
 
 def _describe(group: Group, profile: str | None) -> Documents:
-    """The documents of a group that state its CRS, affine and variables in every convention.
+    """The documents of a group that express its CRS, affine and variables in every convention.
 
     Warns
         GeoWarning: the dataset does not state a CRS or an affine.

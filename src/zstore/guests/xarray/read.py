@@ -100,7 +100,7 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
 
 
 class StatedCodec(dict[str, Any]):
-    """A codec as in the metadata: {"name": …, "configuration": …}, in Zarr v2 {"id": …}.
+    """A codec in the form of metadata: {"name": …, "configuration": …}, in Zarr v2 {"id": …}.
 
     It equals codec objects of zarr-python and numcodecs with the same configuration, and both libraries take
     it.
@@ -182,7 +182,7 @@ def _describe_encoding(array: Array) -> dict[str, Any]:
 
 
 def _describe_chain(array: Array) -> dict[str, Any]:
-    """The filters, serializer and compressors of an array, or of its inner chunks where it has shards."""
+    """The filters, serializer and compressors of an array, or of its inner chunks if it has shards."""
     codecs = array.model.codecs
     filters, serializer, compressors = split_codecs(inner_codecs(codecs) or codecs)
     return {
@@ -193,7 +193,7 @@ def _describe_chain(array: Array) -> dict[str, Any]:
 
 
 def _compact(sizes: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Per dimension, the length of its chunks, or all lengths where they differ."""
+    """Per dimension, the length of its chunks, or all lengths if they differ."""
     return tuple(
         length if all(part == length for part in parts[:-1]) and (not parts or parts[-1] <= length) else parts
         for parts, length in zip(sizes, shape, strict=True)
@@ -232,7 +232,7 @@ class GroupDataStore(AbstractDataStore):
         return {name: value for name, value in found.items() if not name.lower().startswith("_nc")}
 
     def close(self) -> None:
-        """Close the store where it was opened for this dataset."""
+        """Close the store if it was opened for this dataset."""
         if self.owned is not None:
             self.owned.close()
 
@@ -266,7 +266,7 @@ def find_group(
 def _find_group(
     store: Store, base: str, path: str, consolidated: bool | None, zarr_format: ZarrFormat | None
 ) -> Group:
-    """The group at `path` below `base`, by the consolidated metadata of either, where that may be used."""
+    """The group at `path` below `base`, by the consolidated metadata of either, if they may be used."""
     if consolidated is False:
         found = open_group(store, join_key(base, path), "r", zarr_format)
         plain = GroupModel(found.zarr_format, found.model.attributes, None, found.model.extra)

@@ -109,7 +109,7 @@ def _is_text(dtype: np.dtype[Any]) -> bool:
 
 
 def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes without a `missing_value` of NaN, which says nothing and does not exist in JSON."""
+    """The attributes without a `missing_value` of NaN, which has no effect and no form in JSON."""
     value = attributes.get("missing_value")
     if isinstance(value, float | np.floating) and math.isnan(value):
         return {name: item for name, item in attributes.items() if name != "missing_value"}

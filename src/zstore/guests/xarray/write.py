@@ -100,7 +100,7 @@ class Destination(NamedTuple):
 def open_place(
     store: Any, group: str | None, zarr_format: ZarrFormat | None, storage_options: Mapping[str, Any] | None
 ) -> Iterator[Destination]:
-    """The place of a group in a store that is given as a path, URL, `Store` or `Group`.
+    """The location of a group in a path, URL, `Store` or `Group`.
 
     A store that is opened here is closed if writing fails; else the result needs it.
     """
@@ -118,7 +118,7 @@ def open_place(
 
 
 def write_dataset(dataset: xr.Dataset, place: Destination, options: Options) -> Any:
-    """Write a dataset to a group; gives the `Group`, or with compute=False dask's task that writes values.
+    """Write a dataset to a group; returns the `Group`, or with compute=False dask's task that writes values.
 
     Raises
         StoreError, NotFoundError, MetadataError: as `prepare`.
@@ -206,7 +206,7 @@ def prepare(dataset: xr.Dataset, place: Destination, options: Options) -> Prepar
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """A context in which errors name `path`, for what is tried in memory before it is written there."""
+    """A context in which errors name `path`, for trials in memory before writing there."""
     try:
         yield
     except ZstoreError as error:
@@ -251,7 +251,7 @@ def _find_group(place: Destination, mode: str) -> tuple[Group | None, ZarrFormat
 
 
 def _check_source(dataset: xr.Dataset, place: Destination) -> None:
-    """Refuse to replace the store that values of the dataset are still to be read from."""
+    """Refuse to replace the store from which values of the dataset are still to be read."""
     unread = [variable for variable in dataset.variables.values() if not variable._in_memory]
     stated = [dataset.encoding.get("source"), *(variable.encoding.get("source") for variable in unread)]
     for source in {named for named in stated if unread and isinstance(named, str)}:
@@ -319,7 +319,7 @@ def _cut(plan: VariablePlan, array: Array, options: Options, *, is_shared: bool)
 
 
 def write_prepared(prepared: Prepared, options: Options) -> tuple[Group, Any]:
-    """Write a prepared dataset; gives the group, and with compute=False what dask has still to store."""
+    """Write a prepared dataset; returns the group, and with compute=False dask's remaining work."""
     group, arrays = _write_metadata(prepared, options.consolidated)
     sources, targets, regions = [], [], []
     for plan in prepared.plans:
@@ -343,7 +343,7 @@ def write_prepared(prepared: Prepared, options: Options) -> tuple[Group, Any]:
 
 
 def _write_metadata(prepared: Prepared, consolidated: bool | None) -> tuple[Group, dict[str, Array]]:
-    """Write all metadata: the group, new arrays and new shapes; gives the group and its arrays by name."""
+    """Write all metadata: the group, new arrays and new shapes; returns the group and its arrays by name."""
     place, mode, there, zarr_format, plans, attributes = prepared
     group = there
     had_summary = group is not None and open_group(place.store, "", "r+").model.consolidated is not None

@@ -128,7 +128,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> Any:
-        """Fill `out`; gives the status of each chunk, which newer versions of zarr-python use.
+        """Fill `out`; returns the status of each chunk, which newer versions of zarr-python use.
 
         Raises
             CodecError: a chunk is damaged.
@@ -157,7 +157,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     async def _by_engine(
         self, work: Callable[..., T], batch: Batch, buffer: NDBuffer, drop_axes: tuple[int, ...]
     ) -> T | None:
-        """The result of `work` in another thread; None where zarr-python's own pipeline has to do it."""
+        """The result of `work` in another thread; None if zarr-python's own pipeline has to do it."""
         memory = _memory(batch, buffer)
         if memory is None or self._binding is None:
             return None
@@ -203,7 +203,7 @@ class ZstoreCodecPipeline(CodecPipeline):
     def _find(
         self, batch: Batch, memory: Memory, drop_axes: tuple[int, ...], loop: asyncio.AbstractEventLoop
     ) -> tuple[Fit, ArrayPlace, Recovered] | None:
-        """(fit of the data type, place of the array, selection) of a batch; None where one is unknown."""
+        """(fit of the data type, array in the store, selection) of a batch; None if one is unknown."""
         assert self._binding is not None
         fit = self._binding.fit(memory.dtype)
         if fit is None:
@@ -213,7 +213,7 @@ class ZstoreCodecPipeline(CodecPipeline):
         return None if selected is None else (fit, place, selected)
 
     def _at(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> ArrayPlace:
-        """The place of the array that a batch belongs to, which nearly always is that of the last batch."""
+        """The array in the store that a batch belongs to, nearly always that of the last batch."""
         assert self._binding is not None
         getter, place = batch[0][0], self._place
         prefix = self._binding.prefix(getter.path)
@@ -228,7 +228,7 @@ class ZstoreCodecPipeline(CodecPipeline):
 
 
 def _memory(batch: Batch, buffer: NDBuffer) -> np.ndarray[Any, Any] | None:
-    """The caller's memory; None where the engine cannot take the batch."""
+    """The caller's memory; None if the engine cannot handle the batch."""
     getter = batch[0][0]
     # Not isinstance, which is also true of mock objects.
     if type(getter) is not StorePath or not issubclass(type(getter.store), Store):

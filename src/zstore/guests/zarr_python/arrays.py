@@ -67,7 +67,7 @@ class ArrayPlace:
         self._chunks: dict[tuple[Any, ...], RegularChunks] = {}
 
     def chunks(self, fit: Fit, shape: tuple[int, ...], *, skip_empty: bool = True) -> RegularChunks:
-        """The chunks of the array at that shape; it does no harm if two threads make them at once."""
+        """The chunks of the array with this shape; two threads may make them at once."""
         name = (shape, fit.is_swapped, skip_empty)
         found = self._chunks.get(name)
         if found is None:
@@ -115,7 +115,7 @@ class ArrayBinding:
 
     @once
     def model(self) -> ArrayModel | None:
-        """The array's model; None where zstore does not know a part of it, or a codec is a third party's."""
+        """The array's model; None if zstore lacks a part of it, or a codec is a third party's."""
         metadata = self._metadata
         if metadata.zarr_format == 2:
             codecs = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else [])]
@@ -136,7 +136,7 @@ class ArrayBinding:
 
     @once
     def swapped_model(self) -> ArrayModel | None:
-        """The model for items in the other byte order; None where codecs depend on the values."""
+        """The model for items in the other byte order; None if codecs depend on the values."""
         model = self.model
         if model is None or not all(map(_ignores_values, model.codecs)):
             return None
@@ -154,7 +154,7 @@ class ArrayBinding:
         return "" if len(parts) == count else parts[0] + "/"
 
     def _cells(self, prefix: str, paths: Sequence[str]) -> list[tuple[int, ...]] | None:
-        """The grid coordinates of each chunk; None where a key is not one below `prefix`."""
+        """The grid coordinates of each chunk; None if a key is not one below `prefix`."""
         assert self.model is not None
         keys, ndim = self.model.keys, self.model.ndim
         if len(paths) > FEW and (found := keys.cells(paths, ndim, prefix.rstrip("/"))) is not None:
@@ -168,7 +168,7 @@ class ArrayBinding:
         return cells
 
     def recover(self, batch: Batch, prefix: str, drop_axes: tuple[int, ...]) -> Recovered | None:
-        """The selection of a batch; None where it is not recovered."""
+        """The selection of a batch; None if it cannot be recovered."""
         assert self.model is not None
         chunk_shape = self.model.grid.chunk_shape
         source, spec = batch[0][0].store, batch[0][1]
@@ -181,7 +181,7 @@ class ArrayBinding:
         return None if cells is None else recover(batch, cells, chunk_shape, drop_axes)
 
     def fit(self, dtype: np.dtype[Any]) -> Fit | None:
-        """The fit for memory of a data type; None where only zarr-python can convert it."""
+        """The fit for memory of a data type; None if only zarr-python can convert it."""
         model = self.model
         if model is None:
             return None
@@ -196,7 +196,7 @@ class ArrayBinding:
 
 @lru_cache(KEPT_MODELS)
 def _parse(zarr_format: int, text: str) -> ArrayModel | None:
-    """The model of a document; None where zstore does not know a part of it."""
+    """The model of a document; None if zstore lacks a part of it."""
     document = json.loads(text)
     try:
         if zarr_format == 2:

@@ -62,7 +62,7 @@ class Recovered:
 def recover(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
-    """The selection of a batch, whose chunks have these grid coordinates; None where it is not recovered."""
+    """The selection of a batch whose chunks have these grid coordinates; None if it cannot be recovered."""
     if isinstance(batch[0][3], tuple):
         return _recover_axes(batch, cells, chunk_shape, drop_axes)
     return _recover_points(batch, cells, chunk_shape)
@@ -71,7 +71,7 @@ def recover(
 def _recover_axes(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...], drop_axes: tuple[int, ...]
 ) -> Recovered | None:
-    """The selection per dimension of a batch; None where it is no such selection."""
+    """The selection per dimension of a batch; None for other selections."""
     ndim = len(chunk_shape)
     first = batch[0][2]
     if len(first) != ndim:
@@ -112,7 +112,7 @@ def _recover_axes(
 def _tables(
     batch: Batch, cells: Sequence[tuple[int, ...]], dims: Sequence[int]
 ) -> list[dict[int, tuple[Any, Any]]] | None:
-    """Per dimension and grid coordinate, (selected part of the chunks, its place in the result)."""
+    """Per dimension and grid coordinate, (selected part of the chunks, its range in the result)."""
     kept = sum(r >= 0 for r in dims)
     tables: list[dict[int, tuple[Any, Any]]] = [{} for _ in dims]
     columns = [*zip(tables, dims, range(len(dims)), strict=True)]
@@ -138,7 +138,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Axis | None:
-    """The selection along one dimension: (start, count, step) or positions; None where it is neither."""
+    """The selection along one dimension: (start, count, step) or positions; None for any other."""
     if not is_kept:
         (cell, (inside, _)), *more = table.items()
         position = np.asarray(inside).reshape(-1)
@@ -153,7 +153,7 @@ def _axis(table: dict[int, tuple[Any, Any]], chunk: int, *, is_kept: bool) -> Ax
 
 
 def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, int] | None:
-    """(start, count, step) of the slice that the parts of all chunks form; None where they form none."""
+    """(start, count, step) of the slice that the parts of all chunks form; None if they form none."""
     start: int | None = None
     at, step = 0, 1
     for cell, (inside, outside) in table.items():
@@ -173,7 +173,7 @@ def _stretch(table: dict[int, tuple[Any, Any]], chunk: int) -> tuple[int, int, i
 
 
 def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
-    """The positions in the array, from each chunk's part and its place in the result."""
+    """The positions in the array, from each chunk's part and its range in the result."""
     parts = []
     for cell, (inside, outside) in table.items():
         index = np.arange(chunk)[inside] if isinstance(inside, slice) else np.asarray(inside).reshape(-1)
@@ -186,7 +186,7 @@ def _positions(table: dict[int, tuple[Any, Any]], chunk: int) -> Index | None:
 
 
 def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
-    """The parts at their places in the result; None where they leave a place out or take one twice."""
+    """The parts in the order of the result; None unless they cover it once."""
     count = sum(len(index) for index, _ in parts)
     positions = np.full(count, -1, np.int64)
     for index, outside in parts:
@@ -203,7 +203,7 @@ def _spread(parts: Sequence[tuple[Index, Any]]) -> Index | None:
 def _recover_points(
     batch: Batch, cells: Sequence[tuple[int, ...]], chunk_shape: tuple[int, ...]
 ) -> Recovered | None:
-    """The points of a batch; None where it is no selection of points."""
+    """The points of a batch; None for other selections."""
     counts = []
     for _, _, inside, outside, _ in batch:
         if (
@@ -230,7 +230,7 @@ def _recover_points(
 
 
 def _place_points(index: Index, places: Sequence[Any], counts: Sequence[int]) -> Index | None:
-    """The positions in the order of the result; None where the places leave one out or take one twice."""
+    """The positions in the order of the result; None unless they cover it once."""
     at, is_in_order = 0, True
     for place, count in zip(places, counts, strict=True):
         is_in_order &= isinstance(place, slice) and (place.start, place.stop) == (at, at + count)

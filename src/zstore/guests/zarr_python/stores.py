@@ -33,7 +33,7 @@ STORING = LazyPool("zstore-storing", lambda: THREADS)
 def adopt(
     store: abc.Store, *, read_only: bool = False, loop: asyncio.AbstractEventLoop | None = None
 ) -> Store:
-    """A store of zstore with the same values: the equivalent store where there is one, else a `ZarrStore`.
+    """A store of zstore with the same values: the equivalent store if there is one, else a `ZarrStore`.
 
     `loop` is the running event loop of the store; None: zarr-python's own.
     """
@@ -246,7 +246,7 @@ def _view(buffer: Any) -> memoryview | None:
 
 
 class ZstoreStore(abc.Store):
-    """A store of zstore (SQLite, LMDB, zip, Redis, ...), given or opened by path or URL, for zarr-python.
+    """A store of zstore (SQLite, LMDB, zip, Redis, ...), passed or opened by path or URL, for zarr-python.
 
         ZstoreStore("sqlite:///a.db")
 
@@ -264,7 +264,7 @@ class ZstoreStore(abc.Store):
         super().__init__(read_only=read_only or self.store.read_only)
 
     def with_read_only(self, read_only: bool = False) -> ZstoreStore:
-        """The same values, refusing writes or taking them.
+        """The same values, refusing or accepting writes.
 
         Raises
             ReadOnlyError: from the first write, where the store below takes none.

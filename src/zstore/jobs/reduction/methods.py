@@ -1,4 +1,4 @@
-"""Methods of reduction: the state of a cell, how items and other states go into it, and the result."""
+"""Methods of reduction: the state of a cell, joining items and other states to it, and the result."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CellStates:
 
     @property
     def planes(self) -> list[Items]:
-        """The arrays that there are."""
+        """The arrays of the states: numbers and counts, without those that the method lacks."""
         return [plane for plane in (self.a, self.b, self.count) if plane is not None]
 
     def part(self, cells: slice) -> CellStates:
@@ -194,7 +194,7 @@ class Method:
         )
 
     def narrow(self, most: int) -> Method:
-        """The method for cells that get at most so many items before they are joined: they may be smaller."""
+        """The method for cells that get at most so many items before they are joined, and may be smaller."""
         is_small = self.fold == "sum" and self.folded.kind in "iu" and self.folded.itemsize <= 2
         fits = is_small and most <= 1 << (32 - 8 * self.folded.itemsize)
         return replace(self, fold="narrow_sum") if fits else self
@@ -327,7 +327,7 @@ class Method:
         return self.scale != 1 or self.offset != 0
 
     def _whole(self, a: Items, where: str) -> Items:
-        """Sums of 128 bits as integers of 64 bits, where the result is of these; else as floats."""
+        """Sums of 128 bits as 64-bit integers if the result has integers, else as floats."""
         low, high = a["low"], a["high"]
         if self.name == "sum" and self.result.kind in "iu" and not self._is_packed:
             wanted = low.view(np.int64) if self.result.kind == "i" else low
@@ -372,7 +372,7 @@ class Method:
 
 
 def _zeros(count: int, dtype: np.dtype[Any]) -> Items:
-    """Zeros; many of them in memory that goes back to the system with them, where `malloc` would keep it."""
+    """Zeros; if they are many, in memory that `malloc` returns to the system with them."""
     if count * dtype.itemsize < MAPPED_SIZE:
         return np.zeros(count, dtype)
     memory = mmap(-1, count * dtype.itemsize, flags=MAP_PRIVATE | MAP_ANONYMOUS)
@@ -476,7 +476,7 @@ def _result(name: str, dtype: np.dtype[Any], *, is_packed: bool) -> np.dtype[Any
 
 
 def _wanted(name: str, made: np.dtype[Any], wanted: np.dtype[Any]) -> np.dtype[Any]:
-    """The requested data type of the result; UnsupportedError where it cannot represent the result."""
+    """The requested data type of the result; UnsupportedError if it cannot represent the result."""
     is_time = made.kind in "mM"
     if wanted.kind != made.kind if is_time else wanted.kind not in ("c" if made.kind == "c" else "biufc"):
         raise UnsupportedError(f"{name} of data type {made} has no meaning as {wanted} that zstore knows")
@@ -484,7 +484,7 @@ def _wanted(name: str, made: np.dtype[Any], wanted: np.dtype[Any]) -> np.dtype[A
 
 
 def _nodata(nodata: Any, dtype: np.dtype[Any], folded: np.dtype[Any]) -> tuple[str, Items]:
-    """(which items are left out: "none", "value" or "nan"; the value)."""
+    """(the items to skip: "none", "value" or "nan"; the value)."""
     hole = np.zeros((), folded)
     if dtype.kind in "mM":
         if nodata is not None:

@@ -1,4 +1,4 @@
-"""How a reduction reads an array: in boxes of whole chunks, for one part of the result after the other."""
+"""The order in which a reduction reads an array: boxes of whole chunks, patch by patch of the result."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Even(Sequence[slice]):
 
 
 class Patch(NamedTuple):
-    """A part of the result that is made at once.
+    """A part of the result whose cells are in memory together.
 
     kept     its slices along the dimensions that are not reduced
     groups   its slice of the groups
@@ -127,7 +127,7 @@ class Patch(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """The patches of a result, and the boxes in which the array is read for them.
+    """The patches of a result, and for each the boxes of the array to read.
 
     shape        of the array
     axes         that are reduced, sorted
@@ -162,7 +162,7 @@ class Course:
 
     @property
     def box_size(self) -> int:
-        """Decoded bytes of the largest box."""
+        """The decoded bytes of the largest box."""
         return prod(self.lengths) * self.item_size
 
     @property
@@ -182,7 +182,7 @@ class Course:
         return prod(len(self.spans[axis]) for axis in self.axes)
 
     def patch(self, number: int) -> Patch:
-        """The patch of a number."""
+        """The patch with this number."""
         of_groups, rest = divmod(number, prod(len(self.spans[d]) for d in self.kept))
         return Patch(self._spans(self.kept, rest), self.group_spans[of_groups])
 
@@ -212,7 +212,7 @@ class Course:
         yield first, self.box_count
 
     def _reduced_counts(self) -> Iterator[int]:
-        """How many items along the reduced dimensions each box has, in order."""
+        """The number of items along the reduced dimensions in each box, in order."""
         if not self.axes:
             yield 1
             return
@@ -231,7 +231,7 @@ class Course:
                 yield box
 
     def _spans(self, axes: tuple[int, ...], number: int) -> Box:
-        """The spans of some axes at a number, which counts their combinations with the last axis fastest."""
+        """The spans of some axes in combination `number`, counted with the last axis fastest."""
         spans = []
         for axis in reversed(axes):
             number, at = divmod(number, len(self.spans[axis]))

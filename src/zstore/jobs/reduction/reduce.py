@@ -74,7 +74,7 @@ class Reduction(Plan[CellStates]):
 
     @property
     def worker_count(self) -> int:
-        """How many units run at a time on this machine."""
+        """The number of units that run at a time on this machine."""
         course, wanted = self.course, thread_count()
         if self.source.request_count > 1:
             wanted = max(wanted, min(REQUEST_COUNT, self.source.request_count))
@@ -113,7 +113,7 @@ class Reduction(Plan[CellStates]):
         return tuple(spans)
 
     def describe(self) -> dict[str, Any]:
-        """What identifies this reduction, in JSON."""
+        """The source, method and other arguments that identify this reduction, in JSON."""
         course, method, source = self.course, self.method, self.source
         groups = None
         if course.groups is not None:
@@ -144,7 +144,7 @@ class Reduction(Plan[CellStates]):
         return self.course.boxes(self.course.patch(number), first, last)
 
     def item_count(self, unit: Unit) -> int:
-        """How many items are read for a unit."""
+        """The number of items that are read for a unit."""
         return sum(prod(span.stop - span.start for span in box) for box in self.boxes(unit))
 
     def make(self, unit: Unit) -> CellStates:
@@ -423,7 +423,7 @@ def _chunks(planned: Reduction) -> tuple[int, ...]:
 
 
 def _most(planned: Reduction, how: How) -> int | None:
-    """How many units run, or wait to be joined in order, at a time."""
+    """The number of units that run, or wait to be joined in order, at a time."""
     course, most = planned.course, planned.worker_count
     if how.executor is not None:
         most = max(4, min(UNITS_AHEAD, SENT_SIZE // max(1, course.patch_size)))
@@ -444,14 +444,14 @@ def _steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Patches(Plan[None]):
-    """The plan with a unit for each patch of the result, made to learn how many bytes all will take."""
+    """The plan with a unit for each patch of the result, made to learn the bytes of all."""
 
     planned: Reduction
     out: Array
 
     @staticmethod
     def is_small(course: Course) -> bool:
-        """Whether little has to be read for a patch."""
+        """Whether a patch needs few items."""
         return (
             course.patch_count > 0
             and sum(1 for _ in islice(course.units_of(0), SAMPLED_COUNT + 1)) <= SAMPLED_COUNT

@@ -87,7 +87,7 @@ class _Change(NamedTuple):
 
 @dataclass(frozen=True)
 class _Hierarchy:
-    """The nodes at and below a location, as what is converted."""
+    """The nodes at and below a location, as the source of a conversion."""
 
     at: Location
     allow_pickle: bool
@@ -123,7 +123,7 @@ class _Hierarchy:
 
 @dataclass(frozen=True)
 class _Single:
-    """A source that is no node of a store, as what is converted."""
+    """A source that is no node of a store, as the source of a conversion."""
 
     source: Source
     zarr_format: ZarrFormat
@@ -308,7 +308,7 @@ def _list_rooms(
     options: Mapping[str, Any] | None,
     executor: Executor | None,
 ) -> list[Room]:
-    """Where scratch arrays may lie, the best first.
+    """The stores for scratch arrays, the best first.
 
     The scratch arrays of an interrupted conversion (`former`) count as free, so that resuming it plans the
     same.
@@ -340,7 +340,7 @@ def _list_rooms(
 
 
 def _scratch_of(room: Room, there: Location, name: str) -> Location:
-    """Where scratch arrays of a job lie: beside its journal, or below a name that no other target has."""
+    """The location of a job's scratch arrays: beside its journal, or below a name of its own."""
     store = there.store if room.store is None else room.store
     if room.is_target:
         return Location(store, there.key(f"{JOB}/{name}/scratch"))

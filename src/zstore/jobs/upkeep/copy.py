@@ -103,7 +103,7 @@ class Copied:
 
 @dataclass(frozen=True, kw_only=True)
 class CopyEstimate(Estimate):
-    """What `copy` would take, and as in `Copied`, what it would do; `deleted_count` keys would be removed."""
+    """The expected cost of `copy`, with the counts of `Copied`; `deleted_count` keys would be removed."""
 
     key_count: int
     size: int
@@ -155,7 +155,7 @@ def copy(
     target_options: Mapping[str, Any] | None = None,
     **words: Unpack[HowWords],
 ) -> Copied:
-    """Copy everything at and below `path` of `source` to `target`, byte for byte, whatever it is.
+    """Copy everything at and below `path` of `source` to `target`, byte for byte, nodes or not.
 
     Between directories the operating system copies, within a bucket the server; with `check`, `manifest` or
     `bandwidth` this process reads every value of the source, once.
@@ -262,7 +262,7 @@ def _check_room(there: Location, plan: CopyPlan) -> None:
 
 
 class _CopyKeys(Plan[bytes]):
-    """The plan of a copy: a unit is the lines of some steps; results tell what was copied, with hashes."""
+    """The plan of a copy: a unit is the lines of some steps; its result has counts and hashes."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class _CopyKeys(Plan[bytes]):
         )
 
     def carry_out(self, job: Job, how: How) -> Spool:
-        """Copy and delete as planned; gives the lines of a manifest."""
+        """Copy and delete as planned; returns the lines of a manifest."""
         plan, tick, sums = self.plan, counter(self.plan.total_size, how.progress), Spool()
         self._remove_documents()
         self._delete()
@@ -391,7 +391,7 @@ class _CopyKeys(Plan[bytes]):
         return [CopyStep(*line.split(b"\0")) for line in split_lines(unit[0])]
 
     def make(self, unit: Unit) -> bytes:
-        """Copy the keys of a unit; gives their fingerprint, and whether each was copied, with its hash."""
+        """Copy the keys of a unit; returns their fingerprint, and whether each was copied, with its hash."""
         steps = self._steps(unit)
         held = max(min(int(step.size), self.pace.part_size) for step in steps)
         most = max(1, min(self.most // self.unit_count, self.memory // self.unit_count // max(1, held)))
@@ -413,7 +413,7 @@ class _CopyKeys(Plan[bytes]):
         return all(step.there == step.size for step in self._steps(unit))
 
     def _do(self, step: CopyStep) -> bytes:
-        """Copy one key; gives a byte that tells whether it was copied, and its hash or zeros."""
+        """Copy one key; returns a byte that tells whether it was copied, and its hash or zeros."""
         entry, store = step.entry, self.there.store
         key = self.there.key(entry.key)
         if step.action == KEEP:
@@ -490,7 +490,7 @@ class _CopyKeys(Plan[bytes]):
         return is_copied and is_consolidated(key, self.here.get(key))
 
     def _consolidate(self, key: str) -> bytes:
-        """Consolidate the metadata that are in the target; gives the same as `_do`."""
+        """Consolidate the metadata in the target; returns the same as `_do`."""
         path = self.there.key(key.rpartition("/")[0])
         consolidate_node(self.there.store, path, 3 if key.endswith(v3.KEY) else 2)
         return b"\1" + self._digest_there(self.there.key(key))
@@ -536,7 +536,7 @@ class CopyStep(NamedTuple):
 
 @dataclass
 class CopyPlan:
-    """All steps of a copy, and what they come to.
+    """All steps of a copy, and their totals.
 
     needed_size  bytes by which the target grows: deletions come first
     """
@@ -736,7 +736,7 @@ class Planner:
 
 
 def _left_out(key: str) -> str:
-    """The pattern of all keys of the work that has left this one."""
+    """The pattern of all keys of the interrupted work that a key belongs to."""
     above = f"/{key}".partition("/.zstore-")[0].lstrip("/")
     return f"{above}/*" if above else "*.zstore-*"
 
@@ -746,7 +746,7 @@ def _is_job(key: str) -> bool:
 
 
 def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:
-    """The lines of the source, with the hash that a manifest has of the very same version, where it has."""
+    """The lines of the source, with the hash from a manifest if it is of the very same version."""
     for mine, theirs in align(listed.blocks(), known.blocks()):
         stamped = dict[bytes, bytes]()
         for line in theirs:

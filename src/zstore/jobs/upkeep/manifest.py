@@ -280,7 +280,7 @@ def check_listed(
     accept: Callable[[str], bool] = lambda key: True,
     doubtful: Sequence[str] | None = (),
 ) -> None:
-    """Compare the keys below a path with those that `list_keys` listed.
+    """Compare the keys below a path with the listing of `list_keys`.
 
     Raises
         ChangedError: a key is new, is gone, or has another size or version.
@@ -414,12 +414,12 @@ class Hashing:
         return self.at.store
 
     def size(self, piece: Piece) -> int:
-        """How many bytes of a value are held at once."""
+        """The number of bytes of a value in memory at once."""
         return 0 if piece[0] is None else min(PART_SIZE, parse_entry(piece[0]).size)
 
     @property
     def most_size(self) -> int:
-        """How many bytes of any value are held at once at most."""
+        """The most bytes of any value in memory at once."""
         return PART_SIZE
 
     def check(self, piece: Piece) -> Outcome:

@@ -26,7 +26,7 @@ V2_OBJECTS = frozenset(f"numcodecs.{name}" for name in OBJECT_CODECS)
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """The format, grid and codecs that arrays are converted to; "same" keeps those that they have."""
+    """The format, grid and codecs of converted arrays; "same" keeps those of the source."""
 
     zarr_format: ZarrFormat
     chunks: Any = SAME
@@ -114,11 +114,11 @@ def keeps_bytes(source: StoredArray, target: StoredArray) -> bool:
 
 
 class _RecodeError(UnsupportedError):
-    """The format cannot express chunks with these bytes; encoded anew, it may."""
+    """The format cannot express chunks with these bytes; encoded anew, it may be able to."""
 
 
 def _check_extra(model: ArrayModel | GroupModel, zarr_format: ZarrFormat) -> None:
-    """Refuse members that zstore does not know, which mean something in their own format only."""
+    """Refuse unknown members, whose meaning belongs to their own format."""
     if model.extra and zarr_format != model.zarr_format:
         names = ", ".join(repr(name) for name in model.extra)
         raise UnsupportedError(f"member {names} cannot be expressed in Zarr v{zarr_format}")
@@ -141,7 +141,7 @@ def _same_bytes(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
 
 
 def _fill(model: ArrayModel, zarr_format: ZarrFormat) -> Any:
-    """The fill value in a format; v3 has no null, so there it is the value that null reads as."""
+    """The fill value in a format; null becomes the value that it reads as in v3, which has no null."""
     return model.effective_fill_value if zarr_format == 3 else model.fill_value
 
 
@@ -242,7 +242,7 @@ def _innermost(model: ArrayModel) -> tuple[tuple[int, ...] | None, tuple[CodecMo
 def _parts(
     model: ArrayModel, chain: Sequence[CodecModel], zarr_format: ZarrFormat
 ) -> tuple[str, list[CodecModel], Any, list[CodecModel]]:
-    """(order, filters, serializer, codecs that follow) with which an array is encoded anew in a format."""
+    """(order, filters, serializer, following codecs) with which a format encodes an array anew."""
     codecs = list(chain)
     if zarr_format == 3 != model.zarr_format:
         try:
@@ -269,12 +269,12 @@ def _parts(
 
 
 def _leading(codecs: Sequence[CodecModel], names: frozenset[str]) -> int:
-    """How many codecs at the beginning of a chain have one of the names."""
+    """The number of codecs at the beginning of a chain that have one of the names."""
     return next((number for number, codec in enumerate(codecs) if codec.name not in names), len(codecs))
 
 
 def _stored(model: ArrayModel, chain: Sequence[CodecModel]) -> Any:
-    """The data type as it is stored, with its byte order, which filters of v2 state too."""
+    """The data type with its stored byte order, which filters of v2 name too."""
     if model.data_type.is_object:
         return model.data_type
     orders = [codec.configuration.get("endian") for codec in chain if codec.name in ORDER_CODECS.values()]

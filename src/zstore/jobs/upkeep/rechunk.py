@@ -177,17 +177,17 @@ class Transfer(NamedTuple):
 
     @property
     def chunk_count(self) -> int:
-        """How many chunks are written, those of scratch arrays included."""
+        """The number of chunks that are written, those of scratch arrays included."""
         made = self.arrays(Location(self.target.store, ""))
         return sum(len(self.wanted.spread(self.target, array)) for array in made)
 
     @property
     def whole_size(self) -> int:
-        """Bytes that are written to the target, before they are encoded."""
+        """The bytes written to the target, before they are encoded."""
         return self.stored.size if self.passes is None else len(self.wanted) * self.target.chunk_size
 
     def least_size(self) -> float:
-        """Bytes that the target's chunks take at least, encoded; 0 where learning that would take long."""
+        """The least encoded bytes of the target's chunks; 0 if learning that would take long."""
         target = self.target
         if self.passes is None or (target.codecs is not None and not _compressing(target.codecs)):
             return self.whole_size
@@ -256,7 +256,7 @@ class Transfer(NamedTuple):
         return CopyChunks(self.source, self.target, self.wanted, left, tuple(counts), self.stored.is_listed)
 
     def run(self, runner: Runner, name: str, scratch: Location, done: Done, *, keeps: bool) -> None:
-        """Write the target's chunks, as far as the source has chunks there.
+        """Write the target's chunks for which the source has chunks.
 
         name     the name of the array's plans in the runner's journal
         scratch  where scratch arrays lie, if there are any
@@ -300,7 +300,7 @@ def _same_dtype(source: Source, target: Source) -> bool:
 
 
 def _at_once(source: Source, target: Source) -> int:
-    """How many units are made at a time: two with a remote store, so that one works while the other waits."""
+    """The number of units at a time: two with a remote store, so that one works while the other waits."""
     return 1 if max(source.request_count, target.request_count) == 1 else 2
 
 
@@ -352,7 +352,7 @@ class _Units(Plan[int]):
         return self.cells.units(self.counts, self.left)
 
     def known(self, unit: Unit) -> int | None:
-        """0, the result of a unit of which nothing is left; None of others."""
+        """0, the result of a unit without remaining chunks; None for others."""
         return None if unit[-1] else 0
 
     def unpack(self, unit: Unit, data: bytes) -> int:
@@ -379,7 +379,7 @@ class CopyChunks(_Units):
     is_listed: bool = True
 
     def make(self, unit: Unit) -> int:
-        """Copy the chunks of a unit; gives how many."""
+        """Copy the chunks of a unit; returns their number."""
         source, target = self.source, self.target
 
         def copy(cell: Cell) -> None:
@@ -411,7 +411,7 @@ class Recoding(_Units):
     memory: _Buffers = field(default_factory=_Buffers, compare=False)
 
     def make(self, unit: Unit) -> int:
-        """Write the chunks of a unit; gives how many."""
+        """Write the chunks of a unit; returns their number."""
         source, target = self.source, self.target
         cells = self.cells_of(unit)
         whole, parts = _around(target, cells)
@@ -434,7 +434,7 @@ class Recoding(_Units):
         return len(cells)
 
     def _read(self, whole: Box, cells: list[Cell], out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The items of a box around chunks; the chunks of a scratch array that these need must be there."""
+        """The items of a box around chunks; the chunks of a scratch array that these need must exist."""
         source, target = self.source, self.target
         try:
             return source.read(whole, out)
@@ -455,7 +455,7 @@ class Recoding(_Units):
 
 
 def _around(target: Source, cells: list[Cell]) -> tuple[Box, list[Box]]:
-    """(the box around some chunks, the part of it that each chunk is)."""
+    """(the box around some chunks, the part of it for each chunk)."""
     boxes = [target.box(cell) for cell in cells]
     whole = tuple(
         slice(min(part.start for part in parts), max(part.stop for part in parts))
@@ -491,7 +491,7 @@ class _Comparison(_Units):
 
 
 class Side(NamedTuple):
-    """What the cost of reading or writing an array depends on.
+    """The properties of an array on which the cost of reading or writing it depends.
 
     grid      the grid of its chunks, or of its shards
     pieces    the grid of what is decoded at once: chunks or inner chunks
@@ -512,7 +512,7 @@ class Side(NamedTuple):
 
     @classmethod
     def of(cls, source: Source) -> Side:
-        """The side that a source, or an array that is written, is."""
+        """The side for a source, or for an array that is written."""
         pieces, codecs = source.piece_shape, source.codecs
         return cls(
             shape=source.shape,
@@ -526,17 +526,17 @@ class Side(NamedTuple):
 
     @property
     def counts(self) -> Shape:
-        """How many chunks there are along each axis."""
+        """The number of chunks along each axis."""
         return self.grid.count(self.shape)
 
     @property
     def chunk_size(self) -> int:
-        """Decoded bytes of the largest chunk, cut at the array's edge."""
+        """The decoded bytes of the largest chunk, cut at the array's edge."""
         return _size(self.grid, self.shape) * self.item_size
 
     @property
     def piece_size(self) -> int:
-        """Decoded bytes of the largest piece."""
+        """The decoded bytes of the largest piece."""
         return prod(self.pieces.chunk_shape) * self.item_size
 
 
@@ -682,7 +682,7 @@ def _choose_room(rooms: Sequence[Room], whole: int, ratio: float) -> tuple[int, 
 
 
 def _size(grid: Grid, shape: Shape) -> int:
-    """Items of the largest chunk, cut at the array's edge."""
+    """The items of the largest chunk, cut at the array's edge."""
     return prod(min(c, n) for c, n in zip(grid.chunk_shape, shape, strict=True)) if all(shape) else 0
 
 
@@ -695,7 +695,7 @@ def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
 
 
 def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> float:
-    """How many units of `count` chunks read the same piece along an axis, on average."""
+    """The average number of units of `count` chunks that read the same piece along an axis."""
     if not length:
         return 1.0
     if isinstance(pieces, RegularGrid) and isinstance(grid, RegularGrid):
@@ -708,7 +708,7 @@ def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> flo
 
 
 def _counts(pieces: Grid, grid: Grid, axis: int, length: int, most: int) -> list[int]:
-    """Numbers of chunks per unit along an axis that are compared: most of the small ones, few large ones."""
+    """The numbers of chunks per unit along an axis to compare: most of the small ones, few large ones."""
     count = grid.count((length,) * len(grid.chunk_shape))[axis] if length else 1
     numbers, n = {1, count}, 1.0
     step = max(1.1, count ** (1 / max(1, most - 2))) if count > 1 else 2.0
@@ -788,7 +788,7 @@ def _product(factors: Sequence[Any]) -> Any:
 
 
 def _decoded(source: Side, visits: Sequence[Any]) -> Any:
-    """How many times a byte of the source is decoded, on average."""
+    """The average number of times that a byte of the source is decoded."""
     long = [d for d, n in enumerate(source.pieces.chunk_shape) if n > 1]
     # A part along the longest strides is one stretch of a piece. Blosc decodes only the blocks of a stretch;
     # of uncompressed pieces, parts along a second axis are read alone as well.
@@ -810,7 +810,7 @@ def _stretches(source: Side, visits: Sequence[Any]) -> Any:
 
 
 def _scratches(source: Side, target: Side, memory: int) -> Iterator[Shape]:
-    """Chunk shapes of scratch arrays that are compared, each of them once."""
+    """The different chunk shapes of scratch arrays to compare."""
     old = tuple(min(c, n) for c, n in zip(source.pieces.chunk_shape, source.shape, strict=True))
     new = tuple(min(c, n) for c, n in zip(target.grid.chunk_shape, target.shape, strict=True))
     seen = set[Shape]()

@@ -20,7 +20,7 @@ Lines = list[bytes]
 
 
 class Spool:
-    """Lines that are added in any order, and read in the order of their bytes, each of them once.
+    """Lines added in any order, and read in the order of their bytes, each once.
 
     Lines hold no line ends. None may be added after the first reading.
 
@@ -62,7 +62,7 @@ class Spool:
         self._waiting, self._waiting_size = [], 0
 
     def __len__(self) -> int:
-        """How many different lines there are."""
+        """The number of different lines."""
         return self._whole().count
 
     def __iter__(self) -> Iterator[bytes]:
@@ -99,7 +99,7 @@ class Spool:
 
 
 class _Sorted:
-    """A file of runs, which are stretches of sorted lines; lines that are added in order go on with a run.
+    """A file of runs, which are stretches of sorted lines; lines added in order continue a run.
 
     runs   (begin, end) of each run
     count  how many lines there are
@@ -112,7 +112,7 @@ class _Sorted:
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=RUN_SIZE)  # noqa: SIM115 - closed with this
 
     def add(self, text: bytes, count: int) -> None:
-        """Keep so many lines, which are in order and differ, each with its end."""
+        """Add lines, which are in order and differ, each with its end."""
         first = text[: text.index(b"\n")]
         begin = self.runs.pop()[0] if self.runs and self._last < first else self.size
         try:
@@ -154,14 +154,14 @@ def split_lines(text: bytes) -> Lines:
 
 
 def _as_text(lines: Lines) -> tuple[bytes, int]:
-    """Sorted lines, each once and with its end, and how many those are."""
+    """(sorted lines, each once and with its end; their number)."""
     is_unique = not any(map(eq, lines, islice(lines, 1, None)))
     kept = lines if is_unique else dict.fromkeys(lines)
     return b"\n".join([*kept, b""]), len(kept)
 
 
 def _merge(runs: Sequence[Iterator[Lines]]) -> Iterator[tuple[bytes, int]]:
-    """The lines of sorted runs in one order, many at a time: those before which no run has any more."""
+    """The lines of sorted runs in one order, many at a time."""
     heads = [next(run) for run in runs]
     while any(heads):
         end, lines = min(head[-1] for head in heads if head), Lines()
@@ -190,7 +190,7 @@ def align(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[Line
 
 
 def match(ours: Iterable[Lines], theirs: Iterable[Lines]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Pairs of lines of two spools with the same name; None stands for a line that one of them lacks."""
+    """Pairs of lines of two spools with the same name; None for a line that one of them lacks."""
     for pair in align(ours, theirs):
         mine, its = ({name_of(line): line for line in lines} for lines in pair)
         for name in sorted({**mine, **its}):

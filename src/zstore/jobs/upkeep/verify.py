@@ -212,7 +212,7 @@ def _kind(error: Exception, kind: str) -> str:
 
 
 def _nodes(at: Location, made: Verification) -> Iterator[Found]:
-    """Every node; none where there is nothing but an unfinished job."""
+    """Every node; none if only an unfinished job is there."""
     try:
         yield from walk_nodes(*at)
     except NotFoundError:
@@ -247,18 +247,18 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _Checking:
-    """Checks chunks; pieces are (number of an array, chunk, whether it is stored, or None if not known)."""
+    """Checks chunks; pieces are (number of an array, chunk, whether it is stored, or None if unknown)."""
 
     store: Store
     arrays: tuple[_Checked, ...]
 
     def size(self, piece: Piece) -> int:
-        """How many decoded bytes the check of a piece holds."""
+        """The decoded bytes in memory for the check of a piece."""
         return self.arrays[piece[0]].size
 
     @property
     def most_size(self) -> int:
-        """How many decoded bytes the check of any chunk holds at most."""
+        """The most decoded bytes in memory for the check of any chunk."""
         return max((array.size for array in self.arrays), default=0)
 
     def check(self, piece: Piece) -> Outcome:
@@ -296,7 +296,7 @@ class _Checked:
         self.size = prod(self._step) * array.item_size
 
     def count(self) -> int:
-        """How many chunks are to be checked."""
+        """The number of chunks to check."""
         stored = None if self._is_complete else self._array.stored([])
         if stored is None:
             return prod(self._array.counts)
@@ -383,7 +383,7 @@ class _Checked:
         return [(*box[:axis], side, *box[axis + 1 :]) for side in sides]
 
     def _read(self, box: Box) -> Cause | None:
-        """The fault of the items of a box; None where all can be read."""
+        """The fault of the items of a box; None if all can be read."""
         try:
             try:
                 self._array.read(box)

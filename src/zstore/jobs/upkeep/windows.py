@@ -34,17 +34,17 @@ class Check(Protocol):
 
     @property
     def store(self) -> Store:
-        """The store that pieces are in."""
+        """The store of the pieces."""
 
     def check(self, piece: Piece) -> Outcome:
         """The number and the faults of a piece."""
 
     def size(self, piece: Piece) -> int:
-        """How many bytes the check of a piece holds."""
+        """The bytes in memory for the check of a piece."""
 
     @property
     def most_size(self) -> int:
-        """How many bytes the check of any piece holds at most."""
+        """The most bytes in memory for the check of any piece."""
 
 
 class Windows(Plan[Outcomes]):
@@ -103,7 +103,7 @@ def check_all(
     start: Callable[[], Job | None] = lambda: None,
     read_size: int | None = None,
 ) -> tuple[int, Job | None]:
-    """Check all pieces; gives their number, and the job.
+    """Check all pieces; returns their number, and the job.
 
     `take` gets, window by window, how many pieces there are, the sum of their numbers, and faults with their
     pieces. With a job, pieces that its journal has are not checked again, as long as they come in the same

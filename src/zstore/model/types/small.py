@@ -90,7 +90,7 @@ def _from_bits(bits: int, dtype: np.dtype[Any]) -> Any:
 
 
 class SmallNumber:
-    """Makes these data types by name; those that the installed ml_dtypes does not have are refused."""
+    """Makes the data types of small numbers by name, as far as the installed ml_dtypes has them."""
 
     @classmethod
     def from_name(cls, name: str, configuration: Mapping[str, Any]) -> DataType:

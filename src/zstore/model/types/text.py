@@ -19,7 +19,7 @@ from zstore.model.dtype import DataType, Order, parse_bytes, refuse, refuse_conf
 
 
 class StringFill:
-    """Strings: a JSON string; in Zarr v2, also an integer, which all readers take for its digits."""
+    """Strings: a JSON string; in Zarr v2 also an integer, which all readers take as its digits."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> str:
         if zarr_format == 2 and type(value) is int:

@@ -1,1 +1,1 @@
-"""Buckets and web servers through obstore, which is imported in this room only, when the first is opened."""
+"""Buckets and web servers through obstore, which is imported here alone, when the first one is opened."""

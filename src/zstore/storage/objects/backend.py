@@ -1,4 +1,4 @@
-"""Requests through obstore, as coroutines, repeated where that may help: what all kinds of stores share."""
+"""Requests through obstore, as coroutines, repeated after temporary failures: for all kinds of stores."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ PIECE = 4 << 30
 
 
 class Version(NamedTuple):
-    """The version of a value as obstore gives it; both fields are None where there are no versions."""
+    """The version of a value from obstore; both fields are None if there are no versions."""
 
     e_tag: str | None = None
     version: str | None = None
 
     @property
     def mode(self) -> dict[str, str] | None:
-        """The condition that this is still the version."""
+        """The condition that the value still has this version."""
         return {name: value for name, value in self._asdict().items() if value is not None} or None
 
     @property
@@ -96,7 +96,7 @@ class Backend:
             self._open(read_only=read_only, must_exist=False)
 
     def _open(self, *, read_only: bool, must_exist: bool) -> None:
-        """Take obstore's store for the address: the first time, after a fork, and when unpickled."""
+        """Take obstore's store for the address: at first use, after a fork, and after unpickling."""
         settings = read_options(self.address.kind, dict(self.options), self.address.bucket)
         self.has_versions = settings.check_versions
         self._is_anonymous = settings.is_anonymous
@@ -106,7 +106,7 @@ class Backend:
             self._client = self._make_client(settings)
 
     def take_no_options(self, what: str) -> bool:
-        """Raise StoreError for any storage option but `check_versions`, which is given."""
+        """Raise StoreError for any storage option but `check_versions`, which is returned."""
         options = dict(self.options)
         check_versions = bool(options.pop("check_versions", True))
         if options:
@@ -144,7 +144,7 @@ class Backend:
                 self._open(read_only=True, must_exist=True)
 
     async def fetch(self, fetch: Fetch) -> Reply | None:
-        """The response to one request; None where there is no such value.
+        """The response to one request; None if there is no such value.
 
         Raises
             Elsewhere: a web server that obstore cannot read.
@@ -186,12 +186,12 @@ class Backend:
             raise self.failed("read", key, error) from error
 
     def _check_bucket(self, error: FileNotFoundError) -> None:
-        """Raise NotFoundError where it is the bucket itself that is not there."""
+        """Raise NotFoundError if it is the bucket itself that is missing."""
         if missing_bucket(error):
             raise no_bucket(self.url) from error
 
     async def head(self, key: str) -> tuple[int | None, Version]:
-        """The size and the version of a value; None where there is none."""
+        """The size and the version of a value; None if there is none."""
         try:
             meta = await self._again(partial(self._do, "head", self.path(key)))
         except Exception as error:  # obstore's have no base but this; all but a missing value are trouble
@@ -204,7 +204,7 @@ class Backend:
         return int(meta["size"]), Version(meta.get("e_tag"), meta.get("version"))
 
     async def _head_again(self, key: str, error: Exception) -> tuple[int | None, Version]:
-        """The size and the version of a value, asked for in another way after HEAD has failed."""
+        """The size and the version of a value, requested in another way after HEAD has failed."""
         raise self.failed("read", key, error) from error
 
     async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -214,7 +214,7 @@ class Backend:
         return await repeated(partial(self._once, ask), pause_before, pause, limits, is_bucket=is_bucket)
 
     async def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The result of `ask`, where the bucket turns out to be."""
+        """The result of `ask`, asked again if the bucket turns out to be elsewhere."""
         while True:
             client = self.client
             try:
@@ -227,7 +227,7 @@ class Backend:
                     raise
 
     async def _moved(self, error: Exception, client: Any) -> bool:
-        """Whether another client than `client` is used now, as the error says where the bucket is."""
+        """Whether another client than `client` is used now, because the error names the bucket's place."""
         return False
 
     async def _do(self, name: str, *arguments: Any, **options: Any) -> Any:
@@ -238,7 +238,7 @@ class Backend:
 
     @property
     def is_direct(self) -> bool:
-        """Whether obstore's store is asked without a loop."""
+        """Whether requests to obstore's store need no event loop."""
         return is_direct()
 
     async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
@@ -254,11 +254,11 @@ class Backend:
         return Reply(data, begin, meta["size"], version)
 
     async def _body(self, reply: Any, size: int) -> Any:
-        """The body of a response that has announced so many bytes."""
+        """The body of a response that has announced this many bytes."""
         return await awaited(reply.bytes_async())
 
     def _check_reply(self, key: str, attributes: Mapping[str, Any]) -> None:
-        """Raise Elsewhere where obstore cannot read the response."""
+        """Raise Elsewhere if obstore cannot read the response."""
 
     async def put(self, key: str, value: bytes | bytearray | memoryview, mode: Any) -> Version:
         """Write a value, whole or not at all: "overwrite", "create", or on condition of a version.
@@ -295,7 +295,7 @@ class Backend:
         return Version(result.get("e_tag"), result.get("version"))
 
     async def put_new(self, key: str, value: bytes | bytearray | memoryview) -> Version:
-        """Write a value that is not there; where the server keeps no conditions, over one that is.
+        """Write a value under a free key; if the server knows no conditions, over a value there.
 
         Raises
             ChangedError: it is there.
@@ -308,14 +308,14 @@ class Backend:
         return await self.put(key, value, "overwrite")
 
     def check_conditions(self, key: str) -> None:
-        """Raise StoreError where conditions of writes are not kept; called outside of any loop."""
+        """Raise StoreError if conditions of writes are not kept; called outside of any loop."""
 
     def is_beside(self, other: Backend) -> bool:
-        """Whether `copy` takes objects of the other one."""
+        """Whether `copy` can copy objects of the other one."""
         return False
 
     async def copy(self, key: str, path: str) -> bool:
-        """Copy the object of a whole path to a key; False where that is not done."""
+        """Copy the object of a whole path to a key; False if the server does not."""
         return False
 
     def unconditional(self, key: str, reason: str) -> StoreError:
@@ -330,7 +330,7 @@ class Backend:
         return error
 
     async def delete(self, keys: str | Names) -> None:
-        """Remove a value, or many at a time; nothing happens where there is none."""
+        """Remove one value or many at a time; missing ones are no error."""
         key = keys if isinstance(keys, str) else None
         try:
             paths = self.path(key) if key is not None else [self.path(each) for each in keys]
@@ -350,7 +350,7 @@ class Backend:
         return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
 
     async def listed(self, prefix: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` gives, asked again where that may help."""
+        """The result of `ask`, asked again after failures that may be temporary."""
         try:
             return await self._again(ask)
         except FileNotFoundError as error:
@@ -359,12 +359,12 @@ class Backend:
             raise self.failed("list", prefix or None, error) from error
 
     def path(self, key: str) -> str:
-        """The whole path of a key; of "", the prefix."""
+        """The whole path of a key; for "", the prefix."""
         prefix = self.address.prefix
         return f"{prefix}/{key}" if prefix and key else prefix or key
 
     def is_nothing(self, key: str) -> bool:
-        """Whether there is no value of that name, where a failed request does not tell."""
+        """Whether the value is missing, after a failed request that does not tell."""
         return False
 
     async def _is_missing(self, key: str, error: Exception) -> bool:
@@ -376,7 +376,7 @@ class Backend:
         return False
 
     async def _is_page(self, key: str, error: Exception) -> bool:
-        """Whether the error is about a directory of that name."""
+        """Whether the error means that a directory of that name exists."""
         return False
 
     def failed(self, action: str, key: str | None, error: BaseException) -> StoreError:
@@ -386,7 +386,7 @@ class Backend:
 
 
 class Pages:
-    """A listing, asked for page by page: where one fails, those before it are not asked for again.
+    """A listing, requested page by page: after a failure, the pages before it are not requested again.
 
     after  a whole path, behind which it begins
     """
@@ -426,7 +426,7 @@ class Pages:
 
 
 async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
-    """The first bytes of a body, of which no more is taken than that."""
+    """The first bytes of a body, of which no more is read than that."""
     data, parts = bytearray(), reply.stream(min_chunk_size=1)
     while len(data) < size:
         part = next(parts, b"") if directly else await next_of(parts)
@@ -437,7 +437,7 @@ async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
 
 
 async def next_of(parts: Any) -> Any:
-    """The next part of what obstore gives piece by piece; b"" at the end."""
+    """The next piece of a body or listing of obstore's; b"" at the end."""
     try:
         return await awaited(parts.__anext__())
     except StopAsyncIteration:
@@ -445,7 +445,7 @@ async def next_of(parts: Any) -> Any:
 
 
 def _is_awaited(provider: Any) -> bool:
-    """Whether what gives credentials is a coroutine function, or an object that is called as one."""
+    """Whether a provider of credentials is a coroutine function, or an object with an async `__call__`."""
     return callable(provider) and (
         iscoroutinefunction(provider) or iscoroutinefunction(type(provider).__call__)
     )

@@ -31,7 +31,7 @@ _regions: dict[str, str] = {}
 
 
 class Bucket(Backend):
-    """A bucket of S3, Google or Azure. What it has confirmed is kept."""
+    """A bucket of S3, Google or Azure; facts about it that its server has confirmed are kept."""
 
     is_served = True
     is_durable = True
@@ -86,7 +86,7 @@ class Bucket(Backend):
         return is_one and self.target is other.target
 
     async def copy(self, key: str, path: str) -> bool:
-        """Copy the object of a whole path to a key, on the server; False where it does not do that.
+        """Copy the object of a whole path to a key, on the server; False if it does not do that.
 
         Raises
             NotFoundError: there is no such object.
@@ -103,7 +103,7 @@ class Bucket(Backend):
         return True
 
     def check_conditions(self, key: str) -> None:
-        """Find out, once for each client, whether its server keeps conditions; called outside of any loop.
+        """Test, once for each client, whether its server keeps conditions; called outside of any loop.
 
         Raises
             StoreError: it does not, and would let writers overwrite each other.
@@ -122,7 +122,7 @@ class Bucket(Backend):
             raise self.unconditional(key, "it overwrote in spite of a condition")
 
     async def _probe(self) -> bool:
-        """Whether the server keeps the conditions of writes, tried with a temporary value.
+        """Whether the server keeps the conditions of writes, tested with a temporary value.
 
         It has one name for all, so that what a killed process leaves goes with the next trial. Where that
         fails, another process may have removed the value meanwhile: a name of one's own tells.
@@ -151,7 +151,7 @@ class Bucket(Backend):
 
 
 class _Unfollowed(HTTPErrorProcessor):
-    """Hands back every answer, whatever its status."""
+    """Returns every response as it is, whatever its status."""
 
     def http_response(self, request: Any, response: Any) -> Any:
         return response
@@ -160,12 +160,12 @@ class _Unfollowed(HTTPErrorProcessor):
 
 
 def _endpoint(client: Any) -> str:
-    """The address that was given instead of Amazon's, if any."""
+    """The address from the options or the environment in place of Amazon's, if any."""
     return str(client.config.get("endpoint") or client.config.get("aws_endpoint") or "")
 
 
 def _ask_region(endpoint: str, bucket: str) -> str | None:
-    """The region that the server says a bucket is in, to anybody."""
+    """The region of a bucket, which the server tells anybody."""
     try:
         request = Request(f"{endpoint.rstrip('/')}/{bucket}", method="HEAD")
         with build_opener(_Unfollowed).open(request, timeout=current_limits().connect_time) as answer:

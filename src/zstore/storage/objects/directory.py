@@ -13,7 +13,7 @@ from zstore.storage.objects.library import library
 
 
 class FileBackend(Backend):
-    """A directory. Its files have no versions that a write could depend on."""
+    """A directory, whose files have no versions on which a write could depend."""
 
     has_versions = False
 
@@ -26,12 +26,12 @@ class FileBackend(Backend):
             self._client = library().store.LocalStore(path, automatic_cleanup=True, mkdir=not read_only)
 
     def is_nothing(self, key: str) -> bool:
-        """Whether there is no file of that name, for which obstore has other words below a file."""
+        """Whether the file is missing; below a file, obstore reports that by another error."""
         mode = self.mode(key)
         return mode is None or stat.S_ISDIR(mode)
 
     def file(self, key: str) -> str:
-        """Where in the file system a key lies."""
+        """The path in the file system of a key."""
         return os.path.join(self.address.bucket, key) if key else self.address.bucket  # noqa: PTH118
 
     def open_file(self, key: str, flags: int) -> int:
@@ -39,7 +39,7 @@ class FileBackend(Backend):
         return os.open(self.file(key), flags | os.O_CLOEXEC)
 
     def mode(self, key: str) -> int | None:
-        """The mode of a file; None where there is none."""
+        """The mode of a file; None if it is missing."""
         try:
             return Path(self.file(key)).stat().st_mode
         except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""obstore's exceptions as errors of zstore: what went wrong, what to do, and what to try again."""
+"""obstore's exceptions as errors of zstore: the cause, the remedy, and whether to try again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HIDDEN = "; where that is the answer for what does not exist, too: the storage o
 
 
 class Elsewhere(Exception):
-    """Raised for responses of web servers that obstore cannot read, but fsspec can; says why."""
+    """Raised for responses of web servers that obstore cannot read, but fsspec can; has the reason."""
 
 
 def changed(url: str, key: str) -> ChangedError:
@@ -70,7 +70,7 @@ def changed(url: str, key: str) -> ChangedError:
 
 @contextmanager
 def telling(action: str, url: str, key: str | None, kind: str = "") -> Iterator[None]:
-    """Raise StoreError for whatever obstore raises."""
+    """Raise StoreError for any exception of obstore."""
     try:
         yield
     except (ZstoreError, Elsewhere):
@@ -96,13 +96,13 @@ def is_unsupported(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status of the response; None where there was none."""
+    """The HTTP status of the response; None if there was none."""
     found = STATUS.search(str(error))
     return None if found is None else int(found[1])
 
 
 def named_region(error: BaseException) -> str | None:
-    """The region named in the response; "" where that only says that it is another one, else None."""
+    """The region named in the response; "" if it only says that it is another one, else None."""
     text = str(error)
     if not any(word in text for word in ELSEWHERE):
         return None
@@ -117,7 +117,7 @@ def missing_bucket(error: BaseException) -> bool:
 
 
 def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
-    """Seconds to wait before the request is repeated; None where repeating is of no use."""
+    """Seconds to wait before the request is repeated; None if repeating is of no use."""
     if isinstance(error, (StoreError, Elsewhere, FileNotFoundError)):
         return None
     status, text = status_of(error), str(error)
@@ -135,7 +135,7 @@ def pause_after(error: Exception, attempt: int, is_http: bool) -> float | None:
 def failed(
     action: str, url: str, key: str | None, error: BaseException, kind: str = "", *, anonymous: bool = False
 ) -> StoreError:
-    """The error for an exception of obstore: what failed, and what to do about it."""
+    """The error for an exception of obstore, with its cause and remedy."""
     said = _sentence(error, url, kind, anonymous)
     if action == "read" and status_of(error) == 403:
         said += HIDDEN

@@ -1,4 +1,4 @@
-"""obstore in this process, also after a fork, and the event loop on which blocking calls use it.
+"""obstore in this process, also after a fork, and the event loop for blocking calls.
 
 obstore starts its threads once, and threads do not survive a fork: any request in the child would wait for
 ever. So a child loads the compiled module again, from a copy, as the loader does not load one file twice, and
@@ -61,7 +61,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 async def awaited(answer: Awaitable[T]) -> T:
-    """The result of an awaitable of obstore; the process does not end before it is there."""
+    """The result of an awaitable of obstore; keeps the process from ending before it has arrived."""
     asked = _awaited
     asked.add(answer)
     try:
@@ -92,7 +92,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def _let_threads_end() -> None:
-    """Wait until obstore's threads have delivered results: one that calls Python while it ends aborts it.
+    """Wait until obstore's threads have delivered results: one that calls Python later aborts the process.
 
     Of loops other than the process's own it is not known when a thread is done with them.
     """
@@ -108,12 +108,12 @@ atexit.register(_let_threads_end)
 
 
 def forks() -> int:
-    """How many forks lie between the process that imported this and the one that asks."""
+    """The number of forks between the process that imported this module and the calling one."""
     return _forks
 
 
 def is_installed() -> bool:
-    """Whether obstore is there."""
+    """Whether the package obstore is installed."""
     return _current is not None or importlib.util.find_spec("obstore") is not None
 
 

@@ -18,7 +18,7 @@ class MemoryBackend(Backend):
             self._client = open_memory(self.address.bucket, must_exist=must_exist)
 
     def _open_after_fork(self) -> None:
-        """Go on with the copy that the fork has made."""
+        """Continue with the copy that the fork has made."""
 
     @property
     def is_direct(self) -> bool:

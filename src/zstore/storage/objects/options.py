@@ -174,7 +174,7 @@ SECONDS = {"connect_timeout", "read_timeout", "timeout", "pool_idle_timeout", "h
 
 
 class Settings(NamedTuple):
-    """`config` is the bucket's, `client` that of connections, `provider` what gives credentials.
+    """Settings of the bucket (`config`), of connections (`client`), and the `provider` of credentials.
 
     `is_named` says whether the caller named the region; else the bucket's own is found out. `hides_missing`
     says that the server refuses (403) what does not exist, so that a refusal means that.
@@ -195,17 +195,17 @@ class Settings(NamedTuple):
 
 
 def kind_of(scheme: str) -> str:
-    """ "s3", "gs", "az" or "http" of a URL's scheme; others are their own kind."""
+    """ "s3", "gs", "az" or "http" for a URL's scheme; others are their own kind."""
     return KINDS.get(scheme, scheme)
 
 
 def is_for_fsspec(options: Mapping[str, Any]) -> bool:
-    """Whether options of a web server say what only fsspec can do."""
+    """Whether options of a web server need fsspec, because obstore lacks them."""
     return any(name in FSSPEC_ONLY["http"] for name in options)
 
 
 def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
-    """Storage options, in either library's words, as obstore takes them.
+    """Storage options, in either library's words, in obstore's form.
 
     Raises
         StoreError: an option that nobody knows, or that only fsspec has; two names of one with two values; a
@@ -244,7 +244,7 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
 
 
 def fsspec_options(kind: str, options: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """The same options as fsspec's filesystem of that kind takes them; what is its own stays as it is.
+    """The same options in the words of fsspec's filesystem for that kind; unknown ones are kept.
 
     Raises
         StoreError: as `read_options`, or an option that only obstore has.
@@ -279,7 +279,7 @@ def fsspec_options(kind: str, options: Mapping[str, Any], url: str) -> dict[str,
 
 
 def _flat(kind: str, options: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """Options by object_store's names, those that stand below others among them."""
+    """Options by object_store's names, nested ones included."""
     found: dict[str, Any] = {}
     for name, value in _pairs(options):
         if value is None or name in NEEDLESS:
@@ -303,7 +303,7 @@ def _pairs(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _known(kind: str, name: str, value: Any, url: str) -> tuple[str, Any] | None:
-    """The name in the vocabulary, and the value as it has it there; None for what says nothing."""
+    """(the name in the common vocabulary, the value in its form); None for an option without effect."""
     names = NAMES.get(kind, {}) if kind not in ("file", "memory") else {}
     client = CLIENT if kind not in ("file", "memory") else {}
     plain = name.lower() if name.isupper() else name
@@ -337,7 +337,7 @@ def as_flag(value: Any) -> bool:
 
 
 def _s3_endpoint(found: Mapping[str, Any], url: str) -> str:
-    """Where S3 is reached.
+    """The address of the S3 server.
 
     Raises
         StoreError: the environment says another place, and object_store would go there.
@@ -354,7 +354,7 @@ def _s3_endpoint(found: Mapping[str, Any], url: str) -> str:
 
 
 def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
-    """How connections are made: by the limits, as far as nothing else is said."""
+    """The settings of connections: those of the options, else the limits."""
     if kind in ("file", "memory"):
         return {}
     limits = current_limits()
@@ -384,7 +384,7 @@ def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
 
 
 def _certificate(value: Any) -> bytes:
-    """The PEM text itself, or of the file of that name."""
+    """The PEM text: the value itself, or the content of the file that it names."""
     if isinstance(value, bytes) or "-----BEGIN" in str(value):
         return value if isinstance(value, bytes) else str(value).encode()
     try:
@@ -396,7 +396,7 @@ def _certificate(value: Any) -> bytes:
 
 
 def _read_google(found: dict[str, Any]) -> None:
-    """gcsfs's `token` may be many things; who pays is said by a header."""
+    """The settings of gcsfs's options: `token` has many forms, the paying project becomes a header."""
     token = found.pop("application_credentials", None)
     if isinstance(token, Mapping):
         found["service_account_key"] = json.dumps(dict(token))
@@ -415,7 +415,7 @@ def _read_google(found: dict[str, Any]) -> None:
 
 
 def _read_azure(found: dict[str, Any], url: str) -> None:
-    """A connection string says several options at once."""
+    """The settings of Azure's options, those inside a connection string included."""
     text = found.pop("connection_string", None)
     is_given = bool(text)
     text = text or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")

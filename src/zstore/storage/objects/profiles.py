@@ -59,7 +59,7 @@ class Provider:
 
 
 def find_profile(name: str | None, options: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Any]:
-    """(options of a profile, provider of its credentials where the files do not have them, else None).
+    """(options of a profile, provider of its credentials if the files lack them, else None).
 
     Without a name, it is the profile in AWS_PROFILE; the default one only where no other credentials are
     given.

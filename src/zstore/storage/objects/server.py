@@ -1,4 +1,4 @@
-"""Requests to a web server, with what obstore cannot read left to fsspec."""
+"""Requests to a web server; responses that obstore cannot read are left to fsspec."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Server(Backend):
             raise too_slow(limits) from error
 
     def _check_reply(self, key: str, attributes: Mapping[str, Any]) -> None:
-        """Leave to fsspec what obstore does not tell: what is packed, and which address a page is from."""
+        """Leave packed bodies and redirected pages to fsspec, because obstore does not report them."""
         if "Content-Encoding" in attributes:
             raise Elsewhere("a server that packs its answers")
         is_page = str(attributes.get("Content-Type", "")).startswith("text/html")
@@ -62,19 +62,19 @@ class Server(Backend):
             raise Elsewhere("a server that may show a directory as a page")
 
     async def _is_page(self, key: str, error: Exception) -> bool:
-        """Whether the server refuses no value but a directory: asked for "a", it sends on to "a/"."""
+        """Whether the server refuses a directory, not a value: it redirects "a" to "a/"."""
         if status_of(error) != 403:
             return False
         return is_directory(await in_thread(_lead, f"{self.address.bucket}/{quote(self.path(key))}"))
 
 
 def has_aiohttp() -> bool:
-    """Whether fsspec can ask web servers."""
+    """Whether fsspec can send requests to web servers."""
     return find_spec("aiohttp") is not None
 
 
 def _lead(url: str) -> str:
-    """The address that a web server redirects to; "" where it does not respond."""
+    """The address that a web server redirects to; "" if it does not respond."""
     try:
         with urlopen(Request(url, method="HEAD"), timeout=current_limits().connect_time) as answer:
             return str(answer.url)

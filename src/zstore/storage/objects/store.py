@@ -92,7 +92,7 @@ class ObjectStore(BatchStore):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The store at a URL; of plain schemes fsspec's, where obstore is absent or cannot do that."""
+        """The store at a URL; with a plain scheme fsspec's, if obstore is missing or lacks an option."""
         scheme, options = url.partition("://")[0].lower(), storage_options or {}
         if not scheme.startswith(SCHEME):
             kind = kind_of(scheme)
@@ -102,12 +102,12 @@ class ObjectStore(BatchStore):
 
     @classmethod
     def from_object(cls, target: Any, *, read_only: bool = False) -> ObjectStore:
-        """The store around one of obstore's own, whose settings are pickled with it; its `url` lacks them."""
+        """A store around one of obstore's own, whose settings are pickled with it; its `url` lacks them."""
         return cls(address_of(target)[1], read_only=read_only, target=target)
 
     @property
     def url(self) -> str:
-        """The URL it was opened with."""
+        """The URL with which it was opened."""
         return self._url
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
@@ -210,7 +210,7 @@ class ObjectStore(BatchStore):
         return wait_for(request, is_single=not self._backend.needs_loop)
 
     def size(self, key: str) -> int | None:
-        """How many bytes the object has; None when there is no such key."""
+        """The number of bytes of the object; None if there is no such key."""
         check_key(key)
         if self._is_http:
             # Whether an reply is about a directory, only a GET tells.
@@ -234,7 +234,7 @@ class ObjectStore(BatchStore):
         self._note(key, self._wait(self._backend.put(key, value, mode)))
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
-        """Write an object that is not there yet, and give its version.
+        """Write a new object, and return its version.
 
         Raises
             ChangedError: it is there; a server that keeps no conditions overwrites it.
@@ -248,7 +248,7 @@ class ObjectStore(BatchStore):
         return version.strong
 
     def delete(self, key: str) -> None:
-        """Remove the object, if it is there.
+        """Remove the object, if it exists.
 
         Raises
             ChangedError: as `put`; somebody who writes in the very moment of deletion is not noticed.
@@ -308,7 +308,7 @@ class ObjectStore(BatchStore):
         return self._as_entries(prefix, each())
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
-        """The entries, by one page of a list; None where there are more than `most`."""
+        """The entries, by one page of a listing; None if there are more than `most`."""
         self._check_listing(prefix)
         # A page that is full ends what is asked for.
         found = wait_for(Pages(self._backend, prefix, most + 1).next()) if self.durable else None
@@ -385,7 +385,7 @@ class ObjectStore(BatchStore):
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
-        """As `lock`; outside of directories, others are kept out by a value at `key`."""
+        """As `lock`; outside of directories, a value at `key` keeps others out."""
         if not self._backend.has_versions:
             with self.lock(key):
                 yield

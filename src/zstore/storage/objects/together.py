@@ -30,7 +30,7 @@ class Shared(Generic[T]):
         return self._task.result()
 
     def leave(self, reader: Wish) -> None:
-        """Leave the request to the other readers; without any, it is cancelled."""
+        """Leave the request to the other readers; if there are none, it is cancelled."""
         self._readers.discard(reader)
         if self._task is not None and not self._readers:
             self._task.cancel()
@@ -100,7 +100,7 @@ async def _answer(ask: Callable[[Fetch], Coroutine[Any, Any, T]], piece: tuple[F
 
 
 def _divide(wishes: Sequence[Wish], has_ranges: bool) -> None:
-    """Merge the ranges of all readers, and give each reader the requests that serve its own."""
+    """Merge the ranges of all readers, and return to each reader the requests that serve its own."""
     owners = [(wish, place) for wish in wishes for place in range(len(wish.requests))]
     fetches = merge_requests([request for wish in wishes for request in wish.requests], has_ranges=has_ranges)
     for wish in wishes:

@@ -1,4 +1,4 @@
-"""Changing a zip file on disk: values are appended to a file beside it, which replaces it when flushed."""
+"""Changing a zip file on disk: values are appended to a file beside it, which replaces it on flushing."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class _Draft:
         return False
 
     def record(self, old: Member | None) -> None:
-        """Take note that a member was put or deleted; `old` is the one of that name before."""
+        """Record that a member was put or deleted; `old` is the previous one of that name."""
         self.is_changed = True
         self.has_waste |= old is not None and old.source is self.source
 

@@ -58,7 +58,7 @@ MOST_INFLATED = 1032
 
 
 class Member(NamedTuple):
-    """One value: how it is compressed, and where its header is."""
+    """One value: its compression, and the offset of its header."""
 
     source: Source
     name: str
@@ -75,11 +75,11 @@ class Member(NamedTuple):
 
     @property
     def version(self) -> str:
-        """The version of the value: another one whenever the member is written."""
+        """The version of the value, which changes whenever the member is written."""
         return f"{self.offset:x}-{self.crc:08x}-{id(self.source):x}"
 
     def render(self) -> ZipInfo:
-        """Its entry in headers and the directory, as `zipfile` has it."""
+        """The member's entry in headers and the directory, in the form of `zipfile`."""
         info = ZipInfo(self.name, DATE)
         info.compress_type, info.CRC = self.method, self.crc
         info.compress_size, info.file_size = self.packed_size, self.size
@@ -145,7 +145,7 @@ class Directory:
         return names[begin:end]
 
     def _span(self, prefix: str) -> tuple[list[str], int, int]:
-        """(all keys, where those below the prefix begin among them, where they end)."""
+        """(all keys, index of the first one below the prefix, index after the last)."""
         names = self.names()
         if not prefix:
             return names, 0, len(names)
@@ -153,7 +153,7 @@ class Directory:
         return names, bisect_left(names, f"{prefix}/"), bisect_left(names, f"{prefix}0")
 
     def children(self, prefix: str) -> list[str]:
-        """The names directly below a prefix, found without reading the keys below them."""
+        """The names directly below a prefix; keys below them are not read."""
         names, place, end = self._span(prefix)
         skip = len(prefix) + 1 if prefix else 0
         found = set()
@@ -243,7 +243,7 @@ def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
 
 
 def _parse_zip64(extra: bytes, *narrow: int) -> list[int]:
-    """Size, packed size and offset; those beyond 32 bits are in the extra field, or -1 if they are not."""
+    """Size, packed size and offset; those beyond 32 bits come from the extra field, -1 if it lacks them."""
     place = 0
     while place + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, place)
@@ -283,7 +283,7 @@ def _damaged(source: Source, reason: str, key: str | None = None) -> StoreError:
 
 
 def locate(member: Member, header: Bytes | None = None) -> int:
-    """Where the member's data begins; its header is read where it is needed and not given."""
+    """The offset of the member's data; its header is read unless it is passed."""
     begin = member.source.begins.get(member.offset)
     if begin is None:
         header = member.source.read(member.offset, LOCAL.size) if header is None else header

@@ -38,7 +38,7 @@ OPTIONS = {"deflate", "durable"}
 
 
 class ZipStore(BatchStore):
-    """The members of the zip file at `path`, which the first flush makes.
+    """The members of the zip file at `path`, which the first flush creates.
 
     Instead of a path, an open file can be given, or a value of another store (`ZipStore.within`): both are
     read-only, and read by ranges.
@@ -132,7 +132,7 @@ class ZipStore(BatchStore):
 
     @property
     def url(self) -> str:
-        """ "zip:///path/x.zip", or "zip::" and where the zip file is."""
+        """ "zip:///path/x.zip", or "zip::" and the path or URL of the zip file."""
         return self._path if self._source else "zip" + Path(self._path).as_uri().removeprefix("file")
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
@@ -194,7 +194,7 @@ class ZipStore(BatchStore):
         self._archive().delete(self._directory.names_below(prefix))
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Every key below `prefix`, as they are now."""
+        """Every key below `prefix` at this moment."""
         return iter(self._directory.names_below(check_prefix(prefix)))
 
     def list_children(self, prefix: str = "") -> Names:
@@ -218,7 +218,7 @@ class ZipStore(BatchStore):
             self._directory.flush()
 
     def close(self) -> None:
-        """Flush. The store can still be used; a file that it was given stays open."""
+        """Flush; the store can still be used, and a file object from the caller stays open."""
         if not self.read_only:
             self.flush()
 

@@ -1,1 +1,1 @@
-"""Fixing what is mechanical, without touching the chunks of data."""
+"""Fixing mechanical errors, without touching the chunks of data."""

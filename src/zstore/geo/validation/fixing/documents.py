@@ -55,7 +55,7 @@ class OverlayStore(Store):
         return self.base.url
 
     def changes(self) -> dict[str, bytes | None]:
-        """The changes by key: the new value, or None where the key was deleted."""
+        """The changes by key: the new value, or None for a deleted key."""
         changed: dict[str, bytes | None] = {}
         for key, value in sorted(self._changed.items()):
             before = self.base.get(key)
@@ -138,7 +138,7 @@ class Draft:
 
     @property
     def levels_in(self) -> Convention | None:
-        """The convention that is to say the levels; None for the one that does."""
+        """The convention that is to list the levels; None for the one that does."""
         name = None if self.profile is None else self.profile.levels_in
         return None if name is None else load_conventions([name])[0]
 
@@ -192,7 +192,7 @@ class Draft:
         self.note(rule, node, spelt)
 
     def update(self, rule: str, node: NodeView, message: str, changes: Mapping[str, Any]) -> bool:
-        """Set attributes that differ; whether any did."""
+        """Set attributes that differ; returns whether any did."""
         attributes = self.attributes(node)
         differing = {name: value for name, value in changes.items() if attributes.get(name) != value}
         if differing:
@@ -233,7 +233,7 @@ def fix_documents(draft: Draft) -> None:
 
 
 def fix_methods(draft: Draft) -> None:
-    """Spell the names of resampling methods as the draft does."""
+    """Correct the spelling of resampling methods to that of the draft of the specification."""
     for pyramid in draft.hierarchy.pyramids:
         attributes = draft.attributes(pyramid.group)
         stated = attributes.get("multiscales")
@@ -272,7 +272,7 @@ def _with_method(item: Any) -> Any:
 
 
 def implied_nodata(array: ArrayView) -> int | float | None:
-    """The nodata of a Zarr v3 array that GDAL alone described: its fill value, which nobody else reads so."""
+    """The nodata of a Zarr v3 array in GDAL's way only: its fill value, which others do not take for it."""
     stated = ("_FillValue", "missing_value", "grid_mapping")
     if array.zarr_format != 3 or "_CRS" not in array.attrs or array.dtype.kind not in "iuf":
         return None
@@ -307,7 +307,7 @@ def fix_fill_values(draft: Draft) -> None:
 
 
 def _number_of(stated: Any) -> Any:
-    """A number that is written as text; anything else as it is."""
+    """The number in a text; anything else unchanged."""
     for kind in (int, float) if isinstance(stated, str) else ():
         try:
             return kind(stated)
@@ -376,7 +376,7 @@ def _fix_types(draft: Draft, array: ArrayView) -> None:
 
 
 def fix_shared(draft: Draft) -> None:
-    """Give a variable the same attributes at all levels, where one of them has others.
+    """Give a variable the same attributes at all levels, if one of them has others.
 
     The cells must confirm it: as they are stored, those of the level have to be what its method makes of the
     finer ones.
@@ -526,7 +526,7 @@ def _fits(array: ArrayView, names: tuple[str, ...], kept: Sequence[str | None]) 
 
 
 def _fix_order(draft: Draft, group: GroupView) -> None:
-    """Put y before x in `spatial:dimensions`, where the arrays and their coordinates have them so."""
+    """Put y before x in `spatial:dimensions`, if the arrays and their coordinates have them so."""
     stated = group.attrs.get("spatial:dimensions")
     if not isinstance(stated, list) or len(stated) != 2 or not all(isinstance(n, str) for n in stated):
         return

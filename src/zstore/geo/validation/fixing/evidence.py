@@ -1,4 +1,4 @@
-"""The place of grids whose statements contradict each other, decided by their number and by the cells.
+"""The position of grids whose documents contradict each other, decided by majority and by the cells.
 
 Every axis of a grid is judged by itself. Coordinates, transforms, the layout, tile matrices and bounding
 boxes of all levels of a pyramid are statements about one line: the edge of the finest level's first cell, and
@@ -76,7 +76,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Settled:
-    """The affine of a grid; None with the reason, where statements disagree and nothing decides."""
+    """The affine of a grid; None with the reason, if statements disagree and nothing decides."""
 
     affine: Affine | None
     trouble: str | None = None
@@ -84,7 +84,7 @@ class Settled:
 
 @dataclass
 class Evidence:
-    """The affines and CRSs of grids by all that a hierarchy states, each decided once."""
+    """The affines and CRSs of grids by all statements in a hierarchy, each decided once."""
 
     hierarchy: Hierarchy
     _places: dict[str, Settled] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Evidence:
         return self._places[path]
 
     def settle_finest(self, grid: Grid) -> Settled:
-        """The affine of the finest level's grid; by its own statements where levels disagree."""
+        """The affine of the finest level's grid; by its own statements if levels disagree."""
         settled = self.settle(grid)
         if settled.trouble is None or min(len(list(_own_statements(grid, 0, axis))) for axis in (0, 1)) < 2:
             return settled
@@ -126,7 +126,7 @@ class Evidence:
         return self._pyramids[pyramid.group.path].get(level.path, Settled(level.affine))
 
     def settle_crs(self, pyramid: Pyramid) -> tuple[Crs | None, list[Crs]]:
-        """(the CRS that outweighs all others that are stated for a pyramid, all that are stated)."""
+        """(the CRS that outweighs all others stated for a pyramid, all of these)."""
         votes: list[tuple[Crs, set[str]]] = []
         for holder, crs in _stated_crs(self.hierarchy, pyramid):
             held = next((holders for known, holders in votes if known.is_same(crs)), None)
@@ -158,7 +158,7 @@ def _stated_crs(hierarchy: Hierarchy, pyramid: Pyramid) -> Iterator[tuple[str, C
 
 
 def fit_line(coordinate: ArrayView, values: np.ndarray[Any, Any] | None) -> Line | None:
-    """The line of which a coordinate's decoded values are the centres; None where they are not regular."""
+    """The line whose centres are a coordinate's decoded values; None if they are not regular."""
     if values is None or values.ndim != 1 or len(values) < 2 or values.dtype.kind not in "iuf":
         return None
     centres = values.astype(np.float64)
@@ -205,7 +205,7 @@ def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
 
 
 def _unrotated(affine: Affine) -> Affine | None:
-    """The affine, or its six numbers in the other order that is in use; None where either is rotated."""
+    """The affine, or its six numbers in the other order in use; None if either is rotated."""
     if not affine.is_rotated:
         return affine
     try:
@@ -221,7 +221,7 @@ def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) ->
 
 
 def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
-    """The affine of a raster without levels: as it is read, unless its rows or columns may run either way.
+    """The affine of a raster without levels, unless its rows or columns may run either way.
 
     Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms were
     left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
@@ -260,7 +260,7 @@ class Axis(NamedTuple):
     factors: Sequence[Sequence[float]]
 
     def settle(self, read: Line | None) -> tuple[Line | None, str | None]:
-        """(the finest level's line, None), or (None, the reason); `read` is the line that reading chose."""
+        """(the finest level's line, None), or (None, the reason); `read` is the line chosen by reading."""
         known: list[Line] = []
         for statement in sorted(self.statements, key=lambda s: s.level):
             for line in () if statement.is_box else statement.lines:
@@ -305,11 +305,11 @@ class Axis(NamedTuple):
         return max(self.factors[level], key=lambda f: sum(s.says(line.scaled(f), count) for s in own))
 
     def _scaled(self, line: Line, statement: Statement) -> list[Line]:
-        """The lines that a statement's level may have, where the finest level has that one."""
+        """The lines that a statement's level may have, if the finest level has that one."""
         return [line.scaled(factor) for factor in self.factors[statement.level]]
 
     def _exact(self, line: Line, read: Line | None) -> Line:
-        """The line as it was read, if that is the same: coordinates may be rounded, transforms are not."""
+        """The line of the documents, if it is the same: coordinates may be rounded, transforms are not."""
         return read if read is not None and read.is_at(line, self.counts[0]) else line
 
     def _is_turned(self, line: Line, statements: Sequence[Statement]) -> bool:
@@ -428,7 +428,7 @@ def _pixels_against(
     rewritten: set[int],
     factors: Sequence[Sequence[float]],
 ) -> str | None:
-    """Why a level's cells contradict its affine: they are the finest level's in another order; else None."""
+    """The reason why a level's cells contradict its affine: they are the finest's reordered; else None."""
     if number == 0 or not rewritten & {0, number}:
         return None
     found = compare_pixels(pyramid, levels[number], levels[0], (factors[0][number], factors[1][number]))

@@ -1,4 +1,4 @@
-"""What can be fixed in a hierarchy without touching its data: planned, written with a backup, and taken back.
+"""Fixes of a hierarchy that do not touch its data: planned, written with a backup, and undone.
 
 A backup is a directory: `manifest.json` lists the keys that were written or deleted, and `before/` holds what
 was stored under them, each as a file of its key's name. It is whole before anything is changed, and
@@ -227,7 +227,7 @@ def _unfinished(hierarchy: Hierarchy) -> list[Fix]:
 
 
 def _only_consolidated(hierarchy: Hierarchy) -> list[Fix]:
-    """Refusals for nodes that consolidated metadata alone has, which consolidating again would lose."""
+    """Refusals for nodes in consolidated metadata alone, which consolidating again would lose."""
     by_path = {node.path for node in hierarchy.nodes}
     found = []
     for group in hierarchy.groups:
@@ -296,7 +296,7 @@ def fix(
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Plan, Path | None]:
-    """Fix a hierarchy; gives (the plan that was carried out, the backup of the replaced documents).
+    """Fix a hierarchy; returns (the plan that was carried out, the backup of the replaced documents).
 
     The backup is None where there is nothing to fix.
 
@@ -405,7 +405,7 @@ def _make_backup(backup: Path, plan: Plan, store: Store, before: dict[str, Any])
 
 
 def _left_by_another_run(place: LocalStore, plan: Plan, url: str, before: dict[str, Any]) -> dict[str, Any]:
-    """The keys that an interrupted run has copied to a directory that is there already.
+    """The keys that an interrupted run has copied to an existing directory.
 
     Without a manifest, nothing had been changed. With one, the store may be changed in part, and the copies
     are what was there before.
@@ -450,7 +450,7 @@ def _parse_manifest(data: bytes, where: Path) -> dict[str, Any]:
 
 
 def restore_backup(store: Store, backup: Path) -> int:
-    """Restore the values of a backup and delete added keys; gives the number of keys.
+    """Restore the values of a backup and delete added keys; returns the number of keys.
 
     Raises
         NotFoundError: there is no backup.

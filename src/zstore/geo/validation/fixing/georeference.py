@@ -58,7 +58,7 @@ from zstore.storage.base import join_key
 
 
 def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
-    """The CRS of a grid: the user's, else the one that all statements agree on; None without.
+    """The CRS of a grid: the user's, else the one in which all statements agree; None without.
 
     Those of the array itself and of its group first; where there is none, those of the groups above and of
     the tile matrix set. Of a pyramid, where they disagree, the one that outweighs all others at all levels.
@@ -86,7 +86,7 @@ def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
 
 
 def _parsed(value: Any) -> Crs | None:
-    """The CRS that a value states; None where it states none."""
+    """The CRS of a value; None if it is no CRS."""
     try:
         return None if value is None else Crs.from_user(value)
     except MetadataError:
@@ -94,7 +94,7 @@ def _parsed(value: Any) -> Crs | None:
 
 
 class Member(NamedTuple):
-    """How the rendered value of an attribute is put over the stored one.
+    """The rule by which the rendered value of an attribute replaces the stored one.
 
     rule      that a change is noted for
     is_right  (stored, rendered, the model) -> whether the stored value stays
@@ -120,7 +120,7 @@ def _is_crs(stored: Any, rendered: Any, geo: GeoModel) -> bool:
 
 
 def _is_place(stored: Any, rendered: Any, geo: GeoModel) -> bool:
-    """Whether numbers are the rendered ones within a millionth of a cell, or a text of numbers is."""
+    """Whether numbers, or a text of numbers, are the rendered ones within a millionth of a cell."""
     if isinstance(rendered, str):
         try:
             stored, rendered = list(parse_geotransform(stored)), list(parse_geotransform(rendered))
@@ -212,7 +212,7 @@ def put(draft: Draft, node: NodeView, changes: Mapping[str, Any]) -> None:
 
 
 def _states(value: Any, crs: Crs | None) -> bool:
-    """Whether a value states that CRS."""
+    """Whether a value is that CRS."""
     found = _parsed(value)
     return crs is not None and found is not None and found.is_same(crs)
 
@@ -243,7 +243,7 @@ def fix_crs(draft: Draft) -> None:
 
 
 def _gdals(stored: Any, rendered: dict[str, Any], geo: GeoModel) -> dict[str, Any]:
-    """`_CRS` with the members that are stored, each right; with its WKT where none is."""
+    """`_CRS` with its stored members, each corrected; with the WKT if none is stored."""
     if not isinstance(stored, dict) or not stored:
         return rendered
     members = {n: rendered.get(n) for n in ("url", "wkt", "projjson") if n in stored}
@@ -253,7 +253,7 @@ def _gdals(stored: Any, rendered: dict[str, Any], geo: GeoModel) -> dict[str, An
 
 
 def _fix_mapping(draft: Draft, grid: Grid, geo: GeoModel, document: Document) -> str | None:
-    """Fix or create a grid's grid mapping variable; gives its name, None where the grid is to have none."""
+    """Fix or create a grid's grid mapping variable; returns its name, None if the grid should have none."""
     group = grid.node.parent
     is_wanted = draft.has_mapping or grid.node.attrs.get("grid_mapping") is not None
     stated, mapping = mapping_of(grid.node)
@@ -297,7 +297,7 @@ def _mapping_there(draft: Draft, group: GroupView, crs: Crs | None) -> ArrayView
 def _create(
     draft: Draft, rule: str, group: GroupView, name: str, document: Document, message: str, **options: Any
 ) -> bool:
-    """Create a coordinate or a grid mapping variable as rendered; False where values without a node lie."""
+    """Create a coordinate or a grid mapping variable; False if values lie there without a node."""
     path = join_key(group.path, name)
     key = join_key(path, "zarr.json" if group.zarr_format == 3 else ".zarray")
     is_there = draft.store.get(key) is not None
@@ -386,7 +386,7 @@ NEAR = 0.02
 
 
 def affine_of(draft: Draft, grid: Grid) -> Affine | None:
-    """The affine that most statements about a grid support; None, with the reason noted, where none wins."""
+    """The affine that most statements about a grid support; None, with the reason noted, if none wins."""
     place = draft.evidence.pyramid_of(grid)
     settled = draft.evidence.settle(grid)
     if place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape:
@@ -441,7 +441,7 @@ def _level_affine(
 
 
 def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
-    """What is wrong with an axis: "right", "every", "edges" or "other".
+    """The fault of an axis: "right", "every", "edges" or "other".
 
     It begins `shift` cells off, and its steps are `stretch` of a cell too long.
     """
@@ -454,7 +454,7 @@ def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
 
 
 def fix_time(draft: Draft) -> None:
-    """Add the attributes that CF asks of time coordinates, where their units show that they are such."""
+    """Add the attributes that CF requires of time coordinates, if their units are those of time."""
     for group in draft.hierarchy.groups:
         for coordinate in draft.hierarchy.meaning.roles(group).coordinates.values():
             units = coordinate.attrs.get("units")
@@ -467,7 +467,7 @@ def fix_time(draft: Draft) -> None:
 
 
 def fix_places(draft: Draft) -> None:
-    """Fix the coordinates of every grid, and the transforms that are stated of it."""
+    """Fix the coordinates of every grid, and the transforms in its documents."""
     done: set[str] = set()
     for grid in draft.hierarchy.grids.values():
         affine = affine_of(draft, grid)
@@ -505,7 +505,7 @@ def _fix_coordinate(draft: Draft, grid: Grid, geo: GeoModel, name: str, document
 
 
 def _fix_length(draft: Draft, grid: Grid, coordinate: ArrayView, document: Document) -> None:
-    """Write coordinates of another length anew, where the grid's own length is confirmed."""
+    """Rewrite coordinates of another length, if the grid's own length is confirmed."""
     is_level = draft.evidence.pyramid_of(grid) is not None
     shapes = [coordinate.parent.attrs.get("spatial:shape")] if coordinate.parent is not None else []
     if not is_level and list(grid.shape) not in shapes:
@@ -652,7 +652,7 @@ CONVERSIONS = {
 
 
 def fix_levels(draft: Draft) -> None:
-    """Fix every `multiscales` object, or replace it by the one that the profile has."""
+    """Fix every `multiscales` object, or replace it by the profile's."""
     for group, names in find_unnamed_levels(draft.hierarchy):
         draft.refuse(
             "MS-15", group, f"nothing says how the levels {names} were made; expected `zstore pyramid`"
@@ -693,7 +693,7 @@ def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
 
 
 def _is_in(convention: Convention, pyramid: Pyramid) -> bool:
-    """Whether a pyramid's levels are written in a convention already; no list is made another list."""
+    """Whether a pyramid's levels are written in a convention already; lists stay the lists they are."""
     is_listed = isinstance(pyramid.stated, list) and isinstance(convention, Multiscales)
     return is_listed or bool(convention.parse(pyramid.group, pyramid.group.parent).levels)
 
@@ -719,7 +719,7 @@ def _convert(draft: Draft, pyramid: Pyramid, geo: GeoModel, convention: Conventi
 
 
 def _why_no_object(pyramid: Pyramid, geo: GeoModel) -> str | None:
-    """Why a pyramid cannot be written as GeoZarr's object; None where it can."""
+    """The reason why a pyramid cannot be written as GeoZarr's object; None if it can."""
     reason = why_no_tiles(geo)
     if geo.resampling is None:
         return "nothing says how the levels were made; expected --method"
@@ -883,7 +883,7 @@ def _holds_all(matrix: dict[str, Any], place: LevelPlace) -> bool:
 
 
 def _fix_limits(stated: dict[str, Any], matrices: Mapping[str, Any]) -> dict[str, Any]:
-    """Both objects of limits: the stated ones where they are valid, else the whole tile matrix."""
+    """Both objects of limits: the stored ones if they are valid, else the whole tile matrix."""
     made = {}
     for name, matrix in matrices.items():
         rows, columns = matrix.get("matrixHeight", 1), matrix.get("matrixWidth", 1)

@@ -48,7 +48,7 @@ MOST_LOOKUPS = 500
 
 
 def implicit_groups(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, str]]:
-    """(a group, a name in it) of every directory that holds nodes but is none; "" is the group itself."""
+    """(a group, a name in it) of every directory that contains nodes but is none; "" is the group itself."""
     root = hierarchy.root
     if root.zarr_format == 1:
         return
@@ -272,7 +272,7 @@ CONVENTIONS = re.compile(r"CF-\d+\.\d+")
 
 
 def _walk(value: Any) -> Iterator[tuple[str, str, Any]]:
-    """(place, name, value) of everything in a JSON value, itself first, however deep."""
+    """(position, name, value) of everything in a JSON value, itself first, however deep."""
     waiting = [("", "", value)]
     while waiting:
         where, name, found = waiting.pop()
@@ -391,7 +391,7 @@ def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def parse_text(value: Any) -> Any:
-    """The object or list that a text is as JSON; None for anything else."""
+    """The object or list in a text of JSON; None for anything else."""
     try:
         is_likely = isinstance(value, str) and value.lstrip()[:1] in ("{", "[")
         return json.loads(value) if is_likely else None
@@ -587,7 +587,7 @@ def _check_fill(array: ArrayView) -> Iterator[Found]:
 
 
 def is_unreadable_fill(array: ArrayView) -> bool:
-    """Whether `_FillValue` is a plain number where xarray wants base64."""
+    """Whether `_FillValue` is a plain number, where xarray needs base64."""
     found: Any = array.attrs.get("_FillValue")
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     return is_number and array.zarr_format == 3 and array.dtype.kind == "f" and bool(np.isfinite(found))
@@ -730,6 +730,6 @@ def check_layout(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def _is_alone(pyramid: Any, item: Any, name: str) -> bool:
-    """Whether the level does not say it either."""
+    """Whether the level does not state it either."""
     node = pyramid.group.below(str(item.get("asset", "")).strip("/"))
     return isinstance(node, ArrayView | GroupView) and name not in node.attrs

@@ -385,7 +385,7 @@ def check_factors(pyramid: Pyramid) -> Iterator[Found]:
 
 
 def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """((y, x) of the outer corner, (y, x) steps) by a grid's coordinates; None where they tell none."""
+    """((y, x) of the outer corner, (y, x) steps) by a grid's coordinates; None without both."""
     corners, steps = [], []
     for dimension in grid.dimensions:
         coordinate = coordinate_of(grid.node, dimension)

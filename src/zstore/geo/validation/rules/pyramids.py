@@ -32,7 +32,7 @@ from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, N
 
 
 def _level_names(pyramid: Pyramid) -> set[str]:
-    """The names right below the group that the layout lists, or that hold a level."""
+    """The names of a group's children that are levels, in the layout or by their content."""
     assets = [item.get("asset") for item in layout_items(pyramid.stated)]
     paths = [asset.strip("/") for asset in assets if isinstance(asset, str)]
     return {path.partition("/")[0] for path in [*paths, *(level.path for level in pyramid.levels)]}
@@ -111,7 +111,7 @@ def check_multiscales_place(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 def _is_itself(stated: Any) -> bool:
-    """Whether a list of datasets names nothing but the group that has it."""
+    """Whether a list of datasets names only the group that contains it."""
     paths = [dataset.get("path") for item in objects(stated) for dataset in objects(item.get("datasets"))]
     return bool(paths) and set(paths) == {"."}
 
@@ -291,7 +291,7 @@ def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, An
 
 
 def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
-    """(columns, rows) of tiles from a tile matrix's corner to that of its level; None if not known."""
+    """(columns, rows) of tiles from a tile matrix's corner to that of its level; None if unknown."""
     for name, matrix, grid, affine in _placed(pyramid):
         level = next(level for level in pyramid.levels if level.path == name)
         sizes = parse_numbers([matrix.get("tileWidth"), matrix.get("tileHeight")], 2)
@@ -549,7 +549,7 @@ def check_assets(pyramid: Pyramid) -> Iterator[Found]:
 
 
 def unlisted_levels(pyramid: Pyramid) -> list[str]:
-    """The groups that the tile matrix set has for levels, and the layout leaves out."""
+    """The groups that are levels in the tile matrix set, and missing in the layout."""
     listed = {asset_path(item) for item in layout_items(pyramid.stated)}
     return [
         name for name in pyramid.matrices if listed and name in pyramid.group.groups and name not in listed

@@ -1,4 +1,4 @@
-"""Rules that need values or a list of stored chunks: how levels were made, units, chunks outside."""
+"""Rules that need values or a list of stored chunks: the making of levels, units, chunks outside."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int
 
 
 def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
-    """The methods that a level may be made by: the stated one; for classes, those in place of an average."""
+    """The methods that may have made a level: the named one; for classes, those in place of an average."""
     stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
     item = next((i for i in layout_items(stated) if i.get("asset") == level.path), {})
     name = "resampling_method"
@@ -105,7 +105,7 @@ def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
 def _compare_level(
     source: Grid, level: Grid, factors: tuple[int, int], method: str, nodata: Any
 ) -> float | None:
-    """The share of sampled cells of `level` that `method` does not make of `source`; None where it cannot.
+    """The share of sampled cells of `level` that `method` makes differently; None if it cannot tell.
 
     Both placements of cells are tried: cells of whole factors, and cells that share the finer level's extent.
     """
@@ -123,7 +123,7 @@ def _compare_level(
 
 
 def is_made_of_finer(pyramid: Pyramid, level: LevelPlace, name: str, nodata: Any) -> bool:
-    """Whether the stored cells of a level equal a finer level's, resampled by the stated method."""
+    """Whether the stored cells of a level are a finer level's, resampled by the named method."""
     place, grid = pyramid.levels.index(level), level.grids[name]
     sources = {id(p): p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids}
     methods = _methods(pyramid, level, grid) or list(LIKELY)
