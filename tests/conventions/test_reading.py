@@ -434,7 +434,7 @@ class TestLevels:
             ((1, 1), UTM),
             ((2, 2), UTM.scaled((2, 2))),
         ]
-        assert {("OC-08", "error"), ("GZ-45", "error"), ("MS-28", "error")} <= rules(findings)
+        assert {("GZ-40", "error"), ("GZ-45", "error"), ("MS-28", "error")} <= rules(findings)
 
 
 class TestGroups:

@@ -312,7 +312,9 @@ VARIABLES = [
         make=lambda: right(2, model(levels=0)),
         profile="gdal",
     ),
-    case("GZ-11", lambda d: array(d.store, "other", np.zeros((5, 96)), ("y", "x")), "other", make=flat),
+    case(
+        "GZ-11", lambda d: array(d.store, "other", np.zeros((5, 96)), ("y", "x")), "other", "MS-11", make=flat
+    ),
     case("GZ-11", lambda d: array(d.store, "square", np.zeros((5, 5)), ("n", "n")), "square", make=flat),
     case("GZ-12", lambda d: array(d.store, "a/cube", np.zeros((3, 4)), ("/time", "n")), "a/cube", make=flat),
     case("GZ-13", lambda d: array(d.store, "y", np.zeros(SHAPE), ("y", "x"), overwrite=True), "y", make=bare),
@@ -360,6 +362,19 @@ VARIABLES = [
         "time",
         make=flat,
         severity="warning",
+    ),
+    case(
+        "MS-09",
+        time_axis(
+            {
+                "standard_name": "time",
+                "units": "nanoseconds since 2000-01-01",
+                "calendar": "standard",
+                "axis": "T",
+            }
+        ),
+        "time",
+        make=flat,
     ),
     case(
         "MS-09",
@@ -431,10 +446,10 @@ GEOREFERENCE = [
         profile="gdal",
     ),
     case("OC-08", lambda d: d.set("b02", _CRS={"wkt": crs_of("EPSG:32633")["crs_wkt"]}), "b02", make=flat),
+    case("OC-08", attribute("", proj__code="EPSG:32633"), "1/b02"),
     case(
         "OC-09",
         lambda d: [d.set(n, standard_name=s) for n, s in (("y", "latitude"), ("x", "longitude"))],
-        "b02",
         make=bare,
     ),
     case(
@@ -512,7 +527,11 @@ LEVELS = [
     case("GZ-37", lambda d: None, make=listed, profile="geozarr-draft", is_wrong_before=True),
     case("MS-15", attribute("", multiscales=None, zarr_conventions=None), profile="geozarr-mini"),
     case(
-        "GZ-38", lambda d: d.multiscales(lambda m: m.update(tile_matrix_set="webmercatorquad")), make=by_tiles
+        "GZ-38",
+        lambda d: d.multiscales(lambda m: m.update(tile_matrix_set="webmercatorquad")),
+        "",
+        "GZ-40",
+        make=by_tiles,
     ),
     case(
         "GZ-38",
@@ -654,7 +673,7 @@ DECLARED = [
         profile="multiscale-arrays",
     ),
     case(
-        "OC-10",
+        "ZC-03",
         lambda d: d.attributes("", lambda a: a["multiscales"][0]["datasets"][1].update(path="7/b02")),
         make=listed,
         profile="multiscale-arrays",

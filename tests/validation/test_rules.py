@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import zstore
+from zstore.errors import ZstoreError
+from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import RULED
 from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.view import CLASSES
@@ -37,6 +40,26 @@ def test_what_breaks_a_rule_is_found_with_its_id_and_place(case) -> None:
     assert found[0].severity == severity
     errors = {finding.rule for finding in verdict.findings if finding.severity == "error"}
     assert errors - {case.rule} <= case.also, verdict.findings
+
+
+def test_whatever_reading_finds_is_a_finding() -> None:
+    """One set of findings: the errors of `read_geo` are in the verdict, in its words."""
+    read = 0
+    # Opening trusts consolidated metadata, where validation reads every document.
+    for case in [case for case in CASES if case.rule != "ZS-02"]:
+        store = case.make()
+        case.spoil(Documents(store))
+        try:
+            findings = read_geo(zstore.open(store, mode="r"))[1]
+        except ZstoreError:
+            # It cannot be opened or has no grid, for which there are cases too.
+            continue
+        verdict = {(f.rule, f.path, f.message) for f in validate(store).findings}
+        # Of an array that nothing describes, reading notes what it assumes; that is no mistake.
+        errors = {(f.rule, f.path, f.message) for f in findings if f.severity == "error"}
+        assert errors <= verdict, name(case)
+        read += bool(errors)
+    assert read > 40
 
 
 def test_there_is_a_case_for_every_rule() -> None:

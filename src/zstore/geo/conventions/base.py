@@ -577,7 +577,6 @@ class HeldNode:
 class HeldArray(HeldNode):
     """An array whose values are read once."""
 
-    is_damaged = False
     _values: np.ndarray[Any, Any] | None = None
 
     @property

@@ -255,11 +255,19 @@ def _find_mapping(
         # Of an array that was opened by itself, elsewhere, nobody knows what lies beside it.
         severity: Severity = "note" if name and parent is None else "error"
         return None, [Finding("GZ-15", severity, node.path, message, expected, stated)]
-    for name in (CRS_VARIABLE, "crs"):
-        if name in siblings and siblings[name].shape == () and len(node.shape) >= 2:
-            message = f"no grid_mapping; the array {name!r} beside this one is taken for it"
-            return siblings[name], [Finding("MS-05", "warning", node.path, message, name, None)]
-    return None, []
+    taken = stand_in(node, parent)
+    if taken is None:
+        return None, []
+    name = taken.path.rpartition("/")[2]
+    message = f"no grid_mapping; the array {name!r} beside this one is taken for it"
+    return taken, [Finding("MS-05", "warning", node.path, message, name, None)]
+
+
+def stand_in(node: ArrayNode, parent: GroupNode | None) -> Any:
+    """The scalar beside a grid that is taken for its grid mapping variable, by its name; None without."""
+    siblings = {} if parent is None or len(node.shape) < 2 else arrays_of(parent)
+    named = (siblings.get(name) for name in (CRS_VARIABLE, "crs"))
+    return next((array for array in named if array is not None and array.shape == ()), None)
 
 
 def _parse_mapping(
@@ -461,12 +469,19 @@ def parse_geotransform(value: Any) -> Affine:
 
 def stated_geotransform(node: Node, prefix: str, findings: list[Finding]) -> tuple[tuple[str, Affine], ...]:
     """((source, affine),) of a node's `GeoTransform`; () without a valid one, with a finding."""
-    if "GeoTransform" in node.attrs:
-        try:
-            return ((f"{prefix}GeoTransform", parse_geotransform(node.attrs["GeoTransform"])),)
-        except MetadataError as error:
-            findings.append(Finding("GZ-28", "error", node.path, error.message))
-    return ()
+    if "GeoTransform" not in node.attrs:
+        return ()
+    stated = node.attrs["GeoTransform"]
+    try:
+        affine = parse_geotransform(stated)
+    except MetadataError as error:
+        findings.append(Finding("GZ-28", "error", node.path, error.message, "six numbers", stated))
+        return ()
+    if affine.a == 0 and affine.e != 0:
+        # No rotation has a = 0 with e other than 0.
+        message = f"GeoTransform is {stated!r}, which is in rasterio's order"
+        findings.append(Finding("GZ-28", "error", node.path, message, "c a b f d e", stated))
+    return ((f"{prefix}GeoTransform", affine),)
 
 
 def render_geotransform(affine: Affine) -> str:
@@ -495,6 +510,7 @@ class Gdal(Convention):
             if "_CRS" in node.attrs:
                 message = "_CRS is on a group, where GDAL does not look; expected it on the arrays"
                 findings.append(Finding("OC-06", "warning", node.path, message))
+            stated_geotransform(node, "", findings)
             return Facts(findings=tuple(findings))
         crs = _parse_crs(node, findings)
         affines = stated_geotransform(node, "", findings)

@@ -134,7 +134,8 @@ def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[An
         values = decode(np.asarray(coordinate[...]), attributes)
     except ZstoreError as error:
         message = f"coordinate {name!r} cannot be read, and is not used: {error}"
-        findings.append(Finding("GZ-29", "error", coordinate.path, message))
+        rule = "GZ-29" if isinstance(error, MetadataError) else "ZS-03"
+        findings.append(Finding(rule, "error", coordinate.path, message))
         return None
     limits = _limits(attributes, np.dtype(coordinate.dtype))
     if limits is not None and values.dtype.kind in "iuf":

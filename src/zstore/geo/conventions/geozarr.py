@@ -490,11 +490,11 @@ class Geozarr(Convention):
         if not {"layout", "tile_matrix_set", "datasets"} & set(stated):
             message = f"multiscales has the members {sorted(stated)}; expected layout or tile_matrix_set"
             findings.append(Finding("GZ-37", "error", node.path, message))
-        levels, crs = list[LevelEntry](), None
+        levels, crs = list[LevelEntry](), list[tuple[str, Crs]]()
         if "tile_matrix_set" in stated:
             levels, crs = parse_tile_matrix_set(stated, node, findings)
         return Facts(
-            crs=() if crs is None else (("tile_matrix_set.crs", crs),),
+            crs=tuple(crs),
             levels=tuple(levels),
             resampling=parse_resampling(stated, node.path, findings),
             findings=tuple(findings),
@@ -603,33 +603,33 @@ def _set_id(crs: Crs, level: Level) -> str:
 
 def parse_tile_matrix_set(
     stated: Mapping[str, Any], node: GroupNode, findings: list[Finding]
-) -> tuple[list[LevelEntry], Crs | None]:
-    """The levels of a `multiscales` object by its `tile_matrix_set`, and the set's CRS.
+) -> tuple[list[LevelEntry], list[tuple[str, Crs]]]:
+    """(levels, (source, CRS) pairs) of the `tile_matrix_set` of a `multiscales` object.
 
     A set may have more matrices than the pyramid has levels: those that are there count.
     """
     tile_matrix_set = stated["tile_matrix_set"]
     if isinstance(tile_matrix_set, Mapping):
         crs = parse_tile_matrix_crs(tile_matrix_set, node.path, findings)
-        entries = parse_tile_matrices(tile_matrix_set, crs, node, findings)
+        entries = parse_tile_matrices(tile_matrix_set, crs[0][1] if crs else None, node, findings)
         present = {name for name, _ in node.members()}
         return [entry for entry in entries if entry.path in present], crs
     if isinstance(tile_matrix_set, str):
         return _well_known(tile_matrix_set, stated, node, findings)
     message = f"tile_matrix_set is {tile_matrix_set!r}; expected an object or a name"
     findings.append(Finding("GZ-38", "error", node.path, message))
-    return [], None
+    return [], []
 
 
 def _well_known(
     name: str, stated: Mapping[str, Any], node: GroupNode, findings: list[Finding]
-) -> tuple[list[LevelEntry], Crs | None]:
+) -> tuple[list[LevelEntry], list[tuple[str, Crs]]]:
     limits = stated.get("tile_matrix_set_limits", stated.get("tile_matrix_limits"))
     names = [child for child, found in node.members() if is_group(found)]
     paths = [path for path in limits if path in names] if isinstance(limits, Mapping) else []
     known = _resolve(name, node, findings)
     if known is None:
-        return [LevelEntry(path) for path in paths or [p for p in names if p.isdecimal()]], None
+        return [LevelEntry(path) for path in paths or [p for p in names if p.isdecimal()]], []
     entries = []
     for path in paths or [path for path in names if path in known.tile_matrices]:
         matrix = known.tile_matrices.get(path)
@@ -648,7 +648,7 @@ def _well_known(
                 tile_shape=matrix.tile_shape,
             )
         )
-    return entries, Crs.from_user(known.crs)
+    return entries, [(f"tile_matrix_set {known.id}", Crs.from_user(known.crs))]
 
 
 def _resolve(name: str, node: Node, findings: list[Finding]) -> TileMatrixSet | None:
@@ -669,17 +669,16 @@ def _resolve(name: str, node: Node, findings: list[Finding]) -> TileMatrixSet | 
 
 def parse_tile_matrix_crs(
     tile_matrix_set: Mapping[str, Any], path: str, findings: list[Finding]
-) -> Crs | None:
-    """The CRS of a tile matrix set: `crs`, else TMS 1.0's `supportedCRS`, in any notation."""
+) -> list[tuple[str, Crs]]:
+    """(source, CRS) of the statements of a tile matrix set: `crs`, then TMS 1.0's `supportedCRS`."""
+    found: list[tuple[str, Crs]] = []
     for member in ("crs", "supportedCRS"):
         stated = tile_matrix_set.get(member)
         if isinstance(stated, Mapping):
             stated = stated.get("uri", stated.get("wkt", stated))
-        if stated is None:
-            continue
-        for _, crs in parse_crs(f"tile_matrix_set {member}", stated, "GZ-40", path, findings):
-            return crs
-    return None
+        if stated is not None:
+            found += parse_crs(f"tile_matrix_set.{member}", stated, "GZ-40", path, findings)
+    return found
 
 
 def _listed(tile_matrix_set: Mapping[str, Any]) -> list[Any] | None:
@@ -732,10 +731,6 @@ def _entry(
     path = str(matrix["id"])
     cell = _positive(matrix.get("cellSize"))
     tile = (_positive(matrix.get("tileHeight")), _positive(matrix.get("tileWidth")))
-    missing = [key for key in ("cellSize", "pointOfOrigin", "tileWidth", "tileHeight") if key not in matrix]
-    if missing:
-        message = f"tile matrix {path!r} has no {', '.join(missing)}"
-        findings.append(Finding("MS-25", "warning", node.path, message))
     denominator = _positive(matrix.get("scaleDenominator"))
     if cell is not None and denominator is not None and crs is not None:
         expected = cell * crs.metres_per_unit / PIXEL

@@ -50,6 +50,8 @@ from zstore.geo.conventions.levels import (
 )
 from zstore.geo.conventions.timeaxis import TimeAxis
 
+# Sources of a tile matrix set's CRS begin so.
+TILES = "tile_matrix_set"
 LINKS = ("coordinates", "bounds", "climatology")
 
 
@@ -327,12 +329,8 @@ class Meaning:
             models.append(model)
         for _, level, _ in read[1:]:
             compare_levels(read[0][1], level, group.path, findings)
-        for entry, _, _ in read:
-            if None not in (entry.resampling, root.resampling) and entry.resampling != root.resampling:
-                message = f"level {entry.path!r} is made by {entry.resampling!r}, not {root.resampling!r}"
-                findings.append(
-                    Finding("GZ-48", "warning", group.path, message, root.resampling, entry.resampling)
-                )
+        findings += _compare_methods(group.path, root)
+        findings += _compare_tiles(group.path, root, [(entry.path, geo.crs) for entry, _, geo in read])
         geo = replace(base, levels=tuple(models), resampling=root.resampling)
         return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
 
@@ -348,8 +346,9 @@ class Meaning:
             grid = self.grid(node)
             place.grids = {} if grid is None or not grid.is_known else {"": grid}
         else:
-            message = f"level {entry.path!r} is not there; it is left out"
-            findings.append(Finding("ZC-03", "error", group.path, message, entry.path))
+            if node is None:
+                message = f"level {entry.path!r} is not there; it is left out"
+                findings.append(Finding("ZC-03", "error", group.path, message, entry.path))
             return place
         try:
             is_array = isinstance(node, HeldArray)
@@ -359,6 +358,26 @@ class Meaning:
             findings.append(Finding("MS-19", "error", group.path, f"level {entry.path!r}: {error}"))
         findings += found
         return place
+
+
+def _compare_methods(path: str, root: Facts) -> Iterator[Finding]:
+    """Find levels that are made by another method than the group, or the first level, says."""
+    methods = {entry.path: entry.resampling for entry in root.levels or () if entry.resampling is not None}
+    wanted = root.resampling or next(iter(methods.values()), None)
+    for name, method in methods.items():
+        if method != wanted:
+            message = f"level {name!r} is made by {method!r}, the others by {wanted!r}"
+            yield Finding("GZ-48", "error", path, message, wanted, method)
+
+
+def _compare_tiles(path: str, root: Facts, levels: Sequence[tuple[str, Crs | None]]) -> Iterator[Finding]:
+    """Find that a tile matrix set has another CRS than a level: the first such level."""
+    for source, crs in root.crs:
+        others = ((name, own) for name, own in levels if own is not None and not own.is_same(crs))
+        name, own = next(others, ("", None))
+        if own is not None and source.startswith(TILES):
+            message = f"{source} is {crs.label}, the CRS of level {name!r} {own.label}"
+            yield Finding("GZ-40", "error", path, message, own.label, crs.label)
 
 
 def words(value: Any) -> list[str]:
@@ -440,8 +459,11 @@ def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tup
     findings = [finding for facts in parsed for finding in facts.findings]
     if not grid.is_known:
         message = f"dimensions are {node.dims!r}: none is known for y or x; the last two are taken"
+        is_named = node.dims is not None and None not in node.dims
+        is_placed = entry is not None or any(facts.crs for facts in parsed)
         # Of two dimensions without names there is nothing to choose.
         severity: Severity = "warning" if node.dims or len(node.shape) > 2 else "note"
+        severity = "error" if is_named and is_placed else severity
         findings.append(Finding("GZ-43", severity, node.path, message))
     if root is not None:
         # What a multiscale group says of its own grid is the finest level's, told by shape and scale.
@@ -467,9 +489,10 @@ def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Fin
         return None
     source, crs = stated[0]
     for other_source, other in stated[1:]:
-        if not crs.is_same(other):
-            message = f"{source} and {other_source} are different CRSs; {source} counts"
-            findings.append(Finding("OC-08", "error", path, message, crs.wkt, other.wkt))
+        # What a tile matrix set says is compared once, with all levels.
+        if not crs.is_same(other) and not other_source.startswith(TILES):
+            message = f"{other_source} is {other.label}, {source} is {crs.label}, which counts"
+            findings.append(Finding("OC-08", "error", path, message, crs.label, other.label))
     return crs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.geo.conventions.base import Finding, GeoModel
+from zstore.geo.conventions.base import Finding
 from zstore.geo.conventions.geozarr import CRS_MEMBERS, declared, uses
 from zstore.geo.conventions.levels import is_image
 from zstore.geo.conventions.write import (
@@ -33,10 +33,7 @@ from zstore.geo.validation.view import (
     CLASSES,
     RULES,
     SEVERITIES,
-    ArrayView,
-    GroupView,
     Hierarchy,
-    NodeView,
     Rule,
     load_hierarchy,
     milder,
@@ -190,20 +187,15 @@ def check_hierarchy(hierarchy: Hierarchy, classes: tuple[str, ...] | None = None
 def _findings(
     hierarchy: Hierarchy, applied: Mapping[str, Rule], rules: Mapping[str, Rule]
 ) -> Iterator[Finding]:
-    # Reading the georeference first: what it cannot read shows in the nodes' troubles.
-    read = list(_readings(hierarchy))
-    damaged = {array.path for array in hierarchy.arrays if array.is_damaged}
     # Under a profile, its own rule stands for the one that says the same.
     own = {rule.same_as: rule.id for rule in applied.values() if hierarchy.profile is not None}
-    for finding in (replace(finding, rule=own.get(finding.rule, finding.rule)) for finding in read):
-        if finding.rule == "GZ-29" and finding.path in damaged:
-            # ZS-03 says so.
-            continue
+    for finding in hierarchy.readings:
+        finding = replace(finding, rule=own.get(finding.rule, finding.rule))
         rule = applied.get(finding.rule)
         if rule is None and finding.rule not in rules:
             # A convention that came with a plugin has rules of its own.
             yield finding
-        elif rule is not None and rule.is_read:
+        elif rule is not None:
             severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
             yield replace(finding, severity=severity)
     for rule in applied.values():
@@ -218,40 +210,6 @@ def _findings(
             # Whatever a store holds, the other rules are checked.
             message = f"rule {rule.id} could not be checked to its end: {type(error).__name__}: {error}"
             yield Finding("ZS-01", "error", hierarchy.root.path, message)
-
-
-def _readings(hierarchy: Hierarchy) -> Iterator[Finding]:
-    """The findings of reading the georeference, and of the conventions' own checks, node by node."""
-    meaning = hierarchy.meaning
-    inner = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels}
-    for node in hierarchy.nodes:
-        pyramid = meaning.pyramid(node) if isinstance(node, GroupView) else None
-        is_grid = node.path in hierarchy.grids if isinstance(node, ArrayView) else pyramid is not None
-        if pyramid is None and (
-            id(node) in inner or not (isinstance(node, GroupView) or (node is hierarchy.root and is_grid))
-        ):
-            continue
-        # Of a group without a grid, what its attributes say is checked all the same.
-        geo = GeoModel(None, None, (1, 1))
-        if is_grid or (isinstance(node, GroupView) and meaning.grids(node)):
-            reading = meaning.read(node)
-            yield from reading.findings
-            geo = reading.geo or geo
-        for convention in meaning.conventions:
-            for checked in _checked(hierarchy, node):
-                yield from convention.check(checked, geo, checked.parent)
-
-
-def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
-    """The node itself, and every grid of it and of its levels."""
-    yield node
-    if isinstance(node, GroupView):
-        pyramid = hierarchy.meaning.pyramid(node)
-        places = [node] if pyramid is None else [level.node for level in pyramid.levels]
-        for place in places:
-            if isinstance(place, GroupView):
-                yield from [] if place is node else [place]
-                yield from (grid.node for grid in hierarchy.meaning.grids(place).values())
 
 
 def _classes_of(rule: Rule, profile: Profile | None, is_projected: bool) -> set[str]:

@@ -22,8 +22,17 @@ from zstore.engine.documents import (
     read_documents,
 )
 from zstore.engine.making import Unfinished, find_unfinished
-from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
-from zstore.geo.conventions.base import HeldArray, HeldGroup, HeldNode, Severity, group_above, hold_group
+from zstore.errors import NotFoundError, StoreError, ZstoreError
+from zstore.geo.conventions.base import (
+    Finding,
+    GeoModel,
+    HeldArray,
+    HeldGroup,
+    HeldNode,
+    Severity,
+    group_above,
+    hold_group,
+)
 from zstore.geo.conventions.cf import find_mapping
 from zstore.geo.conventions.content import read_values
 from zstore.geo.conventions.levels import Grid
@@ -89,7 +98,6 @@ class NodeView(HeldNode):
 class ArrayView(NodeView, HeldArray):
     """An array that zstore can open; its values are read once."""
 
-    is_damaged: bool = False
     _values: np.ndarray[Any, Any] | None = None
 
     @once
@@ -102,15 +110,6 @@ class ArrayView(NodeView, HeldArray):
     @property
     def attrs(self) -> Mapping[str, Any]:
         return self.node.model.attributes
-
-    def _read(self, selection: Any) -> Any:
-        try:
-            return self.node[selection]
-        except ZstoreError as error:
-            self.is_damaged = True
-            if not self.troubles:
-                self.troubles.append(("values", str(error)))
-            raise MetadataError(f"values cannot be read: {error}", path=self.path) from error
 
     def values(self) -> np.ndarray[Any, Any] | None:
         """All values, decoded; None if they cannot be read or are too many."""
@@ -174,6 +173,55 @@ class Hierarchy:
         """Every multiscale group."""
         found = (self.meaning.pyramid(group) for group in self.groups)
         return [pyramid for pyramid in found if pyramid is not None]
+
+    @once
+    def readings(self) -> list[Finding]:
+        """The findings of parsing every node, of reading the georeference, and of the conventions' checks."""
+        return [*_parsed(self), *_read(self)]
+
+    def is_read(self, rule: str, path: str, severity: Severity) -> bool:
+        """Whether reading has a finding of that rule and severity at a node."""
+        return any((f.rule, f.path, f.severity) == (rule, path, severity) for f in self.readings)
+
+
+def _parsed(hierarchy: Hierarchy) -> Iterator[Finding]:
+    for node in (*hierarchy.groups, *hierarchy.arrays):
+        for facts in hierarchy.meaning.facts(node):
+            yield from facts.findings
+
+
+def _read(hierarchy: Hierarchy) -> Iterator[Finding]:
+    """The findings about every pyramid, and every group or array that is no level of one."""
+    meaning = hierarchy.meaning
+    inner = {id(level.node) for pyramid in hierarchy.pyramids for level in pyramid.levels}
+    for node in hierarchy.nodes:
+        pyramid = meaning.pyramid(node) if isinstance(node, GroupView) else None
+        is_grid = node.path in hierarchy.grids if isinstance(node, ArrayView) else pyramid is not None
+        if pyramid is None and (
+            id(node) in inner or not (isinstance(node, GroupView) or (node is hierarchy.root and is_grid))
+        ):
+            continue
+        # Of a group without a grid, what its attributes say is checked all the same.
+        geo = GeoModel(None, None, (1, 1))
+        if is_grid or (isinstance(node, GroupView) and meaning.grids(node)):
+            reading = meaning.read(node)
+            yield from reading.findings
+            geo = reading.geo or geo
+        for convention in meaning.conventions:
+            for checked in _checked(hierarchy, node):
+                yield from convention.check(checked, geo, checked.parent)
+
+
+def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
+    """The node itself, and every grid of it and of its levels."""
+    yield node
+    if isinstance(node, GroupView):
+        pyramid = hierarchy.meaning.pyramid(node)
+        places = [node] if pyramid is None else [level.node for level in pyramid.levels]
+        for place in places:
+            if isinstance(place, GroupView):
+                yield from [] if place is node else [place]
+                yield from (grid.node for grid in hierarchy.meaning.grids(place).values())
 
 
 def mapping_of(array: HeldNode) -> tuple[str | None, Any]:
@@ -339,11 +387,10 @@ class Rule:
     general    the severity where no profile is asked for, where it is milder than that
     profiles   the profiles that have it; () is all of them
     same_as    the rule that says the same, which stands for both where no profile is asked for
-    is_read    whether reading the georeference finds what breaks it, too
     is_deep    whether it needs more than metadata and coordinates
     is_general whether it applies where no profile is asked for
     each       the nodes of a hierarchy that the check gets one by one; "": it gets the hierarchy itself
-    check      finds what breaks it; None where reading finds all of that
+    check      finds what breaks it beside what reading finds; None where that is all
     """
 
     id: str
@@ -355,7 +402,6 @@ class Rule:
     general: Severity | None = None
     profiles: tuple[Profile, ...] = ()
     same_as: str | None = None
-    is_read: bool = False
     is_deep: bool = False
     is_general: bool = True
     each: Literal["", "nodes", "arrays", "groups", "pyramids"] = ""

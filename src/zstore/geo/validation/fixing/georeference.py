@@ -842,12 +842,10 @@ def _fix_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[
 
 
 def _is_other_crs(pyramid: Pyramid, geo: GeoModel) -> bool:
-    for member in ("crs", "supportedCRS"):
-        if member in pyramid.tile_matrix_set:
-            found = parse_tile_matrix_crs({member: pyramid.tile_matrix_set[member]}, "", [])
-            if found is None or geo.crs is None or not found.is_same(geo.crs):
-                return True
-    return not any(member in pyramid.tile_matrix_set for member in ("crs", "supportedCRS"))
+    stated = [member for member in ("crs", "supportedCRS") if member in pyramid.tile_matrix_set]
+    found = parse_tile_matrix_crs(pyramid.tile_matrix_set, "", [])
+    is_same = geo.crs is not None and all(crs.is_same(geo.crs) for _, crs in found)
+    return not stated or len(found) < len(stated) or not is_same
 
 
 def _fix_matrix(

@@ -36,7 +36,6 @@ from zstore.geo.validation.view import (
     NodeView,
     Rule,
     consolidated_documents,
-    mapping_of,
 )
 from zstore.model import v2, v3
 from zstore.storage.base import join_key
@@ -183,10 +182,8 @@ def _names(document: Any) -> list[str]:
 @Rule("ZS-01", "error", "core", "Zarr v2, v3", "Every document can be read.", "write the document anew",
       each="nodes")  # fmt: skip
 def check_readable(node: NodeView) -> Iterator[Found]:
-    is_array = isinstance(node, ArrayView)
-    for name, reason in node.troubles if is_array or not _is_explained(node) else ():
-        if not (is_array and name == "values"):
-            yield Found(node, f"{name}: {reason}", "a document of the format")
+    for name, reason in node.troubles if isinstance(node, ArrayView) or not _is_explained(node) else ():
+        yield Found(node, f"{name}: {reason}", "a document of the format")
 
 
 @Rule("ZS-02", "error", "core", "Zarr v3, consolidated metadata; zarr-python",
@@ -227,15 +224,9 @@ def _differs(stored: Any, consolidated: Any) -> bool:
     return plain({} if stored is None else stored) != plain({} if consolidated is None else consolidated)
 
 
-@Rule("ZS-03", "error", "core", "Zarr v2, v3", "Values of coordinates can be read.", "write the chunk anew",
-      each="arrays")  # fmt: skip
-def check_values(node: ArrayView) -> Iterator[Found]:
-    for name, reason in node.troubles:
-        if name == "values":
-            yield Found(node, reason)
-
-
-# Without a check: what a class comes to is known when every rule was looked at (`check_hierarchy`).
+Rule("ZS-03", "error", "core", "Zarr v2, v3", "Values of coordinates can be read.",
+     "write the chunk anew")  # fmt: skip
+# Of this, what a class comes to is known when every rule was looked at (`check_hierarchy`).
 Rule("GZ-01", "note", "core", "draft 2",
      "Classes that a hierarchy claims in conformsTo are met, and core with them.",
      "fix what the class finds, or drop the claim")  # fmt: skip
@@ -557,28 +548,14 @@ def check_outer_dimensions(array: ArrayView) -> Iterator[Found]:
             yield Found(array, message, dimension[1:], dimension, "note")
 
 
-@Rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
-      "name the array that carries the CRS, or make it", each="arrays")  # fmt: skip
-def check_mapping(array: ArrayView) -> Iterator[Found]:
-    stated = array.attrs.get("grid_mapping")
-    name, mapping = mapping_of(array)
-    if stated is not None and mapping is None:
-        yield Found(array, f"grid_mapping is {stated!r}; there is no array {name!r}", None, stated)
+Rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside it, or in a group above.",
+     "name the array that carries the CRS, or make it")  # fmt: skip
 
 
 @Rule("GZ-16", "error", "core", "draft 8.1.4",
       "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
-      "write numbers as numbers, and a fill value that the type holds")  # fmt: skip
-def check_values_meaning(hierarchy: Hierarchy) -> Iterator[Found]:
-    for array in hierarchy.arrays:
-        for facts in hierarchy.meaning.facts(array):
-            for finding in facts.findings:
-                if (finding.rule, finding.path) == ("GZ-16", array.path):
-                    yield Found(array, finding.message, finding.expected, finding.found, finding.severity)
-        yield from _check_fill(array)
-
-
-def _check_fill(array: ArrayView) -> Iterator[Found]:
+      "write numbers as numbers, and a fill value that the type holds", each="arrays")  # fmt: skip
+def check_fill(array: ArrayView) -> Iterator[Found]:
     if is_unreadable_fill(array):
         message = (
             f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"

@@ -8,96 +8,46 @@ from typing import Any
 
 import numpy as np
 
-from zstore.errors import MetadataError
 from zstore.geo.conventions.cf import (
     CELLS,
     DEGREES,
     coordinate_attributes,
     is_longitude_latitude,
-    parse_geotransform,
+    stand_in,
 )
 from zstore.geo.conventions.content import angle_of, length_of
-from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, is_image
 from zstore.geo.conventions.meaning import Pyramid, words
 from zstore.geo.conventions.timeaxis import CALENDARS as KNOWN_CALENDARS
 from zstore.geo.conventions.write import DRAFT, MINI
 from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, Rule, coordinate_of, mapping_of
 
-
-@Rule("GZ-28", "error", "geotransform", "draft 8.1.8",
-      "GeoTransform is six numbers in GDAL's order, AREA_OR_POINT Area or Point, spatial_ref a CRS.",
-      "write c a b f d e: x of the corner, width, 0, y of the corner, 0, minus the height")  # fmt: skip
-def check_gdal_keys(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node in hierarchy.nodes:
-        if "GeoTransform" in node.attrs:
-            found = node.attrs["GeoTransform"]
-            try:
-                affine = parse_geotransform(found)
-            except MetadataError as error:
-                yield Found(node, error.message, "six numbers", found)
-                continue
-            if affine.a == 0 and affine.e != 0:
-                # No rotation has a = 0 with e other than 0: the six numbers are in rasterio's order.
-                message = f"GeoTransform is {found!r}, which is in rasterio's order"
-                yield Found(node, message, "c a b f d e", found)
-        found = node.attrs.get("AREA_OR_POINT")
-        if found not in (None, "Area", "Point"):
-            yield Found(node, f"AREA_OR_POINT is {found!r}", "Area or Point", found)
-    for grid in hierarchy.grids.values():
-        if "spatial_ref" in grid.node.attrs:
-            trouble = _crs_trouble(grid.node.attrs["spatial_ref"])
-            if trouble is not None:
-                yield Found(grid.node, f"spatial_ref: {trouble}", "a CRS", grid.node.attrs["spatial_ref"])
-
-
-def _crs_trouble(value: Any) -> str | None:
-    try:
-        Crs.from_user(value)
-    except MetadataError as error:
-        return error.message
-    return None
-
-
+Rule("GZ-28", "error", "geotransform", "draft 8.1.8",
+     "GeoTransform is six numbers in GDAL's order, AREA_OR_POINT Area or Point, spatial_ref a CRS.",
+     "write c a b f d e: x of the corner, width, 0, y of the corner, 0, minus the height")  # fmt: skip
 Rule("GZ-29", "error", "geotransform", "draft 8.1.8",
      "Coordinates are the centres of the cells that the transform gives, regularly spaced.",
-     "write the centres (zstore fix does)", is_read=True)  # fmt: skip
+     "write the centres (zstore fix does)")  # fmt: skip
 Rule("MS-28", "error", "overviews", "mini spec, derived",
      "Origin, cell size, GeoTransform and coordinates of every level agree.",
-     "write the transform of each level's own grid (zstore fix does)",
-     is_read=True)  # fmt: skip
+     "write the transform of each level's own grid (zstore fix does)")  # fmt: skip
 Rule("OC-05", "error", "crs", "OGC Zarr 2.0 4.4.1; CF 5.6",
      "crs_wkt of the grid mapping variable is a CRS, and its parameters say the same.",
-     "write the parameters of the CRS that crs_wkt is (zstore fix does)",
-     is_read=True)  # fmt: skip
+     "write the parameters of the CRS that crs_wkt is (zstore fix does)")  # fmt: skip
 Rule("OC-06", "error", "crs", "OGC Zarr 2.0 4.4.2",
      "_CRS is an object with url, wkt or projjson, on the array.",
-     'write {"url": ..., "wkt": ..., "projjson": ...} (zstore fix does)',
-     is_read=True)  # fmt: skip
+     'write {"url": ..., "wkt": ..., "projjson": ...} (zstore fix does)')  # fmt: skip
 Rule("OC-07", "error", "crs", "OGC Zarr 2.0 4.4.2",
      "Every member of _CRS is a CRS: readers try url, then wkt, then projjson.",
-     "correct the member, or leave it out (zstore fix does)", general="warning", is_read=True)  # fmt: skip
+     "correct the member, or leave it out (zstore fix does)", general="warning")  # fmt: skip
 
 
-@Rule("OC-08", "error", "crs", "OGC Zarr 2.0 4.4",
-      "Everything that states a CRS for an array states the same.",
-      "decide which is right, and write it everywhere (zstore fix --crs does)")  # fmt: skip
-def check_one_crs(hierarchy: Hierarchy) -> Iterator[Found]:
-    for grid in hierarchy.grids.values():
-        for source, crs in grid.stated_crs[1:]:
-            first, other = grid.stated_crs[0]
-            if not crs.is_same(other):
-                message = f"{source} is {crs.label}, {first} is {other.label}"
-                yield Found(grid.node, message, other.label, crs.label)
-
-
-@Rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
-      "Data by longitude and latitude without a CRS are common, and taken for OGC:CRS84.",
-      "state the CRS")  # fmt: skip
-def check_assumed_crs(hierarchy: Hierarchy) -> Iterator[Found]:
-    for grid in hierarchy.grids.values():
-        if grid.crs is None and is_longitude_latitude(grid):
-            yield Found(grid.node, "there is no CRS; OGC:CRS84 is assumed", "a CRS")
+Rule("OC-08", "error", "crs", "OGC Zarr 2.0 4.4",
+     "Everything that states a CRS for an array states the same.",
+     "decide which is right, and write it everywhere (zstore fix --crs does)")  # fmt: skip
+Rule("OC-09", "note", "crs", "OGC Zarr 2.0 4.4",
+     "Data by longitude and latitude without a CRS are common, and taken for OGC:CRS84.",
+     "state the CRS")  # fmt: skip
 
 
 def _has_mapping(hierarchy: Hierarchy, group: GroupView) -> bool:
@@ -136,8 +86,10 @@ def check_data_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
         parent = grid.node.parent
         name, mapping = mapping_of(grid.node)
         if name is None:
-            neighbours = parent is not None and _has_mapping(hierarchy, parent)
-            if neighbours or grid.crs is not None:
+            if hierarchy.profile is None and stand_in(grid.node, parent) is not None:
+                # Reading says so.
+                continue
+            if grid.crs is not None or (parent is not None and _has_mapping(hierarchy, parent)):
                 yield Found(grid.node, "there is no grid_mapping", "the name of the array with the CRS")
         elif mapping is not None and not _carries_crs(mapping.attrs):
             yield Found(grid.node, f"grid_mapping is {name!r}, which carries no CRS", "crs_wkt", name)
@@ -190,6 +142,8 @@ def check_presence(hierarchy: Hierarchy) -> Iterator[Found]:
             if coordinate is None:
                 severity = _missing_severity(hierarchy, array, dimension)
                 yield Found(array, f"dimension {dimension!r} has no coordinates", dimension, None, severity)
+            elif hierarchy.is_read("MS-11", coordinate.path, "error"):
+                continue
             elif len(coordinate.shape) == 1 and coordinate.shape != (length,):
                 message = f"coordinates {dimension!r} are {coordinate.shape[0]} long, the dimension {length}"
                 yield Found(coordinate, message, length, coordinate.shape[0])
@@ -276,6 +230,8 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
             continue
         if not hierarchy.wants_all and (found is None or is_length(found, expected)):
             continue
+        if hierarchy.is_read("MS-08", coordinate.path, "error"):
+            continue
         is_view = grid.crs is not None and grid.crs.cf.get("grid_mapping_name") == "geostationary"
         if is_view and isinstance(found, str) and angle_of(found) is not None:
             # CF has scan angles there.
@@ -309,16 +265,19 @@ def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
 def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
     attributes = coordinate.attrs
     mildest: Any = None if hierarchy.wants_all else "warning"
-    if attributes.get("standard_name") not in ("time", "forecast_reference_time"):
+    is_named = attributes.get("standard_name") in ("time", "forecast_reference_time")
+    if not is_named and not hierarchy.is_read("MS-09", coordinate.path, "warning"):
         found = attributes.get("standard_name")
         yield Found(coordinate, f"standard_name is {found!r}", "time", found, mildest)
-    units = attributes.get("units")
-    if coordinate.dtype.kind != "M" and not (isinstance(units, str) and TIME_UNITS.fullmatch(units)):
-        yield Found(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
     calendar = attributes.get("calendar")
     if calendar is None and coordinate.dtype.kind != "M":
         yield Found(coordinate, "there is no calendar", "standard", None, mildest)
-    elif calendar is not None and str(calendar).lower() not in CALENDARS:
+    if hierarchy.is_read("MS-09", coordinate.path, "error"):
+        return
+    units = attributes.get("units")
+    if coordinate.dtype.kind != "M" and not (isinstance(units, str) and TIME_UNITS.fullmatch(units)):
+        yield Found(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
+    if calendar is not None and str(calendar).lower() not in CALENDARS:
         yield Found(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
 
 
@@ -362,12 +321,12 @@ def _twins(base: LevelPlace, level: LevelPlace) -> Iterator[tuple[Grid, Grid]]:
 
 Rule("GZ-22", "error", "overviews", "draft 8.1.6",
      "A variable has the same units, packing, fill value and flags at every level.",
-     "copy the attributes of the finest level", is_read=True)  # fmt: skip
+     "copy the attributes of the finest level")  # fmt: skip
 Rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
-     "make the variable at that level too", profiles=(DRAFT,), is_read=True)  # fmt: skip
+     "make the variable at that level too", profiles=(DRAFT,))  # fmt: skip
 Rule("GZ-33", "error", "overviews", "draft 8.2.1",
      "A variable has the same type and dimensions at every level, but for y and x the same lengths.",
-     "write the level anew", is_read=True)  # fmt: skip
+     "write the level anew")  # fmt: skip
 
 
 @Rule("MS-13", "warning", "overviews", "mini spec, Implementation Approach",
@@ -446,7 +405,7 @@ def _check_corner(one: Grid, other: Grid) -> Iterator[Found]:
 
 @Rule("MS-19", "error", "overviews", "mini spec, Multiscale Dataset, members",
       "All levels have exactly the same members.", "make the member at that level too", general="warning",
-      profiles=(MINI,), is_read=True)  # fmt: skip
+      profiles=(MINI,))  # fmt: skip
 def check_members(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
         places = [(level, level.node) for level in pyramid.levels if isinstance(level.node, GroupView)]

@@ -8,8 +8,6 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from zstore.geo.conventions.base import Finding
-from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.geozarr import (
     CRS_MEMBERS,
     LIMITS,
@@ -126,9 +124,7 @@ def check_multiscales(hierarchy: Hierarchy) -> Iterator[Found]:
         if isinstance(stated, list) or stated is None:
             if is_asked:
                 yield Found(pyramid.group, "multiscales is a list: another dialect", "an object", "a list")
-        elif not isinstance(stated, Mapping):
-            yield Found(pyramid.group, f"multiscales is {stated!r}", "an object", stated)
-        elif "layout" in stated and not is_asked:
+        elif not isinstance(stated, Mapping) or ("layout" in stated and not is_asked):
             continue
         elif "datasets" not in stated or is_asked:
             for name in ("tile_matrix_set", "resampling_method"):
@@ -160,13 +156,12 @@ def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[
 
 Rule("GZ-38", "error", "overviews", "draft 8.2.3",
      "tile_matrix_set is a known name, a URI, or a tile matrix set of OGC's version 2.",
-     "write the set itself, with tileMatrices, or spell the name right",
-     is_read=True)  # fmt: skip
+     "write the set itself, with tileMatrices, or spell the name right")  # fmt: skip
 
 
 @Rule("MS-17", "error", "overviews", "mini spec, MultiscaleMetadata",
       "tile_matrix_set is an object, or a known name; no URI.", "write the set itself", profiles=(MINI,),
-      same_as="GZ-38", is_read=True)  # fmt: skip
+      same_as="GZ-38")  # fmt: skip
 def check_mini_set(hierarchy: Hierarchy) -> Iterator[Found]:
     for pyramid in hierarchy.pyramids:
         if isinstance(pyramid.tile_matrix_set, str) and "://" in pyramid.tile_matrix_set:
@@ -210,24 +205,14 @@ Rule("MS-20", "error", "overviews", "mini spec, Multiscale Dataset, members",
 
 
 Rule("GZ-47", "error", "overviews", "draft 8.2.6", "resampling_method is one of the fifteen names.",
-     "spell it as the draft does (zstore fix does)", is_read=True)  # fmt: skip
+     "spell it as the draft does (zstore fix does)")  # fmt: skip
 Rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
      "resampling_method is there, and one of the fifteen names.", "spell it as the draft does",
-     profiles=(MINI,), same_as="GZ-47", is_read=True)  # fmt: skip
+     profiles=(MINI,), same_as="GZ-47")  # fmt: skip
 
 
-@Rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",
-      "make the levels anew, or state what was done", general="warning", each="pyramids")  # fmt: skip
-def check_one_method(pyramid: Pyramid) -> Iterator[Found]:
-    top = member_of(pyramid.stated, "resampling_method")
-    items = layout_items(pyramid.stated)
-    methods = [item["resampling_method"] for item in items if "resampling_method" in item]
-    wanted = top if top is not None else methods[0] if methods else None
-    for item in items:
-        found = item.get("resampling_method", wanted)
-        if found != wanted:
-            message = f"level {item.get('asset')!r} is made by {found!r}, the others by {wanted!r}"
-            yield Found(pyramid.group, message, wanted, found)
+Rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",
+     "make the levels anew, or state what was done", general="warning")  # fmt: skip
 
 
 @Rule("MS-23", "warning", "overviews", "mini spec, Extra members",
@@ -246,35 +231,12 @@ MATRIX_MEMBERS = (
 )  # fmt: skip
 
 
-def _check_crs(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        stated, found = pyramid.tile_matrix_set, []
-        if isinstance(stated, Mapping):
-            for member in ("crs", "supportedCRS"):
-                troubles: list[Finding] = []
-                crs = parse_tile_matrix_crs({member: stated.get(member)}, pyramid.group.path, troubles)
-                yield from (Found(pyramid.group, trouble.message) for trouble in troubles)
-                found += [] if crs is None else [(member, crs)]
-        elif isinstance(stated, str):
-            known = known_set(stated)
-            found = [] if known is None else [(stated, Crs.from_user(known.crs))]
-        for source, crs in found:
-            grids = (grid for level in pyramid.levels for grid in level.grids.values())
-            other = next((g for g in grids if g.crs is not None and not g.crs.is_same(crs)), None)
-            if other is not None and other.crs is not None:
-                stated_crs, own = crs.label, other.crs.label
-                message = (
-                    f"{source} of the tile matrix set is {stated_crs}, the CRS of {other.node.path!r} {own}"
-                )
-                yield Found(pyramid.group, message, own, stated_crs)
-
-
 Rule("GZ-40", "error", "overviews", "draft 8.2.3",
      "The CRS of the tile matrix set is that of the data's grid mapping.",
-     "correct the CRS of the set (zstore fix does)")(_check_crs)  # fmt: skip
+     "correct the CRS of the set (zstore fix does)")  # fmt: skip
 Rule("MS-24", "error", "overviews", "mini spec, Custom Coordinate Reference Systems",
      "The grid mapping is consistent with the CRS of the tile matrix set.", "correct the CRS of the set",
-     profiles=(MINI,), same_as="GZ-40")(_check_crs)  # fmt: skip
+     profiles=(MINI,), same_as="GZ-40")  # fmt: skip
 
 
 def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, Any]]:
@@ -282,7 +244,7 @@ def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, An
     stated = pyramid.tile_matrix_set
     if not isinstance(stated, Mapping):
         return
-    crs = parse_tile_matrix_crs(stated, "", [])
+    crs = next((crs for _, crs in parse_tile_matrix_crs(stated, "", [])), None)
     entries = {entry.path: entry for entry in parse_tile_matrices(stated, crs, pyramid.group, [])}
     for level in pyramid.levels:
         held = [grid for grid in level.grids.values() if grid.shape == level.shape]
@@ -370,11 +332,11 @@ def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
     known = hierarchy.grids
     for array in hierarchy.arrays:
         group = array.parent
-        if len(array.shape) < 2 or array.path in known:
+        if len(array.shape) < 2 or array.path in known or hierarchy.is_read("GZ-43", array.path, "error"):
             continue
         if group is not None and (
             array.name not in hierarchy.meaning.roles(group).data
-            or any(other.is_damaged for other in group.arrays.values())
+            or any(hierarchy.is_read("ZS-03", other.path, "error") for other in group.arrays.values())
         ):
             continue
         has_crs = "_CRS" in array.attrs or mapping_of(array)[1] is not None
@@ -407,7 +369,7 @@ def check_extent(pyramid: Pyramid) -> Iterator[Found]:
 
 Rule("GZ-45", "error", "overviews", "derived from TMS 2.0 6",
      "scaleDenominator is cellSize times the metres of a unit, over 0.00028.",
-     "correct scaleDenominator (zstore fix does)", is_read=True)  # fmt: skip
+     "correct scaleDenominator (zstore fix does)")  # fmt: skip
 
 
 def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
@@ -531,7 +493,7 @@ def check_declarations(node: NodeView) -> Iterator[Found]:
 
 Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
      "layout is a list of levels, each with a relative asset, and with a transform where it is derived.",
-     "write the path of the level relative to the group", is_read=True)  # fmt: skip
+     "write the path of the level relative to the group")  # fmt: skip
 
 
 @Rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
@@ -539,10 +501,9 @@ Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
       "correct the path, or make the level", each="pyramids")  # fmt: skip
 def check_assets(pyramid: Pyramid) -> Iterator[Found]:
     for item in layout_items(pyramid.stated):
-        for member in ("asset", "derived_from"):
-            path = item.get(member)
-            if asset_path({"asset": path}) and pyramid.group.below(path) is None:
-                yield Found(pyramid.group, f"{member} {path!r} is not there", "a node", path)
+        path = item.get("derived_from")
+        if asset_path({"asset": path}) and pyramid.group.below(path) is None:
+            yield Found(pyramid.group, f"derived_from {path!r} is not there", "a node", path)
     for name in unlisted_levels(pyramid):
         message = f"layout leaves out level {name!r}, which has a tile matrix"
         yield Found(pyramid.group, message, name, None, "warning")
@@ -594,7 +555,7 @@ def check_gdal_levels(pyramid: Pyramid) -> Iterator[Found]:
 @Rule("ZC-05", "error", "geotransform", "zarr-conventions/spatial 0.1",
       "spatial: attributes are dimensions [y, x], transform a b c d e f, shape [height, width], bbox "
       "[xmin, ymin, xmax, ymax], registration pixel or node.", "correct the attribute (zstore fix does)",
-      is_read=True, each="nodes")  # fmt: skip
+      each="nodes")  # fmt: skip
 def check_spatial(node: NodeView) -> Iterator[Found]:
     used = [name for name in node.attrs if name.startswith("spatial:")]
     if not used:
@@ -617,7 +578,7 @@ def check_spatial(node: NodeView) -> Iterator[Found]:
 
 @Rule("ZC-06", "error", "overviews", "zarr-conventions/spatial 0.1",
       "spatial:shape is the array's, and all levels start at one corner.",
-      "write each level's own shape and transform (zstore fix does)", is_read=True)  # fmt: skip
+      "write each level's own shape and transform (zstore fix does)")  # fmt: skip
 def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Found]:
     unreadable = [node for node in hierarchy.nodes if not isinstance(node, ArrayView | GroupView)]
     unknown = [a for a in hierarchy.arrays if len(a.shape) > 1 and a.path not in hierarchy.grids]
@@ -649,7 +610,7 @@ def check_level_shapes(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("ZC-07", "error", "crs", "zarr-conventions/proj 0.1",
       "A node that declares proj has proj:code, proj:wkt2 or proj:projjson; they reach direct children only.",
-      "repeat proj: on every level's group (zstore fix does)", is_read=True)  # fmt: skip
+      "repeat proj: on every level's group (zstore fix does)")  # fmt: skip
 def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
     for node in hierarchy.nodes:
         if "proj" in declared(node) and not any(name in node.attrs for name in CRS_MEMBERS):
@@ -669,7 +630,7 @@ def check_proj(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("ZC-08", "error", "stac", "zarr-conventions/stac",
       "stac: attributes are an item or a collection, embedded or linked, with assets below the group.",
-      "keep one of stac:item and stac:collection, and paths relative to the group", is_read=True,
+      "keep one of stac:item and stac:collection, and paths relative to the group",
       each="nodes")  # fmt: skip
 def check_stac(node: NodeView) -> Iterator[Found]:
     if "stac" in declared(node) and not any(name.startswith("stac:") for name in node.attrs):
@@ -694,12 +655,11 @@ def check_list(hierarchy: Hierarchy) -> Iterator[Found]:
             if hierarchy.profile is not None:
                 yield Found(pyramid.group, "multiscales is no list", "a list", pyramid.stated)
             continue
-        if not pyramid.stated:
-            yield Found(pyramid.group, "multiscales is an empty list", "an object with datasets", [])
         for item in pyramid.stated:
             datasets = member_of(item, "datasets")
+            if datasets == []:
+                yield Found(pyramid.group, "datasets are []", "a list of paths", datasets)
             if not isinstance(datasets, list) or not datasets:
-                yield Found(pyramid.group, f"datasets are {datasets!r}", "a list of paths", datasets)
                 continue
             if not is_ome(pyramid.stated) and item.get("version") != "0.1":
                 yield Found(pyramid.group, f"version is {item.get('version')!r}", "0.1", item.get("version"))
@@ -711,14 +671,11 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
     for item in datasets if isinstance(datasets, list) else ():
         path = member_of(item, "path")
         node = pyramid.group.below(path) if isinstance(path, str) else None
-        if node is None:
-            yield Found(pyramid.group, f"dataset {path!r} is not there", "an array", path)
-            continue
         if isinstance(node, GroupView):
             held = hierarchy.meaning.grids(node)
             yield Found(pyramid.group, f"dataset {path!r} is a group", "an array", "a group", "warning")
             sizes += [(str(path), max(g.shape[0] * g.shape[1] for g in held.values()))] if held else []
-        elif hasattr(node, "shape"):
+        elif isinstance(node, ArrayView):
             sizes.append((str(path), prod(node.shape)))
     if any(one[1] < other[1] for one, other in pairwise(sizes)):
         found = [path for path, _ in sizes]
@@ -728,8 +685,7 @@ def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> It
 
 Rule("OME", "error", "overviews", "OME-NGFF 0.5, 0.6",
      "Images list their datasets, and transformations say where the cells are.",
-     "correct coordinateTransformations", profiles=(OME, OME_06), general="warning",
-     is_read=True)  # fmt: skip
+     "correct coordinateTransformations", profiles=(OME, OME_06), general="warning")  # fmt: skip
 Rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
      "Bands are a list of objects, one for each item of the dimension of bands.",
-     "list one object per band in `bands`", is_read=True)  # fmt: skip
+     "list one object per band in `bands`")  # fmt: skip
