@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,11 +19,13 @@ import pytest
 import zstore
 from zstore._ext.engine import files
 from zstore.errors import NotFoundError, ReadOnlyError, StoreError
-from zstore.storage.base import PrefixStore, Store
+from zstore.storage.base import CAPABILITIES, OPENING, PRIMITIVES, BatchStore, PrefixStore, Store
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import open_store
+from zstore.storage.zip.store import ZipStore
 from zstore.testing.stores import StoreContract
 
 
@@ -250,6 +254,23 @@ def test_neighbouring_ranges_become_one_request(server: Server) -> None:
         server.values["s/a"][100 * i : 100 * i + 10] for i in range(50)
     ]
     assert server.requests == [("GET", "/s/a", "bytes=0-4909")]
+
+
+def test_the_page_on_plugins_has_every_method_of_a_store() -> None:
+    page = Path(__file__).parents[2].joinpath("docs/plugins.md").read_text()
+    primitives = re.findall(r"^\| `(\w+)[^|]*\| [^|]*\| [^|]*\|$", page, re.MULTILINE)
+    assert [name for name in primitives if name in PRIMITIVES] == [*PRIMITIVES] and len(PRIMITIVES) == 12
+    rows = re.findall(r"^\| (\w+) \| (`[^|]*`) \| [^|]* \| ([^|]*) \|$", page, re.MULTILINE)
+    assert {name: tuple(re.findall(r"`(\w+)`", methods)) for name, methods, _ in rows} == CAPABILITIES
+    for name, _, who in rows:
+        for kind in (FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore):
+            # A `BatchStore` reads many at once, and need not be named.
+            is_named_together = name == "many" and issubclass(kind, BatchStore)
+            has_it = any(each in vars(kind) for each in CAPABILITIES[name]) and not is_named_together
+            assert (f"`{kind.__name__}`" in who) == has_it, (name, kind)
+    made = {"update", "holder"}
+    methods = {name for name in vars(Store) if name[0] != "_" and callable(getattr(Store, name))} | {"url"}
+    assert methods == {*PRIMITIVES, *OPENING, *chain(*CAPABILITIES.values())} | made
 
 
 def test_a_view_forwards_whatever_a_store_can() -> None:

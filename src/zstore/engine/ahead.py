@@ -76,6 +76,7 @@ class AheadStore(BatchStore, PrefixStore):
     # Nothing is read asynchronously while a hierarchy is being opened.
     get_parts_async = PrefixStore.get_parts_async
     get_first_async = PrefixStore.get_first_async
+    size = PrefixStore.size
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions."""

@@ -377,8 +377,13 @@ Found = list[dict[str, bytes | memoryview]]
 class Store(ABC):
     """Bytes by key. Methods are safe to call from many threads at once.
 
-    Where there is nothing under a key, `get` gives None; everything else that goes wrong raises StoreError. A
-    store replaces values atomically if it can: then no reader ever sees half of one.
+    A key is here, missing or out of reach: where it is proven that nothing was written under it, `get` gives
+    None; everything else raises StoreError. A store replaces values atomically if it can: then no reader ever
+    sees half of one.
+
+    A store defines the `PRIMITIVES`, of which `url`, `get`, `put`, `delete` and `list` have no default. What
+    else there is, is made of them once, here. Where measurements justify another way, a store defines one of
+    the `CAPABILITIES`.
     """
 
     read_only: bool = False
@@ -538,7 +543,11 @@ class Store(ABC):
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
-        """The size of the value and its version; None if there is no such key."""
+        """The size of the value and its version; None where it is proven that there is no such key.
+
+        Raises
+            StoreError: a value may be there, which the store cannot give.
+        """
         [part] = self.get_parts([(key, ByteRange(0, 1))])
         return None if part is None else Entry(key, part.total_size, part.version)
 
@@ -749,11 +758,37 @@ class BatchStore(Store):
     async def get_many_async(self, requests: Sequence[Request]) -> Values:
         return [None if part is None else part.data for part in await self.get_parts_async(requests)]
 
+    def size(self, key: str) -> int | None:
+        found = self.entry(key)
+        return None if found is None else found.size
+
     # Named here, so that a class that is a view too reads by its own `get_parts`.
     get_first = Store.get_first
     get_parts_async = Store.get_parts_async
     get_first_async = Store.get_first_async
 
+
+# What stores define. Prefixes, many keys, documents, sizes, updates and views are made of these.
+PRIMITIVES = (
+    *("url", "get", "put", "put_new", "delete", "delete_prefix"),
+    *("list", "list_children", "size", "lock", "flush", "close"),
+)
+# Other ways that a store may define, by the names of what they are for, with their methods.
+CAPABILITIES = {
+    "many": ("get_parts", "get_many", "get_parts_async", "get_many_async", "put_async"),
+    "documents": ("get_first", "get_first_async"),
+    "entries": ("entry", "entries", "few_entries"),
+    "removal": ("delete_many",),
+    "copies": ("copy_from", "put_file"),
+    "files": ("local_path", "purge", "check_missing"),
+    "stretches": ("stretches", "origin"),
+    "claims": ("hold",),
+}
+# How a store is opened, and what it is opened for.
+OPENING = (
+    *("from_url", "from_adapter", "from_object"),
+    *("as_read_only", "as_durable", "check_writable"),
+)
 
 # Methods whose first parameter has one of these names concern keys; a view forwards them.
 _MAPPED = {

@@ -150,8 +150,10 @@ class CachedStore(BatchStore, PrefixStore):
         self._keep([(requests[index], parts[index]) for index in (*asked, *changed)])
         return parts
 
-    # Those of PrefixStore would read past the cache.
+    # That of PrefixStore would read past the cache.
     as_read_only = Store.as_read_only
+    # Sizes are not cached.
+    size = PrefixStore.size
 
     def as_durable(self) -> Store:
         view = CachedStore.__new__(CachedStore)

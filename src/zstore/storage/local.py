@@ -389,10 +389,10 @@ class LocalStore(Store):
             yield
 
     def as_read_only(self) -> LocalStore:
-        return LocalStore(self.root, read_only=True, durable=self.durable, allow=self._allow)
+        return self._with(read_only=True)
 
     def as_durable(self) -> LocalStore:
-        return LocalStore(self.root, read_only=self.read_only, durable=True, allow=self._allow)
+        return self._with(durable=True)
 
     def _tree(self, *, durable: bool = False) -> Tree:
         return Tree(self._root, durable=durable, allowed=self.links_into)

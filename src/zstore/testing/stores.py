@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,16 @@ import pytest
 from zstore.base.byterange import ByteRange
 from zstore.errors import ReadOnlyError, StoreError
 from zstore.nodes.open import create_array
-from zstore.storage.base import Part, Store, check_key
+from zstore.storage.base import (
+    CAPABILITIES,
+    OPENING,
+    PRIMITIVES,
+    BatchStore,
+    Part,
+    PrefixStore,
+    Store,
+    check_key,
+)
 from zstore.storage.url import open_store
 from zstore.testing.contract import broken_attributes, broken_calls, broken_files, needs
 from zstore.testing.sharing import StoreSharing
@@ -89,6 +99,18 @@ class StoreContract(StoreSharing):
         yield make
         for store in made:
             store.close()
+
+    # What it is made of
+
+    def test_a_store_is_primitives_and_capabilities(self, filled: Any) -> None:
+        everything = {
+            name for name in vars(Store) if not name.startswith("_") and callable(getattr(Store, name))
+        }
+        allowed = {*PRIMITIVES, *OPENING, *chain.from_iterable(CAPABILITIES.values())}
+        for kind in type(filled()).__mro__:
+            if kind not in (Store, BatchStore, PrefixStore):
+                defined = {name for name in vars(kind) if name in everything}
+                assert defined <= allowed, f"{kind} defines what is made of primitives"
 
     # Reading
 

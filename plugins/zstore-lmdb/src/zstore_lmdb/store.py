@@ -14,7 +14,6 @@ import lmdb
 from zstore.errors import StoreError
 from zstore.plugin.stores import (
     BatchStore,
-    ByteRange,
     Names,
     Part,
     Parts,
@@ -97,11 +96,6 @@ class LmdbStore(BatchStore):
 
         found = self._run("read", requests[0][0] if requests else "", read)
         return [None] * len(requests) if found is None else found
-
-    def size(self, key: str) -> int | None:
-        """How many bytes the value has; None when there is no such key."""
-        [part] = self.get_parts([(key, ByteRange(0, 0))])
-        return None if part is None else part.total_size
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, in one transaction; LMDB takes keys of 511 bytes at most."""

@@ -112,11 +112,6 @@ class MongodbStore(BatchStore):
             parts.append(Part(memoryview(value)[begin:end] if byte_range else value, len(value)))
         return parts
 
-    def size(self, key: str) -> int | None:
-        """How many bytes the value has; None when there is no such key."""
-        [part] = self.get_parts([(key, None)])
-        return None if part is None else part.total_size
-
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Replace the document, or add it."""
         check_key(key)

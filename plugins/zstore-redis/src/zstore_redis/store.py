@@ -117,16 +117,6 @@ class RedisStore(BatchStore):
             parts.append(Part(data[: byte_range.size] if byte_range and is_suffix else data, total_size))
         return parts
 
-    def size(self, key: str) -> int | None:
-        """How many bytes the value has; None when there is no such key."""
-        name = self._name(key)
-        with self._store_errors("read", key):
-            pipe = self._client.pipeline(transaction=True)
-            pipe.exists(name)
-            pipe.strlen(name)
-            exists, size = pipe.execute()
-        return int(size) if exists else None
-
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Set the value; Redis takes 512 MB at most."""
         name = self._name(key)

@@ -209,17 +209,6 @@ class ObjectStore(BatchStore):
         """The result of a single request."""
         return wait_for(request, is_single=not self._backend.needs_loop)
 
-    def size(self, key: str) -> int | None:
-        """The number of bytes of the object; None if there is no such key."""
-        check_key(key)
-        if self._is_http:
-            # Whether an reply is about a directory, only a GET tells.
-            [part] = self.get_parts([(key, AtMost(1))])
-            return part and part.total_size
-        found, version = self._wait(self._backend.head(key))
-        self._note_read(key, None if found is None else version)
-        return found
-
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
 
@@ -285,11 +274,13 @@ class ObjectStore(BatchStore):
         return (entry.key for entry in self.entries(prefix))
 
     def entry(self, key: str) -> Entry | None:
-        """The object's size and version, by a HEAD request."""
+        """The object's size and version, by HEAD; of a web server, which may show directories, by GET."""
         check_key(key)
         if self._is_http:
-            return super().entry(key)
+            [part] = self.get_parts([(key, AtMost(1))])
+            return None if part is None else Entry(key, part.total_size, part.version)
         size, version = self._wait(self._backend.head(key))
+        self._note_read(key, None if size is None else version)
         return None if size is None else Entry(key, size, version.strong)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:

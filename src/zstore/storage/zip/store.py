@@ -150,10 +150,6 @@ class ZipStore(BatchStore):
             None if member is None else Part(next(found), member.size, member.version) for member in members
         ]
 
-    def size(self, key: str) -> int | None:
-        member = self._directory.members.get(check_key(key))
-        return None if member is None else member.size
-
     def entry(self, key: str) -> Entry | None:
         """The value's size and, as its version, its offset and checksum."""
         member = self._directory.members.get(check_key(key))
