@@ -196,7 +196,7 @@ def how_options(*calls: Callable[..., Any]) -> Callable[[Any], Any]:
     Options for words that none of them takes are not shown, and refused with the reason, unless the command
     has options of its own by these names, below this decorator.
     """
-    from zstore.plugin.jobs import refusal, refused
+    from zstore.plugin.jobs import refused
 
     def decorate(command: Any) -> Any:
         own = {name for option in getattr(command, "__click_params__", ()) for name in option.opts}
@@ -208,7 +208,7 @@ def how_options(*calls: Callable[..., Any]) -> Callable[[Any], Any]:
             if None in reasons:
                 command = click.option(*names, **details)(command)
             else:
-                reason = refusal(calls[0].__name__, names[-1], str(reasons[0]))
+                reason = f"{names[-1]} does not go with {calls[0].__name__}: {reasons[0]}"
                 hidden = {"hidden": True, "expose_value": False, "callback": partial(_refuse, reason)}
                 command = click.option(*names, **{**details, "default": None, **hidden})(command)
         return command

@@ -120,6 +120,8 @@ READS_ONLY = {
 def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator for functions with `**words: Unpack[HowWords]`; with `dry_run` they return an Estimate.
 
+    The records of work that the function begins name it and its arguments. It may take no words at all.
+
     refused  words that have no meaning for the function, with the reason
 
     Raises, when the function is called
@@ -131,7 +133,8 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         hints = get_type_hints(HowWords)
         shown = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         own = {p.name for p in shown}
-        taken = [name for name in WORDS if name not in refused and name not in own]
+        takes_words = len(shown) < len(signature.parameters)
+        taken = [name for name in WORDS if takes_words and name not in refused and name not in own]
         shown += [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=WORDS[name], annotation=hints[name]
@@ -151,6 +154,8 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except _Told as told:
                 return told.estimate  # type: ignore[return-value]
 
+        if not takes_words:
+            return call
         call.__refused__ = refused  # type: ignore[attr-defined]
         if function.__doc__:  # none where Python runs without docstrings
             call.__doc__ = _document(function.__doc__, taken, refused)

@@ -37,6 +37,7 @@ from zstore.nodes.group import Group, make_group, make_hierarchy, node
 from zstore.nodes.node import Access, Missing
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
 __all__ = [
@@ -252,6 +253,19 @@ def create_array(
     )
     opened = open_store(store, storage_options=storage_options, durable=durable)
     return make_array(opened, check_path(name), request, access, overwrite=overwrite)
+
+
+def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
+    """An array of those options in memory, to find out what is wrong with them before work begins.
+
+    Raises
+        MetadataError, UnsupportedError: they make no array.
+        UnknownExtensionError: nobody offers one of its codecs.
+    """
+    array = create_array(MemoryStore(), zarr_format=zarr_format, **options)
+    # The codecs are looked for when the first item is.
+    array[(slice(0, 0),) * array.ndim]
+    return array
 
 
 @advise_options

@@ -11,10 +11,9 @@ from zstore.geo.conventions.base import (
     Facts,
     Finding,
     GeoModel,
-    HeldArray,
-    HeldGroup,
     Level,
     Node,
+    ReadableGroup,
     ReadingWarning,
     Stac,
     Variable,
@@ -27,7 +26,7 @@ from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.geozarr import is_declared
 from zstore.geo.conventions.levels import is_ome
-from zstore.geo.conventions.meaning import Meaning, Reading
+from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.packing import Packing, check_packing_kind, pack_by_codecs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
@@ -48,13 +47,11 @@ __all__ = [
     "Facts",
     "Finding",
     "GeoModel",
-    "HeldArray",
-    "HeldGroup",
     "Level",
     "Meaning",
     "Node",
     "Packing",
-    "Reading",
+    "ReadableGroup",
     "ReadingWarning",
     "Stac",
     "TileMatrix",

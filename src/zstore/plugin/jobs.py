@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from zstore.jobs.chunks import StoredArray
-from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refusal, refused
+from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, current_part
-from zstore.jobs.record import Job, asked_as, begin, begin_new, check_begun, forget, name_job, resumable
+from zstore.jobs.record import Job, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.reduction.methods import REDUCTIONS
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import Executor, Runner, counter, units_at_once
@@ -45,8 +45,6 @@ __all__ = [
     "forget",
     "long_call",
     "name_job",
-    "refusal",
     "refused",
-    "resumable",
     "units_at_once",
 ]

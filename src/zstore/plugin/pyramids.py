@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from zstore.geo.pyramid.boxes import Items
 from zstore.geo.pyramid.build import build_pyramid
 from zstore.geo.pyramid.dataset import (
-    WIDENED,
     Dataset,
     Masking,
     find_mask,
@@ -13,15 +11,13 @@ from zstore.geo.pyramid.dataset import (
     open_dataset,
     open_levels,
 )
-from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries, rehearse
+from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.geo.pyramid.quicklook import encode_png, preview, quicklook
 from zstore.geo.pyramid.tile_grid import GridTransform
 
 __all__ = [
-    "WIDENED",
     "Dataset",
     "GridTransform",
-    "Items",
     "Masking",
     "build_pyramid",
     "create_auxiliaries",
@@ -33,5 +29,4 @@ __all__ = [
     "open_levels",
     "preview",
     "quicklook",
-    "rehearse",
 ]

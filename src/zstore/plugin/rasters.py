@@ -10,14 +10,12 @@ from zstore.geo.rasters import (
     rasters_to_zarr,
     zarr_to_raster,
 )
-from zstore.geo.rasters.classes import UNSPEAKABLE
 from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.geo.rasters.raster import describe_raster
 from zstore.geo.rasters.writing import RasterWarning, open_raster
 
 __all__ = [
-    "UNSPEAKABLE",
     "ClassicFile",
     "RasterWarning",
     "describe_raster",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.engine.making import Unfinished, find_unfinished
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
@@ -14,7 +12,7 @@ from zstore.model.array import CodecModel
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import inner_codecs
-from zstore.plugin.conventions import Band, Finding, GeoModel, HeldArray, HeldGroup, Level, Meaning, Reading
+from zstore.plugin.conventions import Band, Finding, GeoModel, Level, Meaning, ReadableGroup
 
 MOST_BANDS = 12
 MOST_PYRAMIDS = 12
@@ -42,18 +40,6 @@ class Report:
     unreadable: Mapping[str, ZstoreError] = field(default_factory=dict)
 
 
-class _Readable(HeldGroup):
-    """A group without its unreadable members."""
-
-    @once
-    def children(self) -> Mapping[str, Any]:
-        found = sorted(self.node.members(unreadable={}), key=lambda member: member[0])
-        return {
-            name: _Readable(child, self) if isinstance(child, Group) else HeldArray(child, self)
-            for name, child in found
-        }
-
-
 def make_report(node: Array | Group, depth: int | None = None) -> Report:
     """The report on `node`, with the arrays down to `depth` levels below it; None: all of them."""
     unreadable: dict[str, ZstoreError] = {}
@@ -66,26 +52,26 @@ def make_report(node: Array | Group, depth: int | None = None) -> Report:
         groups = {path: member for path, member in members.items() if isinstance(member, Group)}
         is_grid = True
     meaning = Meaning()
-    held = meaning.hold(_Readable(node) if isinstance(node, Group) else node)
+    held = meaning.hold(ReadableGroup(node) if isinstance(node, Group) else node)
     # Where there is no grid of two dimensions, it is an ordinary group of arrays.
-    reading = meaning.read(held) if is_grid else Reading(None, ())
-    geo = reading.geo
-    extra, time = [], None
+    reading = meaning.read(held) if is_grid else None
+    geo = None if reading is None else reading.geo
+    findings, time = list(() if reading is None else reading.findings), None
     if geo is not None and geo.time is not None:
         try:
             time = geo.time.extent()
         except (MetadataError, UnsupportedError) as error:
-            extra.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
+            findings.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
     level = geo.levels[0].path if geo is not None and geo.levels else None
     dialects = tuple(meaning.dialects(held, level))
     below, unfinished = {} if geo else _pyramids(groups), tuple(find_unfinished(node.store, node.path))
-    return Report(arrays, geo, (*reading.findings, *extra), time, dialects, below, unfinished, unreadable)
+    return Report(arrays, geo, tuple(findings), time, dialects, below, unfinished, unreadable)
 
 
 def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
     found: dict[str, GeoModel] = {}
     for path, group in groups.items():
-        meaning, held = Meaning(), _Readable(group)
+        meaning, held = Meaning(), ReadableGroup(group)
         if len(found) < MOST_PYRAMIDS and meaning.is_pyramid(held):
             geo = meaning.read(held).geo
             # Where there is none, `zstore info` of the group itself says why.

@@ -50,6 +50,7 @@ __all__ = [
     "get_documents",
     "hold_bytes",
     "hold_file",
+    "hold_key",
     "hold_name",
     "in_thread",
     "join_key",
@@ -169,6 +170,17 @@ def _document_locked(descriptor: int) -> Iterator[None]:
     finally:
         _set_lock(descriptor, False, 0, offset)
         _set_lock(descriptor, False, offset + 1, 0)
+
+
+@contextmanager
+def hold_key(path: str | os.PathLike[str], key: str) -> Iterator[None]:
+    """Lock a key against whoever locks it by the same file, in other threads and processes."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with hold_bytes(descriptor, key_offset(key), 1):
+            yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -20,9 +20,8 @@ from zstore.plugin.stores import (
     Request,
     check_key,
     check_prefix,
-    hold_bytes,
+    hold_key,
     is_durable,
-    key_offset,
     make_directory,
 )
 from zstore_lmdb.environment import Environment, open_environment
@@ -167,9 +166,7 @@ class LmdbStore(BatchStore):
         with ExitStack() as stack:
             with self._store_errors("lock", key):
                 self.path.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(self.path / LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                stack.callback(os.close, descriptor)
-                stack.enter_context(hold_bytes(descriptor, key_offset(key), 1))
+                stack.enter_context(hold_key(self.path / LOCKS, key))
             yield
 
     def close(self) -> None:

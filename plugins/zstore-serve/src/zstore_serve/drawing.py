@@ -15,8 +15,8 @@ from isal import isal_zlib
 from PIL import Image
 
 from zstore.plugin.conventions import Variable
-from zstore.plugin.pyramids import Items, encode_png
-from zstore_serve.frames import Frame, Mask
+from zstore.plugin.pyramids import encode_png
+from zstore_serve.frames import Frame, Items, Mask
 from zstore_serve.problems import Problem
 
 __all__ = [

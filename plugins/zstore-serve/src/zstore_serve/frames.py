@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zstore.plugin.conventions import Affine, Crs, TileMatrix
-from zstore.plugin.pyramids import WIDENED, Dataset, GridTransform, Items, Masking
+from zstore.plugin.pyramids import Dataset, GridTransform, Masking
 from zstore.plugin.resamplers import reach_of, sample
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Band, Scene, full_turn
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Items = np.ndarray[Any, np.dtype[Any]]
 
 SAMPLINGS = ("nearest", "bilinear", "cubic")
 # A level is fine enough where its cells have at most so many pixels a side; GDAL chooses overviews so.
@@ -320,8 +321,7 @@ def _sample_masked(
     scale: tuple[float, float],
 ) -> Items:  # fmt: skip
     """Samples in which cells that a mask leaves out have no weight."""
-    if nodata is None and cells.dtype.kind != "f" and cells.dtype.name not in WIDENED:
-        # Integers of 64 bits without nodata have no value left that could stand for hidden cells.
+    if not Masking.is_possible(cells.dtype, nodata):
         return _sample(cells, columns, rows, sampling, nodata, scale)
     masking = Masking(cells.dtype, nodata, is_needed=True)
     hidden = masking.hide(cells, shown)

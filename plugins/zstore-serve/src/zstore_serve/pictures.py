@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from zstore.plugin.pyramids import Items
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, FramePlan, Pixels, await_all, plan_frame, read_band
+from zstore_serve.frames import Frame, FramePlan, Items, Pixels, await_all, plan_frame, read_band
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Selection, Style
 from zstore_serve.scenes import Band, Dimension, Scene

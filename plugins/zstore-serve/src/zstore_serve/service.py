@@ -24,9 +24,8 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from zstore.plugin.pyramids import Items
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, Mask, one_cell, plan_frame
+from zstore_serve.frames import Frame, Items, Mask, one_cell, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings
 from zstore_serve.places import bbox_frame, find_cell, snap_to_cells
 from zstore_serve.problems import Problem

@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from zstore.plugin.rasters import UNSPEAKABLE
 from zstore_serve.drawing import FORMATS
 from zstore_serve.scenes import Scene
 from zstore_serve.tilings import WEB, load_set, set_names
 
 __all__ = ["PICTURES", "STYLE", "render_capabilities"]
 
+# The characters that XML cannot hold.
+UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 NAMESPACES = {
     "": "http://www.opengis.net/wmts/1.0", "ows": "http://www.opengis.net/ows/1.1",
     "xlink": "http://www.w3.org/1999/xlink",

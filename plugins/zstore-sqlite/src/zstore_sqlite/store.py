@@ -17,9 +17,8 @@ from zstore.plugin.stores import (
     Store,
     check_key,
     check_prefix,
-    hold_bytes,
+    hold_key,
     is_durable,
-    key_offset,
     make_directory,
 )
 
@@ -161,9 +160,7 @@ class SqliteStore(Store):
         with ExitStack() as stack:
             with self._store_errors("lock", key):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(f"{self.path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                stack.callback(os.close, descriptor)
-                stack.enter_context(hold_bytes(descriptor, key_offset(key), 1))
+                stack.enter_context(hold_key(f"{self.path}-lock", key))
             yield
 
     def as_read_only(self) -> SqliteStore:

@@ -666,6 +666,18 @@ class HeldGroup(HeldNode):
         return found
 
 
+class ReadableGroup(HeldGroup):
+    """A group without its unreadable members."""
+
+    @once
+    def children(self) -> Mapping[str, Any]:
+        found = sorted(self.node.members(unreadable={}), key=lambda member: member[0])
+        return {
+            name: ReadableGroup(child, self) if isinstance(child, Group) else HeldArray(child, self)
+            for name, child in found
+        }
+
+
 def hold(node: Any, parent: HeldGroup | None = None) -> HeldArray | HeldGroup:
     """The node, wrapped to be read once; unchanged if it is wrapped already."""
     if isinstance(node, HeldArray | HeldGroup):

@@ -310,6 +310,11 @@ class Masking:
     nodata  what resampling is to leave out
     """
 
+    @staticmethod
+    def is_possible(dtype: np.dtype[Any], nodata: Any) -> bool:
+        """Whether there is a value to hide cells as: integers of 64 bits without nodata have none left."""
+        return nodata is not None or dtype.kind == "f" or dtype.name in WIDENED
+
     def __init__(self, dtype: np.dtype[Any], nodata: Any, *, is_needed: bool) -> None:
         self._dtype = self._wide = dtype
         self.nodata = nodata
@@ -374,7 +379,7 @@ def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, whe
         raise MetadataError(f"mask of {data.basename!r} has the shape {array.shape}; {expected}", path=where)
     if array.dtype.kind not in "biu":
         raise MetadataError(f"mask is of data type {array.dtype}; expected bool or integers", path=where)
-    if nodata is None and data.dtype.kind != "f" and data.dtype.name not in WIDENED:
+    if not Masking.is_possible(data.dtype, nodata):
         raise UnsupportedError(
             f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
             path=where,

@@ -43,10 +43,9 @@ from zstore.model.packing import PACKING, decode, fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_array, open_array
+from zstore.nodes.open import open_array, rehearse
 from zstore.plugin.jobs import Runner
 from zstore.storage.base import join_key
-from zstore.storage.memory import MemoryStore
 
 # Layers: arrays of data, and how their levels are made
 
@@ -662,19 +661,6 @@ class PyramidPlan:
         if encoding.compressors != "auto":
             codecs = {"compressors": encoding.compressors}
         return {**codecs, "chunks": chunks, "shards": shards}
-
-
-def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
-    """An array of those options in memory, to find out what is wrong with them before work begins.
-
-    Raises
-        MetadataError, UnsupportedError: they make no array.
-        UnknownExtensionError: nobody offers one of its codecs.
-    """
-    array = create_array(MemoryStore(), zarr_format=zarr_format, **options)
-    # The codecs are looked for when the first item is.
-    array[(slice(0, 0),) * array.ndim]
-    return array
 
 
 def _auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Document]]:

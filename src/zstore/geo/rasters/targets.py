@@ -18,10 +18,10 @@ from zstore.engine.making import delete_node, read_intent
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
-from zstore.geo.pyramid.levels import rehearse
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
+from zstore.nodes.open import rehearse
 from zstore.plugin.jobs import (
     How,
     Job,

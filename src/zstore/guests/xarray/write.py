@@ -23,8 +23,7 @@ from zstore.model.json_attributes import render_attributes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
-from zstore.nodes.open import create_group, open_group
-from zstore.plugin.pyramids import rehearse
+from zstore.nodes.open import create_group, open_group, rehearse
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store

@@ -42,7 +42,7 @@ from zstore.geo.validation.view import (
 )
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.plugin.jobs import begin, forget, name_job, resumable
+from zstore.plugin.jobs import begin, forget, long_call, name_job
 from zstore.storage.base import Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
@@ -284,7 +284,7 @@ def _drop_restyled(store: OverlayStore) -> None:
             continue
 
 
-@resumable
+@long_call()
 def fix(
     target: str | Path | Store,
     profile: str | None = None,
