@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import pkgutil
 import re
@@ -151,17 +152,38 @@ def test_an_internal_name_in_a_plugin_is_found(tmp_path, text, name):
 def test_the_page_of_the_surface_lists_the_names_there_are():
     page = (ROOT / "docs/plugin-surface.md").read_text()
     shown = {
-        module: re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+        module: dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
         for module, section in re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     }
-    modules = [
-        "zstore.plugin",
-        *(f"zstore.plugin.{each.name}" for each in pkgutil.iter_modules(plugin.__path__)),
-    ]
-    assert shown == {name: sorted(importlib.import_module(name).__all__) for name in modules}
-    assert all(
-        hasattr(importlib.import_module(name), each) for name, names in shown.items() for each in names
-    )
+    modules = {
+        name: importlib.import_module(name)
+        for name in (
+            "zstore.plugin",
+            *(f"zstore.plugin.{one.name}" for one in pkgutil.iter_modules(plugin.__path__)),
+        )
+    }
+    assert {name: list(rows) for name, rows in shown.items()} == {
+        name: sorted(module.__all__) for name, module in modules.items()
+    }
+    # What has a docstring is described by its beginning.
+    for module, rows in shown.items():
+        for name, row in rows.items():
+            value = getattr(modules[module], name)
+            if inspect.isclass(value) or (
+                inspect.isroutine(value) and value.__module__.startswith("zstore.")
+            ):
+                begin = (inspect.getdoc(value) or "no docstring").partition("\n\n")[0]
+                assert row.replace("&#124;", "|") == " ".join(begin.split()).rstrip("."), (module, name)
+
+
+def test_functions_of_the_surface_say_their_types():
+    for module in pkgutil.iter_modules(plugin.__path__):
+        surface = importlib.import_module(f"zstore.plugin.{module.name}")
+        for name, value in ((name, getattr(surface, name)) for name in surface.__all__):
+            if inspect.isfunction(value):
+                signature = inspect.signature(value)
+                types = [one.annotation for one in signature.parameters.values()]
+                assert inspect.Signature.empty not in (*types, signature.return_annotation), name
 
 
 def loaded_after(statement: str, *, whole: bool = False) -> set[str]:
