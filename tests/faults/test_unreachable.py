@@ -416,6 +416,30 @@ def test_files_in_the_way_are_noticed_however_chunks_are_read(tmp_path, codecs):
         array[...]
 
 
+class CutStore(MemoryStore):
+    """Its lists of more than one key break off."""
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        for number, key in enumerate(sorted(super().list(prefix))):
+            if number:
+                raise StoreError("the list broke off", path=self.url)
+            yield key
+
+
+def test_what_a_list_that_broke_off_does_not_show_may_be_there(tmp_path):
+    store = CutStore()
+    array = zstore.create_array(store, "a", data=CELLS[:64, :64], chunks=(32, 32))
+    assert (array[...] == CELLS[:64, :64]).all()
+    for act in (convert, keep, copy):
+        with pytest.raises(StoreError, match="broke off"):
+            act(store, tmp_path / f"{act.__name__}.zarr")
+    with pytest.raises(StoreError, match="broke off"):
+        _ = array.nchunks_initialized
+    for expect_complete in (False, True):
+        found = zstore.verify(store, expect_complete=expect_complete)
+        assert found.kind_counts == {"unreachable": 1} and found.missing_count == 0
+
+
 def test_links_within_the_store_are_followed(tmp_path):
     items = np.arange(1, 65, dtype="i4").reshape(8, 8)
     array = zstore.create_array(tmp_path / "s.zarr", "a", data=items, chunks=(4, 4))

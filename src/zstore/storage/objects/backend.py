@@ -68,7 +68,7 @@ class Backend:
     """Requests for values below an address; errors name keys below `url`.
 
     With `target`, one of obstore's own stores is asked; else one is made of the options. The subclasses have
-    what is particular to a bucket, a web server, a directory and memory.
+    what is particular to a bucket, a web server and memory.
     """
 
     is_http = False
@@ -104,14 +104,6 @@ class Backend:
         self.needs_loop = _is_awaited(settings.provider)
         with telling("open", self.url, None, self.address.kind):
             self._client = self._make_client(settings)
-
-    def take_no_options(self, what: str) -> bool:
-        """Raise StoreError for any storage option but `check_versions`, which is returned."""
-        options = dict(self.options)
-        check_versions = bool(options.pop("check_versions", True))
-        if options:
-            raise StoreError(f"{what} takes no storage options, got {sorted(options)}", path=self.url)
-        return check_versions
 
     def _make_client(self, settings: Settings) -> Any:
         return make_client(self.address, settings)
@@ -167,11 +159,7 @@ class Backend:
             if start is not None and is_refused and size is None:
                 return None
             if start is None or size is None:
-                if (
-                    self.is_nothing(key)
-                    or await self._is_page(key, error)
-                    or await self._is_missing(key, error)
-                ):
+                if await self._is_page(key, error) or await self._is_missing(key, error):
                     return None
                 raise self.failed("read", key, error) from error
             first, last = ByteRange(start, None if end is None else end - start).resolve(size)
@@ -196,9 +184,7 @@ class Backend:
             meta = await self._again(partial(self._do, "head", self.path(key)))
         except Exception as error:  # obstore's have no base but this; all but a missing value are trouble
             # The response to HEAD has no body that could name a missing bucket.
-            if isinstance(error, FileNotFoundError) or self.is_nothing(key):
-                return None, Version()
-            if await self._is_missing(key, error):
+            if isinstance(error, FileNotFoundError) or await self._is_missing(key, error):
                 return None, Version()
             return await self._head_again(key, error)
         return int(meta["size"]), Version(meta.get("e_tag"), meta.get("version"))
@@ -340,8 +326,7 @@ class Backend:
                 # Where servers say so of what is gone, that ended the request, and others are still there.
                 await ask_all(self.delete, keys)
         except Exception as error:  # obstore's have no base but this
-            if key is None or not self.is_nothing(key):
-                raise self.failed("delete", key, error) from error
+            raise self.failed("delete", key, error) from error
 
     async def list_children(self, prefix: str) -> Names:
         """The whole paths right below `prefix`, of values and of prefixes."""
@@ -362,10 +347,6 @@ class Backend:
         """The whole path of a key; for "", the prefix."""
         prefix = self.address.prefix
         return f"{prefix}/{key}" if prefix and key else prefix or key
-
-    def is_nothing(self, key: str) -> bool:
-        """Whether the value is missing, after a failed request that does not tell."""
-        return False
 
     async def _is_missing(self, key: str, error: Exception) -> bool:
         """Whether a refusal means that there is no such value: as the caller says, or the server's list."""

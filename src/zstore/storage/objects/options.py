@@ -84,7 +84,6 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "http": {},
-    "file": {},
     "memory": {},
 }
 PREFIXES = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_storage_", "azure_")}
@@ -304,8 +303,8 @@ def _pairs(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _known(kind: str, name: str, value: Any, url: str) -> tuple[str, Any] | None:
     """(the name in the common vocabulary, the value in its form); None for an option without effect."""
-    names = NAMES.get(kind, {}) if kind not in ("file", "memory") else {}
-    client = CLIENT if kind not in ("file", "memory") else {}
+    names = NAMES.get(kind, {})
+    client = CLIENT if kind != "memory" else {}
     plain = name.lower() if name.isupper() else name
     for prefix in PREFIXES.get(kind, ()):
         plain = plain.removeprefix(prefix)
@@ -355,7 +354,7 @@ def _s3_endpoint(found: Mapping[str, Any], url: str) -> str:
 
 def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
     """The settings of connections: those of the options, else the limits."""
-    if kind in ("file", "memory"):
+    if kind == "memory":
         return {}
     limits = current_limits()
     verify = client.get("root_certificate", os.environ.get("AWS_CA_BUNDLE") if kind == "s3" else None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import stat
+import os
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -26,17 +26,16 @@ from zstore.storage.base import (
     choose_documents,
     document_keys,
     document_range,
-    hold_file,
     hold_name,
     in_thread,
 )
 from zstore.storage.claims import hold_claim
 from zstore.storage.fsspec import FsspecStore
+from zstore.storage.local import LocalStore
 from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Version
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
-from zstore.storage.objects.directory import FileBackend
-from zstore.storage.objects.failures import Elsewhere, changed, telling
+from zstore.storage.objects.failures import Elsewhere, changed
 from zstore.storage.objects.library import ask_all, is_installed, wait_for
 from zstore.storage.objects.memory import MemoryBackend
 from zstore.storage.objects.options import is_for_fsspec, kind_of
@@ -48,7 +47,7 @@ T = TypeVar("T")
 # Stands for the version of a value that was not read yet under the lock.
 UNREAD: Any = object()
 _Locks = list[dict[str, Version | None]]
-BACKENDS: dict[str, type[Backend]] = {"http": Server, "file": FileBackend, "memory": MemoryBackend}
+BACKENDS: dict[str, type[Backend]] = {"http": Server, "memory": MemoryBackend}
 # `delete` of S3 takes a thousand paths in one request.
 PAGE = 1000
 # Of so many keys at a time the names are held while they are deleted.
@@ -56,13 +55,13 @@ DELETED_COUNT = 64 * PAGE
 
 
 class ObjectStore(BatchStore):
-    """The objects below a prefix of a bucket, a directory, a web server or memory, through obstore.
+    """The objects below a prefix of a bucket, a web server or memory, through obstore.
 
-    Every `put` is whole or absent. `lock` excludes the threads of this process, and where the store is a
-    directory every process that locks by zstore's protocol. Elsewhere what was read under a lock, whatever
-    its key, is written only if nobody wrote it since, else ChangedError is raised and the value stays as the
-    other left it; `update` reads it again then, and changes that. A server that does not keep such conditions
-    is found out before the first, and refused unless `check_versions=False` says that nobody else writes.
+    Every `put` is whole or absent. `lock` excludes the threads of this process. What was read under a lock,
+    whatever its key, is written only if nobody wrote it since, else ChangedError is raised and the value
+    stays as the other left it; `update` reads it again then, and changes that. A server that does not keep
+    such conditions is found out before the first, and refused unless `check_versions=False` says that nobody
+    else writes. Directories, by obstore's URLs and objects too, are those of `LocalStore`.
     """
 
     def __init__(
@@ -98,12 +97,20 @@ class ObjectStore(BatchStore):
             kind = kind_of(scheme)
             if not is_installed() or (kind == "http" and ("?" in url or is_for_fsspec(options))):
                 return FsspecStore.from_url(url, read_only=read_only, storage_options=options)
+        address = find_address(url)
+        if address.kind == "file":
+            if read_only and not os.path.isdir(address.bucket):  # noqa: PTH112
+                raise StoreError("cannot open: there is no such directory", path=address.bucket)
+            return LocalStore.from_path(address.bucket, read_only=read_only, storage_options=options)
         return cls(url, read_only=read_only, storage_options=options)
 
     @classmethod
-    def from_object(cls, target: Any, *, read_only: bool = False) -> ObjectStore:
+    def from_object(cls, target: Any, *, read_only: bool = False) -> Store:
         """A store around one of obstore's own, whose settings are pickled with it; its `url` lacks them."""
-        return cls(address_of(target)[1], read_only=read_only, target=target)
+        address, url = address_of(target)
+        if address.kind == "file":
+            return LocalStore(address.bucket, read_only=read_only)
+        return cls(url, read_only=read_only, target=target)
 
     @property
     def url(self) -> str:
@@ -286,8 +293,6 @@ class ObjectStore(BatchStore):
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         """The entries of all objects below `prefix`, page by page; the first page is requested at once."""
         self._check_listing(prefix)
-        if self._is_no_directory(prefix):
-            return iter(())
         pages = Pages(self._backend, prefix, PAGE)
         first = wait_for(pages.next())
 
@@ -334,17 +339,11 @@ class ObjectStore(BatchStore):
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
         self._check_listing(prefix)
-        if self._is_no_directory(prefix):
-            return []
         names, top = wait_for(self._backend.list_children(prefix)), self._backend.path(prefix)
         skip = len(top) + 1 if top else 0
         return sorted(
             {name[skip:].strip("/") for name in names if not top or name.startswith(f"{top}/")} - {""}
         )
-
-    def _is_no_directory(self, prefix: str) -> bool:
-        backend = self._backend
-        return isinstance(backend, FileBackend) and not stat.S_ISDIR(backend.mode(prefix) or 0)
 
     def _check_listing(self, prefix: str) -> None:
         check_prefix(prefix)
@@ -357,15 +356,9 @@ class ObjectStore(BatchStore):
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Exclude other threads; other processes, too, in a directory, else `put` notices their changes."""
+        """Exclude other threads; of other processes, `put` notices the changes."""
         check_key(key)
         self.check_writable(key)
-        if isinstance(self._backend, FileBackend):
-            with ExitStack() as stack:
-                with telling("lock", self._url, key):
-                    stack.enter_context(hold_file(key, self._backend.open_file))
-                yield
-            return
         with hold_name((self._url, key)):
             read: dict[str, Version | None] = {key: UNREAD}
             self._locks.append(read)
@@ -376,7 +369,7 @@ class ObjectStore(BatchStore):
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
-        """As `lock`; outside of directories, a value at `key` keeps others out."""
+        """As `lock`; a value at `key` keeps others out."""
         if not self._backend.has_versions:
             with self.lock(key):
                 yield
