@@ -126,6 +126,8 @@ class Intent:
     is_ready  whether nodes that the work replaces have been removed
     made      of the creation of an array: how its chunks are named
     writer    who began it, as of `writing`
+    makes     of a job in a group that is there: where it makes new nodes; each of them has an intent, too
+    is_part   whether it is one of those
     """
 
     work: str
@@ -135,6 +137,8 @@ class Intent:
     is_ready: bool = True
     made: Any = None
     writer: Any = None
+    makes: tuple[str, ...] = ()
+    is_part: bool = False
 
     @property
     def is_job(self) -> bool:
@@ -183,8 +187,12 @@ def parse_intent(data: bytes | memoryview) -> Intent:
         return Intent("")
     name = content.get("name")
     name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
-    is_ready = content.get("is_ready") is True
-    return Intent(work, content.get("plan"), name, content.get("asked"), is_ready, made, writer)
+    is_ready, is_part = content.get("is_ready") is True, content.get("is_part") is True
+    names = content.get("makes")
+    makes = tuple(made for made in names if made and isinstance(made, str)) if isinstance(names, list) else ()
+    return Intent(
+        work, content.get("plan"), name, content.get("asked"), is_ready, made, writer, makes, is_part
+    )
 
 
 def read_intent(store: Store, path: str, keys: Sequence[str] = (INTENT,)) -> Intent | None:
@@ -406,11 +414,11 @@ def _describe_all(store: Store, paths: Sequence[str]) -> list[Unfinished]:
     """The unfinished work at these paths; what a job makes and deletes below its own path is a part of it."""
     read = {at: read_intent(store, at, (INTENT, FORMER)) for at in sorted(set(paths))}
     intents = {at: intent for at, intent in read.items() if intent is not None}
-    places = {at for at, intent in intents.items() if intent.is_job}
+    jobs = {at for at, intent in intents.items() if intent.is_job and not intent.is_part}
     return [
         describe(store, at, intent)
         for at, intent in intents.items()
-        if intent.is_job or places.isdisjoint(ancestors(at))
+        if at in jobs or jobs.isdisjoint(ancestors(at))
     ]
 
 

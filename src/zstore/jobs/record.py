@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from zstore.base.writer import writing
-from zstore.engine.documents import check_above, node_kind, place, read_documents
+from zstore.engine.documents import check_above, find_documents, node_kind, place, read_documents
 from zstore.engine.making import (
     FORMER,
     INTENT,
@@ -32,9 +32,12 @@ from zstore.engine.making import (
     clear_rests,
     describe,
     find_unfinished,
+    in_the_way,
+    parse_intent,
     read_intent,
     work_of,
 )
+from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import current_part
@@ -166,6 +169,7 @@ class Job:
         self._is_within = is_within
         self._writer = writer
         self._sources: Sources | None = None
+        self._made = set[str]()
 
     @property
     def _units(self) -> str:
@@ -238,7 +242,7 @@ class Job:
             self.store.delete_prefix(self._units)
         return found is not None and (found.name, found.writer) == (self.name, self._writer)
 
-    def clear(self, act: Callable[[], None]) -> None:
+    def clear(self, act: Callable[[], object]) -> None:
         """Call `act` to remove the nodes to be replaced, and note in the record that they are gone.
 
         Raises
@@ -246,14 +250,62 @@ class Job:
         """
         self.check_held()
         act()
+        self._note(lambda content: {"is_ready": True})
+        self.is_ready = True
+
+    def hold(self, paths: Iterable[str]) -> None:
+        """Keep makers away from new nodes at these paths below the job's group, which is there already.
+
+        Whoever makes a node lists its path, and finds the intent of the job there.
+
+        Raises
+            StoreError: somebody else makes one of them, or has just made it; the job has ended, if it is new.
+            ChangedError: somebody else has ended the job.
+        """
+        if not (new := sorted(paths)):
+            return
+        content = self._note(lambda content: {"makes": sorted({*content.get("makes", ()), *new})})
+        part = _render({name: content[name] for name in ("work", "name", "asked")} | {"is_part": True})
+        self._made.update(new)
+
+        def put(path: str) -> None:
+            key = join_key(path, INTENT)
+            try:
+                self.store.put_new(key, part)
+            except ChangedError:
+                if (found := self.store.get(key)) not in (None, part):
+                    raise in_the_way(self.store, path, found or b"", "expected nothing there") from None
+
+        try:
+            paths = [join_key(self.base, path) for path in new]
+            map_threads(put, paths, waiting_count=self.store.request_count)
+            if not self.is_resumed and any(map(node_kind, found := find_documents(self.store, paths))):
+                taken = next(
+                    path for path, documents in zip(paths, found, strict=True) if node_kind(documents)
+                )
+                message = "somebody else has just made a node there; expected nothing"
+                raise StoreError(message, path=place(self.store, taken))
+        except StoreError:
+            if not self.is_resumed and self._is_held():
+                self.end()
+            raise
+
+    def _note(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Change members of the record; gives all of it.
+
+        Raises
+            ChangedError: somebody else has ended the job.
+        """
         self.check_held()
         key = join_key(self.base, INTENT)
-        content = json.loads(bytes(self.store.get(key) or b"{}"))
-        self.store.put(key, _render({**content, "is_ready": True}))
-        self.is_ready = True
+        content: dict[str, Any] = json.loads(bytes(self.store.get(key) or b"{}"))
+        content |= change(content)
+        self.store.put(key, _render(content))
+        return content
 
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
+        _release(self.store, self.base, self._made)
         if self._is_within:
             self.store.delete_prefix(self._units)
             return
@@ -272,6 +324,14 @@ class Job:
                 self.store.delete_prefix(self._units)
                 self.store.delete(record)
         self.store.flush()
+
+
+def _release(store: Store, base: str, paths: Iterable[str]) -> None:
+    """Remove the intents of a job at the nodes that it was to make, unless others have taken them over."""
+    keys = [join_key(base, path, INTENT) for path in paths]
+    for key, data in zip(keys, store.get_many([(key, None) for key in keys]) if keys else (), strict=True):
+        if data is not None and parse_intent(data).is_part:
+            store.delete(key)
 
 
 def forget(store: Store, base: str, work: str) -> None:
@@ -352,6 +412,8 @@ def begin(
                 raise _in_the_way(store, base, found) from error
             # That of a call which has come to its end.
             store.put(join_key(base, INTENT), data)
+        if left is not None:
+            _release(store, base, left.makes)
         if left is not None and former is None:
             store.delete(join_key(base, FORMER))
             if not _holds_node(store, base):
@@ -359,6 +421,8 @@ def begin(
         store.flush()
     job = Job(store, base, name, is_resumed=former is not None and is_ready, writer=writer)
     job.is_ready = is_ready
+    if former is not None:
+        job._made |= {*former.makes}
     if asked is not None:
         asked.jobs[id(store), base] = job
     return job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
@@ -157,13 +157,17 @@ def build(
         job.end()
         return group
     job.watch(sources)
-    if not job.is_resumed:
+    # In a group that is there, makers are kept away from each level.
+    held = () if is_new else pyramid.made
+    if job.is_resumed:
+        job.hold(held)
+    else:
         taken = [name for name in pyramid.made if name in group]
         # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
         if taken and not overwrite and (left is None or left.work == work):
             job.end()
             raise _levels_taken(group, taken)
-        job.clear(lambda: _clear(pyramid, group, taken, left))
+        job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held)))
     nodes = NewNodes(group.store, group.path, group.zarr_format)
     arrays = pyramid.draft(group, nodes, job.name)
     if job.is_resumed:
@@ -172,8 +176,8 @@ def build(
     job.check()
     nodes.publish()
     pyramid.settle(group, nodes)
-    held = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
-    attributes = join_attributes(held, pyramid.documents[""]["attributes"])
+    own = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
+    attributes = join_attributes(own, pyramid.documents[""]["attributes"])
     group = _finish(group, {**record, "build": job.name}, attributes, is_new=is_new)
     job.end()
     return group
@@ -359,13 +363,22 @@ def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
     return {**kept, "variables": shapes}
 
 
-def _clear(pyramid: PyramidPlan, group: Group, taken: Sequence[str], left: JobRecord | None) -> None:
+def _clear(
+    pyramid: PyramidPlan,
+    group: Group,
+    taken: Sequence[str],
+    left: JobRecord | None,
+    hold: Callable[[], None],
+) -> None:
     """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
 
     Those are where levels are to be made, and where an interrupted build that is given up was to make some.
     The group says no word of a pyramid then.
+
+    hold  keeps makers away once the levels are gone: what they make is not removed
     """
     _remove_levels(group, taken, pyramid.dataset.level)
+    hold()
     places = {f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers}
     plan = left.plan if left is not None and isinstance(left.plan, dict) else {}
     levels, names = plan.get("levels"), plan.get("variables")

@@ -7,14 +7,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.engine.documents import place, render_node
+from zstore.engine.documents import ancestors, place, render_node
 from zstore.engine.making import delete_node, read_intent
+from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
@@ -78,11 +80,13 @@ class FileJob:
         self.versions = versions
         self.nodes = NewNodes(self.store, self.base, zarr_format)
         self.arrays: dict[str, StoredArray] = {}
+        self._paths = list[str]()
 
     def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
         """Add an array at a path, by the arguments of `create_array`; returns its model."""
         rehearse(self.zarr_format, plan)
         model = self.nodes.add_array(path, **plan).model
+        self._paths.append(path)
         self.arrays[name] = StoredArray(self.store, join_key(self.base, path), model)
         return model
 
@@ -122,7 +126,9 @@ class FileJob:
                 if not overwrite and (taken := [path for path in paths if path in self.held]):
                     expected = "expected overwrite, as nobody can tell whether they are those to be replaced"
                     raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=self.where)
-                job.clear(lambda: self._delete(paths))
+                gone = [join_key(base, path) for path in paths]
+                job.clear(lambda: map_threads(partial(delete_node, store), gone))
+            job.hold({self._top(path) for path in self._paths})
         else:
             if overwrite:
                 check_outside(self.versions, store, base, work)
@@ -146,9 +152,10 @@ class FileJob:
             {path: find_version(file for file, *_ in version) for path, version in self.versions.items()}
         )
 
-    def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            delete_node(self.store, join_key(self.base, path))
+    def _top(self, path: str) -> str:
+        """The topmost node on the way to a path that the given group does not have."""
+        held = self.held
+        return next((at for at in [*ancestors(path)][1:] if held is not None and at not in held), path)
 
     def check_fits(self, plan: Any) -> None:
         """Refuse a disk that is too full for the arrays, which `plan` writes uncompressed.

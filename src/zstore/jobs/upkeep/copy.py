@@ -27,7 +27,7 @@ from zstore.base.digits import parse_digits
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
-from zstore.engine.making import FORMER, INTENT
+from zstore.engine.making import FORMER, INTENT, parse_intent
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
@@ -209,6 +209,7 @@ def copy(
         how.if_exists,
         delete=delete,
         is_resumed=how.resume and former is not None,
+        own_name="" if former is None else former.name,
     )
     plan = planner.plan(_known(manifest) if how.if_exists == "changed" else None)
     pace = _Pace(bandwidth, how.memory)
@@ -219,6 +220,7 @@ def copy(
     how.stop_if_dry(copying.estimate)
     _check_room(there, plan)
     job = start()
+    job.hold(plan.tops())
     made = Manifest(copying.carry_out(job, how))
     if manifest is not None:
         made.write(manifest)
@@ -548,6 +550,12 @@ class CopyPlan:
     needed_size: int = 0
     counts: Copied = field(default_factory=Copied)
 
+    def tops(self) -> list[str]:
+        """The paths of the new nodes that no other one is above; none where the target itself is new."""
+        keys = [step.entry.key.rpartition("/") for step in self.documents if not step.there]
+        new = {path for path, _, name in keys if name in MAKING}
+        return [path for path in new if path and new.isdisjoint(ancestors(path))]
+
 
 class Planner:
     """Lists source and target, and plans an action for each key.
@@ -567,6 +575,7 @@ class Planner:
         *,
         delete: bool,
         is_resumed: bool,
+        own_name: str = "",
     ) -> None:
         self.here = here
         self.there = there
@@ -575,6 +584,7 @@ class Planner:
         self.if_exists = if_exists
         self.delete = delete
         self.is_resumed = is_resumed
+        self.own_name = own_name
         self.listed = Spool()
         self.leaves_documents = False
         self._documents = set[str]()
@@ -621,13 +631,18 @@ class Planner:
         return True
 
     def _is_in_the_way(self, key: str) -> bool:
-        if _is_job(key) and not key.startswith(f"{JOB}/"):
+        if _is_job(key) and not key.startswith(f"{JOB}/") and not self._is_own(key):
             raise StoreError(
                 "there is unfinished work in the target; expected it to be ended",
                 path=self.there.store.url,
                 key=self.there.key(key),
             )
         return not _is_job(key) and self.accept(key)
+
+    def _is_own(self, key: str) -> bool:
+        """Whether it is the intent of this copy for one of its new nodes."""
+        found = parse_intent(self.there.get(key) or b"") if key.endswith(INTENT) else None
+        return found is not None and found.is_part and found.name == self.own_name
 
     @once
     def _document_names(self) -> Sequence[bytes]:
