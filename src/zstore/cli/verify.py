@@ -47,7 +47,7 @@ def verify(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Read every chunk of PATH on all cores, and report damage and unfinished work; either fails.
+    """Read every chunk of PATH on all cores, and report damaged, unreachable and unfinished ones.
 
     Exit codes: 0 sound; 1 damaged or unfinished, or it failed; 3 not damaged, but chunks cannot be reached
     (links, disks that are not mounted, refusals); 4 chunks were never written, with --expect-complete.

@@ -53,7 +53,7 @@ def with_storage_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def use_storage_options(options: Mapping[str, Any] | None) -> Iterator[None]:
-    """A context in which buckets and web servers are opened with these options, unless a call has its own.
+    """A context in which stores are opened with these options, unless a call has its own.
 
     `allow` is for directories and references, all others are for buckets and web servers.
     """

@@ -159,7 +159,7 @@ class ClassicFile:
 
 
 class _Header:
-    """The header of a file, as far as it determines the offsets of values; the library checks all else.
+    """The header of a file, parsed from its beginning on.
 
     at    the byte up to which it is parsed
     name  the one that was parsed last
