@@ -15,6 +15,7 @@ from pathlib import Path
 
 import house
 import pytest
+import words
 
 from zstore import plugin
 
@@ -236,6 +237,24 @@ def python_files() -> list[Path]:
 def test_every_module_says_what_it_is():
     for path in python_files():
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_first_lines_of_docstrings_name_what_one_gets():
+    assert words.riddles() == []
+
+
+@pytest.mark.parametrize("line", ["What a job reads.", "Where tiles begin.", "The size of what is stored."])
+def test_a_clause_in_the_place_of_a_noun_is_reported(tmp_path, line):
+    (tmp_path / "planted.py").write_text(f'"""A sound line."""\ndef run():\n    """{line}"""\n')
+    [found] = words.riddles(tmp_path)
+    assert found == ("planted.py", 3, "run", line)
+
+
+def test_no_two_classes_have_one_name(tmp_path):
+    assert words.same_names() == {}
+    (tmp_path / "a.py").write_text("class Part: ...\n")
+    (tmp_path / "b.py").write_text("class Part: ...\nclass Whole: ...\n")
+    assert words.same_names(tmp_path) == {"Part": ["a.py", "b.py"]}
 
 
 def test_no_rooms_for_odds_and_ends():

@@ -15,7 +15,7 @@ import pytest
 
 import zstore
 from zstore.engine import awaiting
-from zstore.engine.awaiting import BUDGET, Budget
+from zstore.engine.awaiting import BUDGET, WindowBudget
 from zstore.errors import CodecError, StoreError
 from zstore.storage.base import Parts, Request
 from zstore.storage.memory import MemoryStore
@@ -180,7 +180,7 @@ def test_a_thousand_windows_in_one_call() -> None:
 
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaiting, "BUDGET", budget := Budget(7, 2000))
+    monkeypatch.setattr(awaiting, "BUDGET", budget := WindowBudget(7, 2000))
     store = AwaitedStore()
     array = zstore.create_array(store, "a", data=ITEMS, chunks=(10, 10), compressors=None)
     most = 0
@@ -200,7 +200,7 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestBudget:
     def test_who_comes_first_is_served_first(self) -> None:
-        budget, order = Budget(10, 100), []
+        budget, order = WindowBudget(10, 100), []
 
         async def one(name: str, size: int) -> None:
             with await budget.reserve(size):
@@ -215,7 +215,7 @@ class TestBudget:
         assert (budget.count, budget.size) == (0, 0)
 
     def test_who_gives_up_leaves_the_room_to_the_next(self) -> None:
-        budget = Budget(1, 100)
+        budget = WindowBudget(1, 100)
 
         async def run(is_let_in: bool) -> None:
             hold = await budget.reserve(1)
@@ -237,7 +237,7 @@ class TestBudget:
 
     def test_a_loop_that_is_closed_keeps_no_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(awaiting, "LOOK_TIME", 0.01)
-        budget = Budget(1, 100)
+        budget = WindowBudget(1, 100)
         loop = asyncio.new_event_loop()
         hold = loop.run_until_complete(budget.reserve(100))
 
@@ -254,7 +254,7 @@ class TestBudget:
         assert (budget.count, budget.size) == (0, 0)
 
     def test_a_loop_that_is_closed_waits_for_nothing(self) -> None:
-        budget = Budget(1, 100)
+        budget = WindowBudget(1, 100)
         loop = asyncio.new_event_loop()
         hold = loop.run_until_complete(budget.reserve(1))
         waiting = budget.reserve(1)

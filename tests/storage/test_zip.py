@@ -25,7 +25,7 @@ from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 from zstore.storage.zip.members import Directory, Member, render_directory
-from zstore.storage.zip.sources import Source
+from zstore.storage.zip.sources import ZipSource
 from zstore.storage.zip.store import ZipStore
 from zstore.testing.sharing import run_forked
 from zstore.testing.stores import StoreContract
@@ -472,7 +472,7 @@ def test_a_checksum_that_differs_names_the_member(tmp_path: Path) -> None:
 # More than 32 bits
 
 
-class Sparse(Source):
+class Sparse(ZipSource):
     """Zeros, and some bytes at the end."""
 
     def __init__(self, start: int, data: bytes) -> None:

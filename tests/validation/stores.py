@@ -13,7 +13,7 @@ from zstore.geo.conventions.base import Affine, GeoModel, Level, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.documents import Draft
-from zstore.geo.validation.fixing.fix import Plan
+from zstore.geo.validation.fixing.fix import FixPlan
 from zstore.geo.validation.fixing.georeference import affine_of, crs_of
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.base import Store, join_key
@@ -177,7 +177,7 @@ class Documents:
 __all__ = ["DEGREES", "SHAPE", "TILE", "UTM", "Documents", "Level", "model", "right", "values_of", "write"]
 
 
-def check_meaning(plan: Plan, crs: str | None = None) -> None:
+def check_meaning(plan: FixPlan, crs: str | None = None) -> None:
     """What is read after a fix is what was chosen before, and nothing is wrong that was not."""
     chosen = None if crs is None else Crs.from_user(crs)
     before = Draft(load_hierarchy(plan.store.base), plan.store, crs=chosen)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.validation.fixing.fix import Plan, plan_fix
+from zstore.geo.validation.fixing.fix import FixPlan, plan_fix
 from zstore.geo.validation.run import validate
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore
@@ -81,12 +81,12 @@ def is_of_data(key: str) -> bool:
     return "b02/c/" in key or "b02/0." in key or "b02/1." in key
 
 
-def errors(plan: Plan, when: str) -> set[tuple[str, str]]:
+def errors(plan: FixPlan, when: str) -> set[tuple[str, str]]:
     verdict = plan.before if when == "before" else plan.after
     return {(found.rule, found.path) for found in verdict.findings if found.severity == "error"}
 
 
-def check_left(plan: Plan, broken: dict[str, Any], truth: dict[str, Any]) -> None:
+def check_left(plan: FixPlan, broken: dict[str, Any], truth: dict[str, Any]) -> None:
     """Whatever is left is named, nothing is worse, and nothing that was right is moved."""
     assert errors(plan, "after") <= {(done.rule, done.path) for done in plan.refused}
     nodes = load_hierarchy(plan.store.base).nodes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from zstore.engine.documents import METADATA_NAMES
 from zstore.errors import NotFoundError
 from zstore.geo.conventions.write import RULED
-from zstore.geo.validation.fixing.fix import Plan, plan_fix, restore_backup, write_plan
+from zstore.geo.validation.fixing.fix import FixPlan, plan_fix, restore_backup, write_plan
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore
 
@@ -96,7 +96,7 @@ def damage(store: MemoryStore, data: st.DataObject) -> None:
     return store.put(key, json.dumps(document).encode())
 
 
-def errors(plan: Plan, when: str) -> set[tuple[str, str]]:
+def errors(plan: FixPlan, when: str) -> set[tuple[str, str]]:
     verdict = plan.before if when == "before" else plan.after
     return {(finding.rule, finding.path) for finding in verdict.findings if finding.severity == "error"}
 

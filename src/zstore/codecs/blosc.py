@@ -44,7 +44,7 @@ class _BloscFrames(NativeCodec):
     @property
     @abstractmethod
     def _shuffle_code(self) -> int:
-        """How to shuffle: 0 not at all, 1 bytes, 2 bits."""
+        """The code of a kind of shuffling: 0 none, 1 bytes, 2 bits."""
 
     def _make_capsule(self) -> object:
         # Each frame names its compressor, so a codec that is configured for "snappy" can read other frames

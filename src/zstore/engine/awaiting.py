@@ -22,8 +22,8 @@ from zstore.engine.schedulers import (
     Act,
     ActTogether,
     InFlight,
+    JoinedItem,
     Joining,
-    Member,
     Scheduler,
     enter_worker,
     proven,
@@ -102,9 +102,9 @@ WAITING = LazyPool("zstore-waiting", lambda: WAITING_COUNT)
 
 
 class Reservation:
-    """A share of a `Budget`, held until the context ends or its event loop is closed."""
+    """A share of a `WindowBudget`, held until the context ends or its event loop is closed."""
 
-    def __init__(self, budget: Budget, size: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, budget: WindowBudget, size: int, loop: asyncio.AbstractEventLoop) -> None:
         self._budget = budget
         self.size = size
         self.loop = loop
@@ -138,7 +138,7 @@ class Waiter:
             self.future.set_result(None)
 
 
-class Budget:
+class WindowBudget:
     """A limit on windows and bytes in memory, shared by the tasks of all loops; first come, first served."""
 
     def __init__(self, count: int, size: int) -> None:
@@ -251,7 +251,7 @@ class Flight:
             self._end.set_result(None)
 
 
-BUDGET = Budget(AWAITED_COUNT, AWAITED_SIZE)
+BUDGET = WindowBudget(AWAITED_COUNT, AWAITED_SIZE)
 
 
 class AsyncScheduler(Scheduler):
@@ -335,7 +335,7 @@ class AsyncScheduler(Scheduler):
             return
         loop = asyncio.get_running_loop()
         members = joining.setdefault(loop, [])
-        member = Member(item, loop.create_future())
+        member = JoinedItem(item, loop.create_future())
         members.append(member)
         try:
             await asyncio.sleep(0)  # lets the others of this turn join
@@ -386,7 +386,7 @@ class AsyncScheduler(Scheduler):
             yield first, min(first + count, total)
 
 
-async def _act_together(members: Sequence[Member[T]], act: ActTogether[T]) -> None:
+async def _act_together(members: Sequence[JoinedItem[T]], act: ActTogether[T]) -> None:
     try:
         await act(members)
     except asyncio.CancelledError:

@@ -28,8 +28,8 @@ from zstore.engine.fetch import (
     WINDOW_COUNT,
     WINDOW_SIZE,
     WINDOWS_AT_ONCE,
-    Fetch,
-    Source,
+    ShardFetch,
+    ShardSource,
     Window,
     windows,
     windows_at_once,
@@ -39,17 +39,17 @@ from zstore.engine.objects import HANDLE, FieldTable, Table, single, table_to_re
 from zstore.engine.schedulers import (
     BLOCKING,
     SHORT_SIZE,
+    JoinedItem,
     Joining,
-    Member,
     Scheduler,
     drive,
     proven,
     thread_count,
 )
 from zstore.errors import CodecError, NotFoundError, ZstoreError, located
-from zstore.indexing.rectilinear import Part, RectilinearLayout, RectilinearPlan
+from zstore.indexing.rectilinear import ChunkPart, RectilinearLayout, RectilinearPlan
 from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
-from zstore.indexing.select import AnyLayout, Plan, Runs, Share
+from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key
@@ -103,7 +103,7 @@ class Chunks(ABC):
         """The store key of the chunk (or shard) at a cell of the grid."""
         return join_key(self.path, self.model.keys.key(cell))
 
-    def read(self, plan: Plan, out: Items, *, missing_is_fault: bool = False) -> None:
+    def read(self, plan: SelectionPlan, out: Items, *, missing_is_fault: bool = False) -> None:
         """Fill `out` with the items of the plan.
 
         Raises
@@ -113,7 +113,9 @@ class Chunks(ABC):
         """
         drive(self.read_with(BLOCKING, plan, out, missing_is_fault))
 
-    async def read_with(self, scheduler: Scheduler, plan: Plan, out: Items, missing_is_fault: bool) -> None:
+    async def read_with(
+        self, scheduler: Scheduler, plan: SelectionPlan, out: Items, missing_is_fault: bool
+    ) -> None:
         """Do what `read` does, with any scheduler."""
         if isinstance(plan, Runs):
             await self._read_runs(scheduler, plan, out, missing_is_fault)
@@ -121,7 +123,11 @@ class Chunks(ABC):
             await self._read_box(scheduler, plan, out, missing_is_fault)
 
     async def read_many_with(
-        self, scheduler: Scheduler, plans: Sequence[Plan], outs: Sequence[Items], missing_is_fault: bool
+        self,
+        scheduler: Scheduler,
+        plans: Sequence[SelectionPlan],
+        outs: Sequence[Items],
+        missing_is_fault: bool,
     ) -> None:
         """Fill each of `outs` with the items of its plan, as `read` does."""
         pairs = list(zip(plans, outs, strict=True))
@@ -133,7 +139,7 @@ class Chunks(ABC):
             if isinstance(plan, Runs):
                 await self._read_runs(scheduler, plan, out, missing_is_fault)
 
-    def write(self, plan: Plan, value: Items, *, has_fields: bool = False) -> None:
+    def write(self, plan: SelectionPlan, value: Items, *, has_fields: bool = False) -> None:
         """Store `value` in the items that the plan (made against `write_layout`) selects.
 
         With `has_fields`, `value` has some of the items' fields, the plan is made against `field_layout`,
@@ -148,7 +154,9 @@ class Chunks(ABC):
         """
         drive(self.write_with(BLOCKING, plan, value, has_fields))
 
-    async def write_with(self, scheduler: Scheduler, plan: Plan, value: Items, has_fields: bool) -> None:
+    async def write_with(
+        self, scheduler: Scheduler, plan: SelectionPlan, value: Items, has_fields: bool
+    ) -> None:
         """Do what `write` does, with any scheduler."""
         self.store.check_writable(self.path)
         if isinstance(plan, Runs):
@@ -239,7 +247,7 @@ BOX_SIZE = 16 << 20
 PLANNED_COUNT = 16
 
 
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """A read's request: a plan, and the memory for its items."""
 
     plan: KernelPlan
@@ -304,11 +312,11 @@ class RegularChunks(Chunks):
         return Folder("", cache_size=self._cache_size, keeps_chunks=self._cache_size > 0, stretches=stretches)
 
     @once
-    def _source(self) -> Source:
-        return Source(self.store, self.model, self.bound, self.key)
+    def _source(self) -> ShardSource:
+        return ShardSource(self.store, self.model, self.bound, self.key)
 
     @once
-    def _joining(self) -> tuple[Joining[Wanted], Joining[Wanted]]:
+    def _joining(self) -> tuple[Joining[ReadRequest], Joining[ReadRequest]]:
         """The queue in which reads join: one for those that fill missing chunks, one for those that raise."""
         return {}, {}
 
@@ -356,10 +364,10 @@ class RegularChunks(Chunks):
                 self._read_shards, scheduler, missing_is_fault=missing_is_fault, table=table
             )
 
-            async def alone(wanted: Wanted) -> None:
+            async def alone(wanted: ReadRequest) -> None:
                 await read_shards([wanted])
 
-            async def together(members: Sequence[Member[Wanted]]) -> None:
+            async def together(members: Sequence[JoinedItem[ReadRequest]]) -> None:
                 await read_shards([member.item for member in members], members=members)
 
             # Of more, decoding takes most of the time, which those who join do one after the other.
@@ -367,7 +375,7 @@ class RegularChunks(Chunks):
             is_small = is_small and self._decoded_size(0, plan.task_count) <= SHORT_SIZE
             joins = is_small and self.store.request_count > 1
             joining = self._joining[missing_is_fault]
-            await scheduler.join(joining, Wanted(plan, out), alone, together if joins else None)
+            await scheduler.join(joining, ReadRequest(plan, out), alone, together if joins else None)
             return
         batch = partial(read, plan, out, threads=thread_count(), missing_is_fault=missing_is_fault)
         await self._run_windows(scheduler, batch, plan.outer_cells(), table)
@@ -375,10 +383,10 @@ class RegularChunks(Chunks):
     async def _read_shards(
         self,
         scheduler: Scheduler,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[ReadRequest],
         missing_is_fault: bool,
         table: Table | None = None,
-        members: Sequence[Member[Wanted]] | None = None,
+        members: Sequence[JoinedItem[ReadRequest]] | None = None,
     ) -> None:
         """Read what several plans need from shards, with their requests joined.
 
@@ -387,7 +395,7 @@ class RegularChunks(Chunks):
         plans = [plan for plan, _ in wanted]
         outer_count = sum(plan.outer_count for plan in plans)
         is_awaited = None if members is None else lambda number: members[number].is_awaited
-        make = partial(Fetch, scheduler, self._source, plans, is_awaited)
+        make = partial(ShardFetch, scheduler, self._source, plans, is_awaited)
         # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
         fetch = make() if outer_count <= PLANNED_COUNT else await scheduler.run(make, 64 * outer_count)
         batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
@@ -442,7 +450,7 @@ class RegularChunks(Chunks):
     ) -> None:
         if not self._reads_together():
             if self.bound.shards and not self._is_object and self.store.request_count > 1:
-                wanted = [*map(Wanted, plans, outs)]
+                wanted = [*map(ReadRequest, plans, outs)]
                 await self._read_shards(scheduler, wanted, missing_is_fault)
             else:
                 await super()._read_many(scheduler, plans, outs, missing_is_fault)
@@ -494,7 +502,7 @@ class RegularChunks(Chunks):
         if not self._reads_together():
             await super()._read_runs(scheduler, runs, out, missing_is_fault)
             return
-        pending: list[tuple[Share, Items]] = []
+        pending: list[tuple[PointShare, Items]] = []
         size = 0
         for share in runs.shares(self.bound.inner.spec.shape, out.dtype.itemsize):
             if share.places is None:
@@ -509,7 +517,7 @@ class RegularChunks(Chunks):
         await self._read_shares(scheduler, pending, out, missing_is_fault)
 
     async def _read_shares(
-        self, scheduler: Scheduler, shares: list[tuple[Share, Items]], out: Items, missing_is_fault: bool
+        self, scheduler: Scheduler, shares: list[tuple[PointShare, Items]], out: Items, missing_is_fault: bool
     ) -> None:
         plans: list[Any] = [share.plan for share, _ in shares]
         await self._read_many(scheduler, plans, [memory for _, memory in shares], missing_is_fault)
@@ -735,7 +743,7 @@ class RectilinearChunks(Chunks):
     async def _read_box(
         self, scheduler: Scheduler, plan: RectilinearPlan, out: Items, missing_is_fault: bool
     ) -> None:
-        def scatter(piece: tuple[Part, Any]) -> None:
+        def scatter(piece: tuple[ChunkPart, Any]) -> None:
             part, data = piece
             key = self.key(part.cell)
             if not is_remote:
@@ -747,7 +755,7 @@ class RectilinearChunks(Chunks):
             else:
                 out[part.outer] = self._decode(part, data, key)[part.inner]
 
-        async def read(window: list[Part]) -> None:
+        async def read(window: list[ChunkPart]) -> None:
             values: list[Any] = [None] * len(window)
             with await scheduler.reserve(sum(map(self._part_size, window))):
                 if is_remote:
@@ -762,17 +770,17 @@ class RectilinearChunks(Chunks):
         windows = iter(lambda: list(islice(parts, count)), [])
         await scheduler.each(read, windows, windows_at_once(self.store, None, self.chunk_size))
 
-    def _part_size(self, part: Part) -> int:
+    def _part_size(self, part: ChunkPart) -> int:
         return prod(part.shape) * self.dtype.itemsize
 
-    def _decode(self, part: Part, data: Any, key: str) -> Items:
+    def _decode(self, part: ChunkPart, data: Any, key: str) -> Items:
         with located(self.store.url, key):
             return self._chain(part.shape).decode(data)
 
     async def _write(
         self, scheduler: Scheduler, plan: RectilinearPlan, value: Items, has_fields: bool
     ) -> None:
-        def write_part(part: Part, turn: threading.Semaphore) -> None:
+        def write_part(part: ChunkPart, turn: threading.Semaphore) -> None:
             key = self.key(part.cell)
             if has_fields:
                 part = part._replace(is_whole=False, is_rest=False)
@@ -788,7 +796,7 @@ class RectilinearChunks(Chunks):
 
         await self._change_each(scheduler, plan.parts(), lambda part: part.cell, write_part)
 
-    def _gather(self, part: Part, value: Items, old: Any, key: str) -> Items:
+    def _gather(self, part: ChunkPart, value: Items, old: Any, key: str) -> Items:
         """The decoded chunk after the write: its stored items, with the new ones in place."""
         chunk = np.empty(part.shape, self.dtype)
         if not part.is_whole:

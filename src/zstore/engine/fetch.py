@@ -330,8 +330,8 @@ class Window(NamedTuple):
 
 
 @dataclass
-class Source:
-    """One array as `Fetch` needs it, with the shard indexes that were read already."""
+class ShardSource:
+    """One array as `ShardFetch` needs it, with the shard indexes that were read already."""
 
     store: Store
     model: ArrayModel
@@ -367,7 +367,7 @@ def windows(store: Store, outer_count: int, outer_size: int) -> tuple[int, int]:
     return count, at_once
 
 
-class Fetch:
+class ShardFetch:
     """Fetches the bytes that plans need from the shards of one array, each stretch once.
 
     The outer chunks of all plans are numbered consecutively; `o` is such a number.
@@ -376,7 +376,7 @@ class Fetch:
     def __init__(
         self,
         scheduler: Scheduler,
-        source: Source,
+        source: ShardSource,
         plans: Sequence[Plan],
         is_awaited: Callable[[int], bool] | None = None,
     ) -> None:

@@ -230,7 +230,7 @@ class Mark:
         return found is not None and bytes(found) == self.data
 
     def remove(self) -> None:
-        """Remove it, which leaves what is there to everybody."""
+        """Remove it, and so leave its path to everybody."""
         self._store.delete(self.key)
 
 
@@ -411,7 +411,7 @@ def _is_group(documents: Any) -> bool:
 
 
 def _describe_all(store: Store, paths: Sequence[str]) -> list[Unfinished]:
-    """The unfinished work at these paths; what a job makes and deletes below its own path is a part of it."""
+    """The unfinished work at these paths; work that a job does below its own path is a part of it."""
     read = {at: read_intent(store, at, (INTENT, FORMER)) for at in sorted(set(paths))}
     intents = {at: intent for at, intent in read.items() if intent is not None}
     jobs = {at for at, intent in intents.items() if intent.is_job and not intent.is_part}
@@ -601,7 +601,7 @@ def _taken(store: Store, path: str) -> _TakenError:
 
 
 class _Places(NamedTuple):
-    """The documents of nodes that are about to be written, and what is at their paths."""
+    """The documents of nodes to write, their paths that are empty, and those with attributes of v2 alone."""
 
     encoded: dict[str, dict[str, bytes]]
     empty: set[str]
@@ -610,7 +610,7 @@ class _Places(NamedTuple):
 
 
 def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool) -> _Places:
-    """Check that the nodes can be made, make the groups above them, and remove what they replace."""
+    """Check that the nodes can be made, make the groups above them, and remove the nodes they replace."""
     zarr_format = next(iter(models.values())).zarr_format
     check_format(zarr_format, store)
     encoded = {}

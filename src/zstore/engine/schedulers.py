@@ -112,7 +112,7 @@ InFlight = dict[tuple[Any, str], Any]
 
 
 @dataclass
-class Member(Generic[T]):
+class JoinedItem(Generic[T]):
     """An item that is done together with others.
 
     ended  the future of who awaits it
@@ -136,9 +136,9 @@ class Member(Generic[T]):
             self.ended.set_exception(error)
 
 
-ActTogether = Callable[[Sequence[Member[T]]], Coroutine[Any, Any, None]]
+ActTogether = Callable[[Sequence[JoinedItem[T]]], Coroutine[Any, Any, None]]
 # Event loop -> those who have joined in its present turn.
-Joining = dict[Any, list[Member[T]]]
+Joining = dict[Any, list[JoinedItem[T]]]
 
 # The selections that are read at the same time from a store with latency, where they cannot share requests.
 READ_COUNT = 32

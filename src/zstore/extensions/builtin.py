@@ -79,7 +79,7 @@ SMALL_NUMBERS = (
 # Types beyond the core ones, which `zstore.model.dtype` has itself.
 DATA_TYPES = (
     Offer("string", "zstore.model.types.text:String"),
-    Offer("bytes", "zstore.model.types.text:Bytes", ("variable_length_bytes",)),
+    Offer("bytes", "zstore.model.types.text:VariableBytes", ("variable_length_bytes",)),
     Offer("object", "zstore.model.types.text:Object"),
     Offer("null_terminated_bytes", "zstore.model.types.fixed:NullTerminatedBytes"),
     Offer("fixed_length_utf32", "zstore.model.types.fixed:FixedLengthUtf32"),

@@ -28,7 +28,7 @@ class RectilinearLayout:
     grid: RectilinearGrid
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """The part of one chunk that a plan takes: `chunk[inner]` corresponds to `memory[outer]`.
 
     is_whole  it is every item of the chunk, even those beyond the end of the array
@@ -68,11 +68,11 @@ class RectilinearPlan:
     dims: tuple[int, ...] = ()
     points: tuple[Index, ...] = ()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ChunkPart]:
         """The part of each chunk that the selection touches."""
         return self._point_parts() if self.stretches is None else self._box_parts(self.stretches)
 
-    def _box_parts(self, stretches: tuple[list[Stretch], ...]) -> Iterator[Part]:
+    def _box_parts(self, stretches: tuple[list[Stretch], ...]) -> Iterator[ChunkPart]:
         layout = self.layout
         for chosen in product(*stretches):
             cell = tuple(stretch.place for stretch in chosen)
@@ -80,7 +80,7 @@ class RectilinearPlan:
             counts = tuple(stretch.size for stretch in chosen)
             is_box = all(isinstance(stretch.inner, slice) for stretch in chosen)
             make = self._slices if is_box else self._open_mesh
-            yield Part(
+            yield ChunkPart(
                 cell, shape, *make(chosen), counts == shape, counts == _shape_within(layout, cell, shape)
             )
 
@@ -109,7 +109,7 @@ class RectilinearPlan:
             outer[self.dims[d]] = _as_index(stretch.outer).reshape(wide)
         return tuple(inner), tuple(outer)
 
-    def _point_parts(self) -> Iterator[Part]:
+    def _point_parts(self) -> Iterator[ChunkPart]:
         layout = self.layout
         located = [edge.locate(index) for edge, index in zip(layout.grid.edges, self.points, strict=True)]
         places = np.stack([place for place, _ in located])
@@ -119,7 +119,7 @@ class RectilinearPlan:
         for group in np.split(order, borders) if order.size else ():
             cell = tuple(int(place) for place in places[:, group[0]])
             shape = tuple(edge.length(place) for edge, place in zip(layout.grid.edges, cell, strict=True))
-            yield Part(cell, shape, tuple(inside[group] for _, inside in located), group, False, False)
+            yield ChunkPart(cell, shape, tuple(inside[group] for _, inside in located), group, False, False)
 
 
 def _shape_within(layout: RectilinearLayout, cell: Shape, shape: Shape) -> Shape:

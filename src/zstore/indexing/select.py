@@ -29,7 +29,7 @@ __all__ = ["Selected", "is_basic", "select", "select_blocks", "select_orthogonal
 AnyLayout = Layout | RectilinearLayout
 
 
-class Plan(Protocol):
+class SelectionPlan(Protocol):
     """The part of each chunk that a selection takes; made for a layout, carried out by its engine."""
 
     @property
@@ -38,17 +38,17 @@ class Plan(Protocol):
 
 
 @overload
-def plan_basic(layout: AnyLayout, selection: tuple[slice, ...]) -> Plan: ...
+def plan_basic(layout: AnyLayout, selection: tuple[slice, ...]) -> SelectionPlan: ...
 @overload
-def plan_basic(layout: AnyLayout, selection: Any) -> Plan | None: ...
-def plan_basic(layout: AnyLayout, selection: Any) -> Plan | None:
+def plan_basic(layout: AnyLayout, selection: Any) -> SelectionPlan | None: ...
+def plan_basic(layout: AnyLayout, selection: Any) -> SelectionPlan | None:
     """Plan a selection of integers, slices, ellipsis and new axes; None for any other.
 
     Raises
         IndexError: an index is out of range, or there are too many.
     """
     if isinstance(layout, Layout):
-        plan: Plan | None = kernels.plan_basic(layout, selection)
+        plan: SelectionPlan | None = kernels.plan_basic(layout, selection)
         return plan
     return rectilinear.plan_basic(layout, selection)
 
@@ -58,7 +58,7 @@ def plan_orthogonal(
     axes: list[tuple[int, int, int] | Index],
     result_dims: list[int],
     shape: tuple[int, ...],
-) -> Plan:
+) -> SelectionPlan:
     """Plan a selection of independent dimensions.
 
     axes         for each dimension of the array, (start, count, step) or an array of positions
@@ -70,7 +70,7 @@ def plan_orthogonal(
     return rectilinear.plan_orthogonal(layout, axes, result_dims, shape)
 
 
-def plan_points(layout: AnyLayout, indices: Sequence[Index], shape: tuple[int, ...]) -> Plan:
+def plan_points(layout: AnyLayout, indices: Sequence[Index], shape: tuple[int, ...]) -> SelectionPlan:
     """Plan a selection of points: `indices` has the coordinates of all points for each dimension.
 
     Raises
@@ -89,13 +89,13 @@ Axis = tuple[int, int, int] | Index
 POINT_SIZE = 16 << 10
 
 
-class Share(NamedTuple):
+class PointShare(NamedTuple):
     """One box to read, and the rows of memory for its items: `memory[rows] = box[places]`.
 
     `places` index the box's dimensions of points, taken as one; None if the box is the single row `rows`.
     """
 
-    plan: Plan
+    plan: SelectionPlan
     rows: Any
     places: Index | None
 
@@ -113,7 +113,7 @@ class Runs:
         self._axes = list(axes)
         self._pointed = {d: axis for d, axis in enumerate(axes) if not isinstance(axis, tuple)}
 
-    def by_items(self) -> Plan:
+    def by_items(self) -> SelectionPlan:
         """The plan that takes each item as a separate point, into flat memory."""
         count, lengths = self.shape[0], self.shape[1:]
         indices: list[Index] = []
@@ -131,7 +131,7 @@ class Runs:
             indices.append(np.ascontiguousarray(np.broadcast_to(index, self.shape)).reshape(-1))
         return plan_points(self.layout, indices, (count * prod(lengths),))
 
-    def shares(self, chunk_shape: tuple[int, ...], item_size: int) -> Iterator[Share]:
+    def shares(self, chunk_shape: tuple[int, ...], item_size: int) -> Iterator[PointShare]:
         """The boxes to read; along the dimensions of the points, each lies within one chunk."""
         order, borders = self._grouped(chunk_shape)
         points = [index[order] for index in self._pointed.values()]
@@ -146,15 +146,15 @@ class Runs:
                 sizes = tuple(len(kept) for kept, _ in found)
                 if (prod(sizes) - len(rows)) * row_size <= len(rows) * POINT_SIZE:
                     places = np.ravel_multi_index([place for _, place in found], sizes)
-                    yield Share(self._box([kept for kept, _ in found], sizes), rows, places)
+                    yield PointShare(self._box([kept for kept, _ in found], sizes), rows, places)
                     continue
             yield from self._singles(rows, here)
 
-    def _singles(self, rows: Index, points: list[Index]) -> Iterator[Share]:
+    def _singles(self, rows: Index, points: list[Index]) -> Iterator[PointShare]:
         for row, *point in zip(rows.tolist(), *(index.tolist() for index in points), strict=True):
-            yield Share(self._box([(at, 1, 1) for at in point], ()), row, None)
+            yield PointShare(self._box([(at, 1, 1) for at in point], ()), row, None)
 
-    def _box(self, points: Sequence[Axis], sizes: tuple[int, ...]) -> Plan:
+    def _box(self, points: Sequence[Axis], sizes: tuple[int, ...]) -> SelectionPlan:
         """The plan of a box; its memory has the dimensions `sizes` (none for one point), then the slices'."""
         axes = list(self._axes)
         dims = [0] * len(axes)
@@ -194,7 +194,7 @@ class Selected(NamedTuple):
     view, or a copy if strides do not allow one), and `from_plan` does the reverse.
     """
 
-    plan: Plan
+    plan: SelectionPlan
     shape: tuple[int, ...]
     to_plan: View | None = None
     from_plan: View | None = None
@@ -289,7 +289,7 @@ def _checked(arrays: dict[int, Index], shape: tuple[int, ...]) -> dict[int, Inde
     return {d: positions(index, shape[d], d) for d, index in arrays.items()}
 
 
-def _reshaped(plan: Plan, final: tuple[int, ...]) -> Selected:
+def _reshaped(plan: SelectionPlan, final: tuple[int, ...]) -> Selected:
     """A selection whose result has the plan's items, in their order, in the shape `final`."""
     inner = plan.shape
     if inner == final:

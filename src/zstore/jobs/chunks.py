@@ -30,7 +30,7 @@ from zstore.model.dtype import DataType, is_same_type
 from zstore.model.grid import Grid
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
-from zstore.nodes.node import Missing, Node, is_fault
+from zstore.nodes.node import Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, join_key, join_url
 from zstore.storage.url import open_store
@@ -65,7 +65,7 @@ class Page(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """What keeps chunks out of reach, and their first coordinates; None: all chunks that are not listed."""
+    """The obstacle to unreachable chunks, and their first coordinates; None: all chunks not listed."""
 
     error: StoreError
     leading: Cell | None
@@ -83,11 +83,11 @@ class Location(NamedTuple):
 
     @classmethod
     def open(
-        cls, target: Node[Any] | StoreLike, path: str | None, options: Mapping[str, Any] | None, *,
+        cls, target: StoredNode[Any] | StoreLike, path: str | None, options: Mapping[str, Any] | None, *,
         read_only: bool,
     ) -> Location:  # fmt: skip
         """The location of a node, store, path or URL, or at `path` below it."""
-        if isinstance(target, Node):
+        if isinstance(target, StoredNode):
             return cls(target.store, check_path(f"{target.path}/{path or ''}"))
         return cls(open_store(target, read_only=read_only, storage_options=options), check_path(path))
 

@@ -93,7 +93,7 @@ class How:
             _tell(estimate())
 
 
-class _Told(Exception):
+class _DryEnd(Exception):
     """Raised at the point where a call with `dry_run` would begin to write."""
 
     def __init__(self, estimate: Estimate) -> None:
@@ -102,7 +102,7 @@ class _Told(Exception):
 
 
 def _tell(estimate: Estimate) -> NoReturn:
-    raise _Told(estimate)
+    raise _DryEnd(estimate)
 
 
 # The words with their defaults, and with their meanings, lines of How's docstring.
@@ -151,7 +151,7 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     raise TypeError(refusal(function.__name__, name, reason))
             try:
                 return inner(*args, **kwargs)
-            except _Told as told:
+            except _DryEnd as told:
                 return told.estimate  # type: ignore[return-value]
 
         if not takes_words:

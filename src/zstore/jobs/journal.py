@@ -25,7 +25,7 @@ import numpy as np
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
-from zstore.jobs.plan import Part
+from zstore.jobs.plan import JobPart
 from zstore.storage.base import Store, join_key
 
 # The journal is written when this time has passed, or when so many bytes of results wait. After the first
@@ -58,7 +58,7 @@ class Journal:
         prefix: str,
         *,
         is_new: bool = False,
-        part: Part | None = None,
+        part: JobPart | None = None,
         record: str | None = None,
     ) -> None:
         self.part = part

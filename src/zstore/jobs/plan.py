@@ -160,7 +160,7 @@ class UnitsLeft(Exception):
 
 
 @dataclass
-class Part:
+class JobPart:
     """The units that a call makes: every `count`-th of a plan, from the `number`-th on; none if that is 0.
 
     is_begun  whether the job must be under way already; if it is not, making the part is an error
@@ -198,16 +198,16 @@ class Part:
         self.first, self._is_checked = (name, unit_count), True
 
 
-_part: ContextVar[Part | None] = ContextVar("part", default=None)
+_part: ContextVar[JobPart | None] = ContextVar("part", default=None)
 
 
-def current_part() -> Part | None:
+def current_part() -> JobPart | None:
     """The part that is being made; None for whole jobs."""
     return _part.get()
 
 
 @contextmanager
-def as_part(part: Part | None) -> Iterator[None]:
+def as_part(part: JobPart | None) -> Iterator[None]:
     """A context in which jobs make only that part of their units; None: all of them."""
     token = _part.set(part)
     try:

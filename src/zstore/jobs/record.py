@@ -65,7 +65,7 @@ __all__ = [
     "JOB",
     "RECORD",
     "WORKS",
-    "Job",
+    "BegunJob",
     "Record",
     "Unfinished",
     "asked_as",
@@ -85,7 +85,7 @@ class _Asked:
     """The outermost call that requested work; within it, jobs at one path are one job."""
 
     words: dict[str, Any]
-    jobs: dict[tuple[int, str], Job] = field(default_factory=dict)
+    jobs: dict[tuple[int, str], BegunJob] = field(default_factory=dict)
 
 
 _asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
     return {}
 
 
-class Job:
+class BegunJob:
     """Work under way at a place of a store, where its record stays until `end`.
 
     is_ready  whether there are no nodes that `clear` has to remove
@@ -210,7 +210,7 @@ class Job:
             )
 
     def check(self) -> None:
-        """Check, before documents make nodes of what is stored, that all of it is of one state and the job's.
+        """Check, before documents publish stored chunks, that all of them are of one state and the job's.
 
         Raises
             ChangedError: a source was written meanwhile; or somebody else has ended the job, or taken the
@@ -357,13 +357,13 @@ def begin(
     replace: bool = False,
     is_ready: bool = True,
     is_empty: bool = False,
-) -> Job:
+) -> BegunJob:
     """Record in the store that work begins, or with `resume`, resume the work that is recorded there.
 
     plan      identifies the work among all of its kind, in JSON
     name      16 hexadecimal digits, the same for the same plan
     replace   replace a record that is there
-    is_ready  whether there are no nodes that `Job.clear` has to remove
+    is_ready  whether there are no nodes that `BegunJob.clear` has to remove
     is_empty  whether the place was just seen to be empty, so that no record need be looked for
 
     Raises
@@ -376,7 +376,7 @@ def begin(
     asked = _asked.get()
     known = None if asked is None else asked.jobs.get((id(store), base))
     if known is not None:
-        return Job(store, base, name, is_resumed=False, is_within=True)
+        return BegunJob(store, base, name, is_resumed=False, is_within=True)
     plan = _disclosed(plan, lambda query: hashlib.sha256(query.encode()).hexdigest()[:16])
     if check_begun(store, base, work):
         resume, replace = True, False
@@ -419,7 +419,7 @@ def begin(
             if not _holds_node(store, base):
                 clear_rests(store, base)
         store.flush()
-    job = Job(store, base, name, is_resumed=former is not None and is_ready, writer=writer)
+    job = BegunJob(store, base, name, is_resumed=former is not None and is_ready, writer=writer)
     job.is_ready = is_ready
     if former is not None:
         job._made |= {*former.makes}
@@ -470,8 +470,8 @@ def begin_new(
     overwrite: bool = False,
     resume: bool = False,
     may_hold_others: bool = False,
-) -> Job:
-    """As `begin`, for work that makes a new node: what is there is an error, or with `overwrite` removed.
+) -> BegunJob:
+    """As `begin`, for work that makes a new node: a node there is an error, or removed with `overwrite`.
 
     may_hold_others  whether files that belong to no node may be there
 

@@ -44,7 +44,7 @@ def free_size(directory: Path | None) -> float:
 
 
 def check_room(store: Store, base: str, size: float, expect: Callable[[], float], what: str) -> None:
-    """Refuse a directory whose disk has too little room for what a job will store there.
+    """Refuse a directory whose disk has too little room for the bytes that a job will store there.
 
     size    decoded bytes; where so many are free, nothing is measured
     expect  gives bytes that will be stored at least

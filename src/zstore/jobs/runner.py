@@ -19,7 +19,7 @@ from zstore.base.locks import Lock
 from zstore.engine.schedulers import thread_count
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Fold, Part, Plan, Progress, Unit, UnitsLeft, take_nothing
+from zstore.jobs.plan import Fold, JobPart, Plan, Progress, Unit, UnitsLeft, take_nothing
 
 # Plans that a process keeps open for further units.
 OPEN_COUNT = 4
@@ -359,7 +359,7 @@ class Runner:
         units = enumerate(plan.units())
         _raise_left(n for n, unit in units if not journal.has(name, n) and known(unit) is None)
 
-    def _fold_part(self, plan: Plan[R], name: str, fold: Fold[R], part: Part, most: int | None) -> None:
+    def _fold_part(self, plan: Plan[R], name: str, fold: Fold[R], part: JobPart, most: int | None) -> None:
         """As `_make_part`, but units whose results are joined are in one part; the journal numbers groups."""
         journal: Journal = self._journal  # type: ignore[assignment]
         counts = Counter(part.has(fold.group(unit)[0]) for unit in plan.units())

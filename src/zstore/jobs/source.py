@@ -123,7 +123,7 @@ class Source(ABC):
         return product(*(self._overlap(axis, side) for axis, side in enumerate(box)))
 
     def count(self, box: Box) -> int:
-        """How many chunks overlap a box."""
+        """The number of chunks that overlap a box."""
         return prod(len(self._overlap(axis, side)) for axis, side in enumerate(box))
 
     def _overlap(self, axis: int, side: slice) -> range:

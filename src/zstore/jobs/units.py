@@ -23,11 +23,11 @@ from zstore.engine.documents import place
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import jobs
 from zstore.jobs.how import WORDS, How
-from zstore.jobs.plan import MOST_PARTS, Estimate, Part, Progress, UnitsLeft, as_part
+from zstore.jobs.plan import MOST_PARTS, Estimate, JobPart, Progress, UnitsLeft, as_part
 from zstore.jobs.record import asked_as
 from zstore.jobs.runner import Executor
 from zstore.model.document import parse_json, render_json
-from zstore.nodes.node import Node
+from zstore.nodes.node import StoredNode
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 
@@ -158,9 +158,9 @@ def _plan(job: Job, file: str | os.PathLike[str]) -> int:
     }
     # The job is begun with what its parts will be called with, as JSON has it.
     # A target stays a node: functions that would put nodes into a group refuse to do so in parts.
-    stays = {"target"} if isinstance(bound.get("target"), Node) else set[str]()
+    stays = {"target"} if isinstance(bound.get("target"), StoredNode) else set[str]()
     bound |= {name: _mean(value) for name, value in said.items() if name not in stays}
-    store, part = LocalStore(where.parent), Part(is_begun=False)
+    store, part = LocalStore(where.parent), JobPart(is_begun=False)
     store.check_writable(where.name)
     try:
         with as_part(part), asked_as(["zstore", "run-units", str(where), "--finish"]):
@@ -211,7 +211,7 @@ def run_units(
     if executor is not None:
         arguments["executor"] = executor
     try:
-        with as_part(Part(part, part_count, first=first, progress=progress)):
+        with as_part(JobPart(part, part_count, first=first, progress=progress)):
             function(**arguments)
     except UnitsLeft as left:
         return left.count
@@ -229,7 +229,7 @@ def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None,
     """
     function, arguments, first = _read(plan, options)
     try:
-        with as_part(Part(first=first)):
+        with as_part(JobPart(first=first)):
             return function(**arguments)
     except UnitsLeft as left:
         said = f"{left.count} units are not made yet"
@@ -293,7 +293,7 @@ def _say(value: Any, name: str) -> Any:
     Raises
         UnsupportedError: it has no words, or only in this process.
     """
-    if isinstance(value, Node):
+    if isinstance(value, StoredNode):
         value = _place(value.store, value.path, name)
     elif isinstance(value, Store):
         value = _place(value, "", name)

@@ -24,7 +24,7 @@ PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsign
 
 
 class Packing(NamedTuple):
-    """How an array packs numbers: number = stored · scale + offset; `nodata` marks missing ones."""
+    """The rule of packed numbers: number = stored · scale + offset; `nodata` marks missing ones."""
 
     nodata: int | float | None = None
     scale: float = 1.0

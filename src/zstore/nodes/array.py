@@ -22,8 +22,8 @@ from zstore.errors import NotFoundError, SelectionError, located, printable, wit
 from zstore.indexing.select import (
     AnyLayout,
     Fields,
-    Plan,
     Selected,
+    SelectionPlan,
     is_basic,
     pack_fields,
     plan_basic,
@@ -420,7 +420,9 @@ class Array(ArrayNames):
         else:
             self._store.check_writable(self._path)
 
-    def _to_write(self, selection: Any, value: Any, selector: Selector) -> tuple[Chunks, Plan, Items, bool]:
+    def _to_write(
+        self, selection: Any, value: Any, selector: Selector
+    ) -> tuple[Chunks, SelectionPlan, Items, bool]:
         """A write's chunks, its plan for them, its items, and whether these are single fields."""
         chunks = self._chunks
         selected, fields, _ = self._select(chunks, selection, selector, to_write=True)

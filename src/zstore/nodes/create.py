@@ -592,7 +592,7 @@ def _settle(
 
 
 def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
-    """Check that the codecs can be bound to chunks of every shape; remembers what was checked before."""
+    """Check that the codecs can be bound to chunks of every shape; results are cached."""
     fill_value = model.effective_fill_value
     shapes = tuple(model.grid.shapes())
     names = [(codec.name, codec.configuration, codec.must_understand) for codec in model.codecs]

@@ -160,7 +160,7 @@ class Access:
         is_fault(self.missing)
 
 
-class Node(Generic[Model]):
+class StoredNode(Generic[Model]):
     """An array or a group, with its metadata as of opening or of the last change made through it."""
 
     __slots__ = ("_access", "_model", "_path", "_store")

@@ -256,7 +256,7 @@ def create_array(
 
 
 def rehearse(zarr_format: ZarrFormat, options: Mapping[str, Any]) -> Array:
-    """An array of those options in memory, to find out what is wrong with them before work begins.
+    """An array of those options in memory, to raise their errors before work begins.
 
     Raises
         MetadataError, UnsupportedError: they make no array.

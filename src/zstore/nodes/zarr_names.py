@@ -19,7 +19,7 @@ from zstore.errors import MetadataError, ZstoreError, missing_name, without_secr
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
 from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE
-from zstore.nodes.node import Node
+from zstore.nodes.node import StoredNode
 
 Items = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -68,7 +68,7 @@ def _with_fields(selection: Any, fields: Any) -> Any:
     return (*(selection if isinstance(selection, tuple) else (selection,)), *names)
 
 
-class ArrayNames(Node[ArrayModel]):
+class ArrayNames(StoredNode[ArrayModel]):
     """The part of `Array` that has zarr-python's names."""
 
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
@@ -221,7 +221,7 @@ class ArrayNames(Node[ArrayModel]):
         self.blocks[_with_fields(selection, fields)] = value
 
 
-class GroupNames(Node[GroupModel]):
+class GroupNames(StoredNode[GroupModel]):
     """The part of `Group` that has zarr-python's names."""
 
     __slots__ = ()

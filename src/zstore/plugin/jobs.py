@@ -6,7 +6,7 @@ from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, current_part
-from zstore.jobs.record import Job, asked_as, begin, begin_new, check_begun, forget, name_job
+from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.reduction.methods import REDUCTIONS
 from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import Executor, Runner, counter, units_at_once
@@ -18,11 +18,11 @@ __all__ = [
     "NOT_BY_KEYS",
     "READS_ONLY",
     "REDUCTIONS",
+    "BegunJob",
     "Estimate",
     "Executor",
     "How",
     "HowWords",
-    "Job",
     "Journal",
     "Plan",
     "Progress",

@@ -37,7 +37,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ReaderFacts:
     """The facts by which readers are judged: a node, its finest level, an array of data there, its codecs."""
 
     node: Array | Group
@@ -66,7 +66,7 @@ def judge_readers(node: Array | Group, report: Report) -> list[Reader]:
     return [Reader(name, judge(seen) or "", mistaken.get(name, "")) for name, judge in JUDGEMENTS.items()]
 
 
-def _look(node: Array | Group, report: Report) -> _Seen | None:
+def _look(node: Array | Group, report: Report) -> _ReaderFacts | None:
     geo = report.geo
     if geo is None or not geo.variables:
         return None
@@ -78,10 +78,10 @@ def _look(node: Array | Group, report: Report) -> _Seen | None:
     if not isinstance(data, Array):
         return None
     is_consolidated = isinstance(node, Group) and node.model.consolidated is not None
-    return _Seen(node, geo, level, data, frozenset(list_codecs(data)), is_consolidated)
+    return _ReaderFacts(node, geo, level, data, frozenset(list_codecs(data)), is_consolidated)
 
 
-def _gdal(seen: _Seen) -> str | None:
+def _gdal(seen: _ReaderFacts) -> str | None:
     if seen.data.zarr_format == 1:
         return "it knows no Zarr v1"
     if "sharding_indexed" in seen.codecs:
@@ -99,13 +99,13 @@ def _gdal(seen: _Seen) -> str | None:
     return _has_coordinates(seen)
 
 
-def _gdal_mistake(seen: _Seen) -> str:
+def _gdal_mistake(seen: _ReaderFacts) -> str:
     names = [n for n, v in seen.geo.variables.items() if is_fill_nodata(v, seen.data.zarr_format)]
     whose = f" of {', '.join(names)}" if any(names) else ""
     return f"takes the fill value{whose} for nodata" if names else ""
 
 
-def _gdal_new(seen: _Seen) -> str | None:
+def _gdal_new(seen: _ReaderFacts) -> str | None:
     if not seen.geo.levels:
         return "there are no levels"
     if seen.node.zarr_format != 3:
@@ -115,7 +115,7 @@ def _gdal_new(seen: _Seen) -> str | None:
     return None
 
 
-def _xarray(seen: _Seen) -> str | None:
+def _xarray(seen: _ReaderFacts) -> str | None:
     dims = seen.data.dims
     if dims is None or None in dims:
         return "not all dimensions have names"
@@ -125,7 +125,7 @@ def _xarray(seen: _Seen) -> str | None:
     return None
 
 
-def _rioxarray(seen: _Seen) -> str | None:
+def _rioxarray(seen: _ReaderFacts) -> str | None:
     if seen.geo.crs is None:
         return "there is no CRS"
     name = seen.data.attrs.get("grid_mapping")
@@ -136,13 +136,13 @@ def _rioxarray(seen: _Seen) -> str | None:
     return _xarray(seen) or _has_coordinates(seen)
 
 
-def _datatree(seen: _Seen) -> str | None:
+def _datatree(seen: _ReaderFacts) -> str | None:
     if seen.geo.levels and seen.geo.levels[0].path == "":
         return "the finest level is the group itself: its coordinates and its levels' conflict"
     return _xarray(seen)
 
 
-def _openlayers(seen: _Seen) -> str | None:
+def _openlayers(seen: _ReaderFacts) -> str | None:
     multiscales, attributes = seen.multiscales, seen.attributes
     if not seen.geo.levels:
         return "there are no levels"
@@ -161,7 +161,7 @@ def _openlayers(seen: _Seen) -> str | None:
     return None
 
 
-def _rio_tiler(seen: _Seen) -> str | None:
+def _rio_tiler(seen: _ReaderFacts) -> str | None:
     if not seen.geo.levels:
         return None if _rioxarray(seen) is None else f"as rioxarray: {_rioxarray(seen)}"
     missing = [n for n in ("multiscales", "proj", "spatial") if not is_declared(seen.node, n)]
@@ -170,21 +170,21 @@ def _rio_tiler(seen: _Seen) -> str | None:
     return None if "layout" in seen.multiscales else "multiscales has no layout"
 
 
-def _ome_zarr(seen: _Seen) -> str | None:
+def _ome_zarr(seen: _ReaderFacts) -> str | None:
     ome, former = seen.attributes.get("ome"), seen.attributes.get("multiscales")
     if seen.node.zarr_format == 3:
         return None if isinstance(ome, Mapping) and "multiscales" in ome else "there is no `ome`"
     return None if is_ome(former) else "there are no OME multiscales"
 
 
-def _has_coordinates(seen: _Seen) -> str | None:
+def _has_coordinates(seen: _ReaderFacts) -> str | None:
     group = seen.level
     if isinstance(group, Group) and not all(name in group for name in seen.geo.dimensions):
         return f"there are no coordinates {' and '.join(seen.geo.dimensions)}"
     return None
 
 
-JUDGEMENTS: dict[str, Callable[[_Seen], str | None]] = {
+JUDGEMENTS: dict[str, Callable[[_ReaderFacts], str | None]] = {
     "GDAL 3.12": _gdal,
     "GDAL 3.13, levels": _gdal_new,
     "xarray": _xarray,

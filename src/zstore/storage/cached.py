@@ -56,7 +56,7 @@ CREATE TRIGGER IF NOT EXISTS range_goes AFTER DELETE ON ranges
 AROUND = "SELECT rowid FROM ranges WHERE object = ? AND first <= ? ORDER BY first DESC, size DESC LIMIT 1"
 
 
-class _Known(NamedTuple):
+class _CachedVersion(NamedTuple):
     """A version of a value, with its cached ranges."""
 
     number: int
@@ -214,9 +214,11 @@ class CachedStore(BatchStore, PrefixStore):
         self._connection = connection
         return connection
 
-    def _look_up(self, requests: Sequence[Request]) -> tuple[dict[str, _Known], dict[int, memoryview]]:
+    def _look_up(
+        self, requests: Sequence[Request]
+    ) -> tuple[dict[str, _CachedVersion], dict[int, memoryview]]:
         """(the cached version of each key, the cached data by position of its request)."""
-        known: dict[str, _Known] = {}
+        known: dict[str, _CachedVersion] = {}
         kept: dict[int, memoryview] = {}
         with self._opened() as file:
             if file is None:
@@ -227,7 +229,7 @@ class CachedStore(BatchStore, PrefixStore):
                     (self._place, key),
                 ).fetchone()
                 if row is not None:
-                    known[key] = _Known(*row)
+                    known[key] = _CachedVersion(*row)
             now = int(time.time())
             used = []
             for index, (key, byte_range) in enumerate(requests):

@@ -500,7 +500,7 @@ class StoreContract(StoreSharing):
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """The answer, or an exception with the text of what was raised (which would keep objects alive)."""
+    """The answer, or a copy of the exception with its text alone (the exception would keep objects alive)."""
     try:
         return ask()
     except Exception as error:

@@ -65,10 +65,10 @@ from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
 from zstore.plugin.jobs import (
     NOT_BY_KEYS,
+    BegunJob,
     Estimate,
     How,
     HowWords,
-    Job,
     Sources,
     StoredArray,
     begin,
@@ -413,7 +413,7 @@ def _fill(
     pyramid: PyramidPlan,
     arrays: Mapping[str, Sequence[Array]],
     boxes: Boxes,
-    job: Job,
+    job: BegunJob,
     options: How,
     *,
     is_replacing: bool = False,

@@ -21,7 +21,7 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.geo.pyramid.dataset import Mask, Masking
-from zstore.geo.resampling.methods import WEIGHTED, Part, Resampler, plan_part, trace_box
+from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, plan_part, trace_box
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Plan, Runner, name_job, units_at_once
 
@@ -237,13 +237,13 @@ class Pass:
             boxes[below] = hull(boxes[below], self._part(boxes[level], level).source)
         return boxes
 
-    def _part(self, box: Box, level: int) -> Part:
+    def _part(self, box: Box, level: int) -> Piece:
         """The part of the level before, or of the source, from which the box of a level is made."""
         shape, steps = self.shape(level - 1 if self.recipe.is_chained else 0), self._steps(level)
         if not self.is_apart:
             return plan_part(shape, steps, self.recipe.method, box, grid=self.recipe.grid)
         sides = zip(box, steps, shape, strict=True)
-        return Part(shape, tuple(slice(min(s.start * f, n), min(s.stop * f, n)) for s, f, n in sides), box)
+        return Piece(shape, tuple(slice(min(s.start * f, n), min(s.stop * f, n)) for s, f, n in sides), box)
 
     def _steps(self, level: int) -> Shape:
         return self.recipe.factors if self.recipe.is_chained else self.scale(level)

@@ -37,10 +37,10 @@ from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.plugin.jobs import (
     NOT_BY_KEYS,
+    BegunJob,
     Estimate,
     How,
     HowWords,
-    Job,
     StoredArray,
     Unit,
     counter,
@@ -176,7 +176,7 @@ class NetcdfJob(FileJob):
         job.end()
         return root
 
-    def _begin(self, *, overwrite: bool, resume: bool) -> Job:
+    def _begin(self, *, overwrite: bool, resume: bool) -> BegunJob:
         """Record at the target that the job begins or goes on, and remove nodes in its way."""
         taken = self.taken(self.arrays, resume=resume)
         if taken and not overwrite:

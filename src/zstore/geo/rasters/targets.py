@@ -25,8 +25,8 @@ from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import rehearse
 from zstore.plugin.jobs import (
+    BegunJob,
     How,
-    Job,
     Plan,
     Sources,
     StoredArray,
@@ -99,7 +99,9 @@ class FileJob:
         found = [name for name in names if self.held is not None and name in self.held]
         return [] if found and resume and read_intent(self.store, self.base) is not None else found
 
-    def begin(self, work: str, said: Any, *, overwrite: bool, resume: bool, paths: Sequence[str] = ()) -> Job:
+    def begin(
+        self, work: str, said: Any, *, overwrite: bool, resume: bool, paths: Sequence[str] = ()
+    ) -> BegunJob:
         """Record that the job begins, in the existing group or a new one; `overwrite` replaces nodes there.
 
         paths  of the nodes in the given group that are made anew, with `overwrite`

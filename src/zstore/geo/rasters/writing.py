@@ -31,9 +31,9 @@ from zstore.model.array import ZarrFormat
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.plugin.jobs import (
+    BegunJob,
     Estimate,
     How,
-    Job,
     StoredArray,
     Unit,
     as_part,
@@ -234,7 +234,7 @@ class RasterJob(FileJob):
         job.end()
         return root
 
-    def _begin(self) -> Job:
+    def _begin(self) -> BegunJob:
         """Record at the target that the job begins or goes on."""
         options, rasters = self.options, self.found.rasters
         said = {

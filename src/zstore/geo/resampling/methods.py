@@ -20,7 +20,7 @@ from zstore.base.limits import processor_count
 from zstore.errors import ExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
 
-__all__ = ["METHODS", "Part", "Resampler", "downsample", "plan_part", "trace_box"]
+__all__ = ["METHODS", "Piece", "Resampler", "downsample", "plan_part", "trace_box"]
 
 
 # Windows along one dimension, and the weights of their cells
@@ -570,7 +570,7 @@ def gauss_sizes(spans: Sequence[Span]) -> list[int]:
 # Methods
 
 
-class Part(NamedTuple):
+class Piece(NamedTuple):
     """A box of a result, and the box of its input, by which a result can be made piece by piece.
 
     `shape` is that of the whole input. `plan_part` makes one.
@@ -590,7 +590,7 @@ def downsample(
     out: Array | None = None,
     threads: int | None = None,
     grid: str = "aligned",
-    part: Part | None = None,
+    part: Piece | None = None,
 ) -> Array:
     """`array` made smaller by a whole factor per dimension, as gdaladdo and gdalwarp would.
 
@@ -658,7 +658,7 @@ def plan_part(
     result: Sequence[slice],
     *,
     grid: str = "aligned",
-) -> Part:
+) -> Piece:
     """The part of an array of that `shape` from which the box `result` of its smaller version is made.
 
     Windows of the filters reach over the box's edges, so that neighbouring parts share cells.
@@ -672,7 +672,7 @@ def plan_part(
     spans = _spans(whole, _check_factors(factors, whole), grid, tuple(result))
     gauss = gauss_sizes(spans)
     boxes = (source_slice(span, resampler.method, size) for span, size in zip(spans, gauss, strict=True))
-    return Part(whole, tuple(boxes), tuple(slice(span.begin, span.end) for span in spans))
+    return Piece(whole, tuple(boxes), tuple(slice(span.begin, span.end) for span in spans))
 
 
 def trace_box(
@@ -723,7 +723,7 @@ class Resampler:
         out: Array | None = None,
         threads: int | None = None,
         grid: str = "aligned",
-        part: Part | None = None,
+        part: Piece | None = None,
     ) -> Array:
         """`array` made smaller by `factors`, as `downsample` does."""
         # Nobody has a masked array before numpy.ma is loaded, which takes as long as to resample 100 MiB.
@@ -800,7 +800,7 @@ def _check_box(boxes: Sequence[slice], whole: tuple[int, ...], what: str) -> Non
         raise ValueError(f"box {tuple(boxes)!r}: expected slices inside the {what}")
 
 
-def _check_part(part: Part, shape: tuple[int, ...], factors: Sequence[int], method: str, grid: str) -> None:
+def _check_part(part: Piece, shape: tuple[int, ...], factors: Sequence[int], method: str, grid: str) -> None:
     expected = plan_part(part.shape, factors, method, part.result, grid=grid)
     found = tuple(box.stop - box.start for box in expected.source)
     if part.source != expected.source or found != shape:

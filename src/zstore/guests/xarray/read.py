@@ -36,7 +36,7 @@ class DatasetNotFoundError(NotFoundError, FileNotFoundError):
     """The error that there is no group; also a FileNotFoundError, as raised by xarray's own engines."""
 
 
-class LazyArray(BackendArray):
+class ZstoreBackendArray(BackendArray):
     """An array that xarray reads when values are needed; only the chunks of a selection are read."""
 
     def __init__(self, array: Array) -> None:
@@ -95,7 +95,7 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
         if "_FillValue" in attributes:
             where = join_url(array.store.url, array.path)
             attributes["_FillValue"] = parse_fill(attributes["_FillValue"], array.dtype, where)
-    data = indexing.LazilyIndexedArray(LazyArray(array))
+    data = indexing.LazilyIndexedArray(ZstoreBackendArray(array))
     return xr.Variable(dimensions, data, attributes, encoding)
 
 

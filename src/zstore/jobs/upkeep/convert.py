@@ -35,7 +35,7 @@ from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.chunks import Location, StoredArray, sources_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, current_part
-from zstore.jobs.record import JOB, Job, Record, begin, begin_new, name_job, read_record, resumable
+from zstore.jobs.record import JOB, BegunJob, Record, begin, begin_new, name_job, read_record, resumable
 from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import Source
@@ -55,7 +55,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
 from zstore.nodes.create import ArrayRequest
-from zstore.nodes.node import Node
+from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
@@ -154,7 +154,7 @@ class _Single:
 
 @long_call(if_exists=NOT_BY_KEYS)
 def convert(
-    source: Node[Any] | Source | StoreLike,
+    source: StoredNode[Any] | Source | StoreLike,
     target: StoreLike,
     path: str | None = None,
     *,
@@ -349,7 +349,7 @@ def _scratch_of(room: Room, there: Location, name: str) -> Location:
     return Location(store, name_job([name, there.url(), *own]))
 
 
-def _open_room(room: Room, there: Location, job: Job) -> Location:
+def _open_room(room: Room, there: Location, job: BegunJob) -> Location:
     """As `_scratch_of`, but emptied unless the job is resumed.
 
     Raises
@@ -381,7 +381,7 @@ def _check_room(there: Location, transfers: Sequence[Transfer], rooms: Sequence[
 
 @resumable
 def convert_metadata(
-    target: Node[Any] | StoreLike,
+    target: StoredNode[Any] | StoreLike,
     path: str | None = None,
     *,
     zarr_format: ZarrFormat = 3,

@@ -33,7 +33,7 @@ from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan
-from zstore.jobs.record import JOB, Job, begin, check_begun, name_job, read_record
+from zstore.jobs.record import JOB, BegunJob, begin, check_begun, name_job, read_record
 from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
 from zstore.jobs.target import check_apart
@@ -52,7 +52,7 @@ from zstore.jobs.upkeep.manifest import (
 from zstore.jobs.upkeep.spool import Spool, align, name_of, split_lines
 from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
-from zstore.nodes.node import Node
+from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import SHAPE_LOCK, Entry
 from zstore.storage.url import file_of
@@ -139,7 +139,7 @@ class _Pace:
 
 @long_call(overwrite="it asks of each key: pass if_exists='overwrite'")
 def copy(
-    source: Node[Any] | StoreLike,
+    source: StoredNode[Any] | StoreLike,
     target: StoreLike,
     path: str | None = None,
     *,
@@ -193,7 +193,7 @@ def copy(
     patterns = {"include": _words(include), "exclude": _words(exclude)}
     arguments = {"source": here.url(), "if_exists": how.if_exists, "delete": delete, **patterns}
 
-    def start() -> Job:
+    def start() -> BegunJob:
         replaces = how.if_exists == "overwrite" and not how.resume
         return begin(*there, "copy", arguments, name=name_job(arguments), resume=how.resume, replace=replaces)
 
@@ -305,7 +305,7 @@ class _CopyKeys(Plan[bytes]):
             **asdict(counts),
         )
 
-    def carry_out(self, job: Job, how: How) -> Spool:
+    def carry_out(self, job: BegunJob, how: How) -> Spool:
         """Copy and delete as planned; returns the lines of a manifest."""
         plan, tick, sums = self.plan, counter(self.plan.total_size, how.progress), Spool()
         self._remove_documents()

@@ -28,7 +28,7 @@ from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.room import free_size
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
-from zstore.nodes.node import Node
+from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key
 from zstore.storage.local import LocalStore
@@ -344,7 +344,7 @@ def key_within(at: Location, file: str | os.PathLike[str] | None) -> str | None:
     if_exists="it writes one file",
 )
 def manifest(
-    target: Node[Any] | StoreLike,
+    target: StoredNode[Any] | StoreLike,
     path: str | None = None,
     *,
     file: str | os.PathLike[str] | None = None,

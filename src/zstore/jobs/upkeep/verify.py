@@ -15,7 +15,7 @@ from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable
 from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
-from zstore.jobs.record import Job, Unfinished, begin, find_unfinished, name_job
+from zstore.jobs.record import BegunJob, Unfinished, begin, find_unfinished, name_job
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Box, Cell
 from zstore.jobs.target import check_apart
@@ -23,7 +23,7 @@ from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_ke
 from zstore.jobs.upkeep.spool import Spool
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
 from zstore.model.array import ArrayModel
-from zstore.nodes.node import Missing, Node, is_fault
+from zstore.nodes.node import Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Store
 from zstore.storage.url import open_store
@@ -98,7 +98,7 @@ class Verification:
 
 @long_call(**READS_ONLY, resume="it goes on by the journal that it is given: pass journal")
 def verify(
-    target: Node[Any] | StoreLike,
+    target: StoredNode[Any] | StoreLike,
     path: str | None = None,
     *,
     expect_complete: bool = False,
@@ -139,7 +139,7 @@ def verify(
         "manifest": None if expected is None else expected.root,
     }
 
-    def start() -> Job | None:
+    def start() -> BegunJob | None:
         if journal is None:
             return None
         kept = open_store(journal)
@@ -165,7 +165,7 @@ def verify(
 
 
 def _verify_chunks(
-    at: Location, start: Callable[[], Job | None], how: How, *, in_order: bool, is_complete: bool,
+    at: Location, start: Callable[[], BegunJob | None], how: How, *, in_order: bool, is_complete: bool,
     allow_pickle: bool,
 ) -> Verification:  # fmt: skip
     """Parse all documents, and read all chunks."""
@@ -236,7 +236,7 @@ class _Tally:
             self.made.count(str(fault[-1]))
         self._tick(count)
 
-    def end(self, job: Job | None) -> Verification:
+    def end(self, job: BegunJob | None) -> Verification:
         """The verification with all faults, sorted; ends the job."""
         for _, fault in sorted(self._faults, key=lambda each: each[0]):
             self.made.add(Damage(*fault))  # type: ignore[arg-type]
@@ -331,7 +331,7 @@ class _Checked:
             made.missing_count += self._missing_count(listed, unreachable)
 
     def _missing_count(self, listed: int, unreachable: Sequence[Unreachable]) -> int:
-        """How many chunks were never written, of which so many are listed and others are out of reach."""
+        """The number of chunks never written, of which so many are listed and others are out of reach."""
         counts = self._array.counts
         for _, leading in unreachable:
             if leading is None:

@@ -11,7 +11,7 @@ from zstore.engine.schedulers import map_threads
 from zstore.jobs.chunks import MEMORY_SIZE, thread_count_for
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan
-from zstore.jobs.record import Job
+from zstore.jobs.record import BegunJob
 from zstore.jobs.runner import Runner
 from zstore.storage.base import Store
 
@@ -100,9 +100,9 @@ def check_all(
     pieces: Iterable[Piece],
     take: Callable[[int, int, list[tuple[Piece, Fault]]], None],
     how: How,
-    start: Callable[[], Job | None] = lambda: None,
+    start: Callable[[], BegunJob | None] = lambda: None,
     read_size: int | None = None,
-) -> tuple[int, Job | None]:
+) -> tuple[int, BegunJob | None]:
     """Check all pieces; returns their number, and the job.
 
     `take` gets, window by window, how many pieces there are, the sum of their numbers, and faults with their

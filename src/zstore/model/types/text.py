@@ -36,7 +36,7 @@ class StringFill:
         return str(value)
 
 
-class BytesFill:
+class VariableBytesFill:
     """Bytes: Base64, or (v3) a list of integers; in Zarr v2, also 0 for no bytes."""
 
     def parse(self, value: Any, dtype: np.dtype[Any], zarr_format: int, order: Order) -> bytes:
@@ -65,7 +65,7 @@ def _string_dtype() -> np.dtype[Any]:
 
 
 STRING = DataType("string", {}, _string_dtype(), StringFill(), is_object=True, default="")
-BYTES = DataType("bytes", {}, np.dtype("O"), BytesFill(), is_object=True, default=b"")
+BYTES = DataType("bytes", {}, np.dtype("O"), VariableBytesFill(), is_object=True, default=b"")
 OBJECT = DataType("object", {}, np.dtype("O"), ObjectFill(), is_object=True, formats=(2,))
 
 
@@ -86,7 +86,7 @@ class String:
         return STRING
 
 
-class Bytes:
+class VariableBytes:
     """Bytes of any length: objects of type `bytes`."""
 
     @classmethod

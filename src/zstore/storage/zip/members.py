@@ -23,7 +23,7 @@ from zstore.base.byterange import AtMost
 from zstore.base.limits import current_limits
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, check_key
-from zstore.storage.zip.sources import Bytes, Source, StoreSource
+from zstore.storage.zip.sources import Bytes, StoreSource, ZipSource
 
 ENCRYPTED, IS_UTF8 = 0x0001, 0x0800
 ZIP64 = 0x0001
@@ -60,7 +60,7 @@ MOST_INFLATED = 1032
 class Member(NamedTuple):
     """One value: its compression, and the offset of its header."""
 
-    source: Source
+    source: ZipSource
     name: str
     method: int
     crc: int
@@ -96,7 +96,7 @@ class Member(NamedTuple):
 class Directory:
     """The members of a zip file by key; of several with one name, the last counts."""
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: ZipSource | None = None) -> None:
         self.members: dict[str, Member] = {}
         self.comment = b""
         self._guard = threading.RLock()
@@ -104,7 +104,7 @@ class Directory:
         if source is not None:
             self.parse(source)
 
-    def parse(self, source: Source) -> None:
+    def parse(self, source: ZipSource) -> None:
         """Read the directory of a zip file.
 
         Raises
@@ -175,7 +175,7 @@ class _End(NamedTuple):
     comment: bytes
 
 
-def _read_end(source: Source) -> tuple[_End, Bytes]:
+def _read_end(source: ZipSource) -> tuple[_End, Bytes]:
     """The end record, and the bytes of the directory before it."""
     tail = bytes(source.read_tail(TAIL_SIZE))
     start, at = source.size - len(tail), len(tail)
@@ -213,7 +213,7 @@ def _read_end(source: Source) -> tuple[_End, Bytes]:
     return _End(count, begin, begin - offset, comment), table
 
 
-def _parse_central(source: Source, table: Bytes, end: _End) -> Iterator[Member]:
+def _parse_central(source: ZipSource, table: Bytes, end: _End) -> Iterator[Member]:
     position = 0
     while position < len(table):
         first = position + CENTRAL.size
@@ -278,7 +278,7 @@ def render_directory(members: Iterable[Member], offset: int, comment: bytes) -> 
     return tail.getvalue()
 
 
-def _damaged(source: Source, reason: str, key: str | None = None) -> StoreError:
+def _damaged(source: ZipSource, reason: str, key: str | None = None) -> StoreError:
     return StoreError(f"the zip file is damaged: {reason}", path=source.url, key=key)
 
 

@@ -17,7 +17,7 @@ from zstore.storage.base import ByteRange, Store
 Bytes = bytes | memoryview
 
 
-class Source(ABC):
+class ZipSource(ABC):
     """Bytes with random access, which many threads may read at once."""
 
     request_count: int = 1
@@ -56,7 +56,7 @@ class Source(ABC):
         )
 
 
-class FileSource(Source):
+class FileSource(ZipSource):
     """An open file, read at offsets and so without a shared position; closed when the source is collected."""
 
     def __init__(self, descriptor: int, url: str) -> None:
@@ -84,7 +84,7 @@ class FileSource(Source):
         os.close(self.descriptor)
 
 
-class ObjectSource(Source):
+class ObjectSource(ZipSource):
     """A file-like object that can seek; it has one position, so reads take turns. It is not closed."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -107,7 +107,7 @@ class ObjectSource(Source):
         return bytes(found)
 
 
-class StoreSource(Source):
+class StoreSource(ZipSource):
     """One value of a store, read by ranges; an error where its size or version changes."""
 
     def __init__(self, store: Store, key: str) -> None:

@@ -30,7 +30,7 @@ from zstore.storage.base import (
 from zstore.storage.url import SCHEME, open_store
 from zstore.storage.zip.archive import Archive, open_archive
 from zstore.storage.zip.members import MAX16, Directory, read_members
-from zstore.storage.zip.sources import FileSource, ObjectSource, Source, StoreSource
+from zstore.storage.zip.sources import FileSource, ObjectSource, StoreSource, ZipSource
 
 __all__ = ["ZipStore"]
 
@@ -58,7 +58,7 @@ class ZipStore(BatchStore):
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | BinaryIO | Source,
+        path: str | os.PathLike[str] | BinaryIO | ZipSource,
         *,
         read_only: bool = False,
         deflate: bool = False,
@@ -67,7 +67,7 @@ class ZipStore(BatchStore):
         self.deflate = deflate
         self.durable = is_durable() if durable is None else durable
         self.read_only = read_only
-        self._source: Source | None = None
+        self._source: ZipSource | None = None
         if isinstance(path, (str, os.PathLike)):
             self._path = os.path.abspath(path)  # noqa: PTH100
             self._directory: Directory = open_archive(self._path, durable=self.durable)
@@ -76,7 +76,7 @@ class ZipStore(BatchStore):
             name = path.name if isinstance(path.name, str) else f"file {path.name}"
             self._source = FileSource(os.dup(path.fileno()), f"zip::{name}")
         else:
-            self._source = path if isinstance(path, Source) else ObjectSource(path)
+            self._source = path if isinstance(path, ZipSource) else ObjectSource(path)
         self.read_only = True
         self._path = self._source.url
         self._directory = Directory(self._source)

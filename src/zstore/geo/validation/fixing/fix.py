@@ -59,7 +59,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class FixPlan:
     """The changes of a fix, its refusals, and the verdicts before and after.
 
     changes    by key, what would be stored there; None where the key would be deleted
@@ -116,7 +116,7 @@ def plan_fix(
     fill_value: int | float | None = None,
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Plan:
+) -> FixPlan:
     """The plan of a hierarchy's fixes, which touch no chunk of data; nothing is written.
 
     profile  convert `multiscales` to what this document wants, too
@@ -141,14 +141,14 @@ def make_plan(
     crs: Crs | None = None,
     method: str | None = None,
     fill_value: int | float | None = None,
-) -> Plan:
+) -> FixPlan:
     """The plan of all fixes, made one after the other until they find nothing more.
 
     The last ones are left out as long as they would make something wrong that was right before.
     """
     path, before = hierarchy.root.path, check_hierarchy(hierarchy)
     is_left = any(work.work == "fix" and work.path == path for work in hierarchy.unfinished)
-    nothing = Plan(OverlayStore(hierarchy.store), {}, (), (), before, before, path, is_left)
+    nothing = FixPlan(OverlayStore(hierarchy.store), {}, (), (), before, before, path, is_left)
     lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return replace(nothing, refused=tuple(lost))
@@ -163,7 +163,7 @@ def make_plan(
     return replace(nothing, refused=tuple(dict.fromkeys(broken)))
 
 
-def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing: Plan) -> Plan:
+def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing: FixPlan) -> FixPlan:
     """The plan of all of the fixes; `nothing` is the plan that changes nothing."""
     hierarchy, store = blank.hierarchy, blank.store
     fixed: dict[Fix, None] = {}
@@ -196,7 +196,7 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing
     )
 
 
-def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
+def _leftovers(plan: FixPlan, broken: list[Fix]) -> Iterator[Fix]:
     """Everything left unfixed, with the reason: refusals first, then other remaining errors."""
     named = dict.fromkeys((*plan.refused, *broken))
     yield from named
@@ -209,7 +209,7 @@ def _leftovers(plan: Plan, broken: list[Fix]) -> Iterator[Fix]:
     )
 
 
-def _made_worse(hierarchy: Hierarchy, plan: Plan) -> list[Fix]:
+def _made_worse(hierarchy: Hierarchy, plan: FixPlan) -> list[Fix]:
     """Errors that the plan itself would cause; those of nodes unreadable before do not count."""
     known = {(f.rule, f.path) for f in plan.before.findings if f.severity == "error"}
     read = {node.path for node in hierarchy.nodes if isinstance(node, ArrayView | GroupView)}
@@ -295,7 +295,7 @@ def fix(
     backup: str | Path | None = None,
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> tuple[Plan, Path | None]:
+) -> tuple[FixPlan, Path | None]:
     """Fix a hierarchy; returns (the plan that was carried out, the backup of the replaced documents).
 
     The backup is None where there is nothing to fix.
@@ -338,7 +338,7 @@ def backup_place(store: Store) -> Path:
     return next(above / candidate for candidate in free if not (above / candidate).exists())
 
 
-def write_plan(plan: Plan, store: Store, backup: Path) -> None:
+def write_plan(plan: FixPlan, store: Store, backup: Path) -> None:
     """Copy the documents that the plan replaces to the directory `backup`, then write the changes.
 
     Values of coordinates are written before documents, inner documents before outer ones: an interruption
@@ -381,7 +381,7 @@ def _order(key: str) -> tuple[bool, int, str]:
     return key.rpartition("/")[2] in METADATA_NAMES, -key.count("/"), key
 
 
-def _make_backup(backup: Path, plan: Plan, store: Store, before: dict[str, Any]) -> None:
+def _make_backup(backup: Path, plan: FixPlan, store: Store, before: dict[str, Any]) -> None:
     url = store.url
     try:
         place = LocalStore(backup, durable=store.durable)
@@ -404,7 +404,9 @@ def _make_backup(backup: Path, plan: Plan, store: Store, before: dict[str, Any])
         raise StoreError(f"backup cannot be made: {reason}", path=str(backup)) from error
 
 
-def _left_by_another_run(place: LocalStore, plan: Plan, url: str, before: dict[str, Any]) -> dict[str, Any]:
+def _left_by_another_run(
+    place: LocalStore, plan: FixPlan, url: str, before: dict[str, Any]
+) -> dict[str, Any]:
     """The keys that an interrupted run has copied to an existing directory.
 
     Without a manifest, nothing had been changed. With one, the store may be changed in part, and the copies

@@ -93,7 +93,7 @@ def _parsed(value: Any) -> Crs | None:
         return None
 
 
-class Member(NamedTuple):
+class MemberRule(NamedTuple):
     """The rule by which the rendered value of an attribute replaces the stored one.
 
     rule      that a change is noted for
@@ -158,27 +158,27 @@ TILES = ("tileWidth", "tileHeight", "matrixWidth", "matrixHeight", "pointOfOrigi
 # Attributes that are not here stay as they are, and are not added.
 MEMBERS = {
     **dict.fromkeys(
-        ("grid_mapping", "coordinates", "_FillValue", "missing_value"), Member("MS-05", _is_equal, True)
+        ("grid_mapping", "coordinates", "_FillValue", "missing_value"), MemberRule("MS-05", _is_equal, True)
     ),
-    "_CRS": Member("OC-06", _is_equal, True),
-    **dict.fromkeys(("crs_wkt", "spatial_ref"), Member("OC-05", _is_crs, True)),
-    "grid_mapping_name": Member("OC-05", _is_equal, True),
-    **dict.fromkeys(CRS_MEMBERS, Member("ZC-07", _is_crs)),
-    **dict.fromkeys(("spatial:transform", "spatial:bbox"), Member("ZC-05", _is_place)),
-    "spatial:shape": Member("ZC-05", _is_equal),
-    "spatial:dimensions": Member("ZC-05", _is_any),
-    **dict.fromkeys(("standard_name", "units", "axis"), Member("GZ-14", _is_any, True)),
-    "transform": Member("GZ-44", _is_scale),
-    "GeoTransform": Member("MS-28", _is_place),
-    **dict.fromkeys(("cellSize", "scaleDenominator"), Member("GZ-44", _is_number, True)),
-    **dict.fromkeys(TILES, Member("GZ-44", _is_equal, True)),
+    "_CRS": MemberRule("OC-06", _is_equal, True),
+    **dict.fromkeys(("crs_wkt", "spatial_ref"), MemberRule("OC-05", _is_crs, True)),
+    "grid_mapping_name": MemberRule("OC-05", _is_equal, True),
+    **dict.fromkeys(CRS_MEMBERS, MemberRule("ZC-07", _is_crs)),
+    **dict.fromkeys(("spatial:transform", "spatial:bbox"), MemberRule("ZC-05", _is_place)),
+    "spatial:shape": MemberRule("ZC-05", _is_equal),
+    "spatial:dimensions": MemberRule("ZC-05", _is_any),
+    **dict.fromkeys(("standard_name", "units", "axis"), MemberRule("GZ-14", _is_any, True)),
+    "transform": MemberRule("GZ-44", _is_scale),
+    "GeoTransform": MemberRule("MS-28", _is_place),
+    **dict.fromkeys(("cellSize", "scaleDenominator"), MemberRule("GZ-44", _is_number, True)),
+    **dict.fromkeys(TILES, MemberRule("GZ-44", _is_equal, True)),
 }
 WORDS = {
     "MS-05": "written for the variable that holds the CRS",
     "GZ-14": "added",
     **dict.fromkeys(("MS-28", "ZC-05"), "written for the grid's own place"),
 }
-PARAMETER = Member("OC-05", _is_number, True)
+PARAMETER = MemberRule("OC-05", _is_number, True)
 
 
 def render_grid(grid: Grid, crs: Crs | None, affine: Affine | None) -> tuple[GeoModel, Documents]:

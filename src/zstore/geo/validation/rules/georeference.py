@@ -1,4 +1,4 @@
-"""Rules about the georeference: CRS, affine, coordinates, and what the levels of a pyramid share."""
+"""Rules about the georeference: CRS, affine, coordinates, and properties that levels of a pyramid share."""
 
 from __future__ import annotations
 
