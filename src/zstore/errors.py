@@ -184,3 +184,20 @@ def missing_name(owner: str, name: str, hint: str | None) -> AttributeError:
     """The error for a name that `owner` lacks, with its replacement, if there is one."""
     ending = f"; use {hint}" if hint and not name.startswith("_") else ""
     return AttributeError(f"{owner} has no attribute {name!r}{ending}")
+
+
+# What numpy, CPython's locks and threads, and OpenSSL say where memory was refused, for a MemoryError.
+_WITHOUT_MEMORY = (
+    "without setting an exception",
+    "error return without exception set",
+    "can't allocate",
+    "can't start new thread",
+    "[digital envelope routines]",
+)
+
+
+def say_no_memory(error: Exception) -> None:
+    """Raise a MemoryError where an error of another library is for want of memory; else do nothing."""
+    said = str(error)
+    if not isinstance(error, ZstoreError) and any(words in said for words in _WITHOUT_MEMORY):
+        raise MemoryError(f"no memory: {said}") from error

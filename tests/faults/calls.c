@@ -3,25 +3,31 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum { OPEN = 1, MAKE = 2, WRITE = 4, SYNC = 8, NAME = 16, REMOVE = 32, MKDIR = 64, LOCK = 128, READ = 256 };
+/* Memory: whatever the thread that began asks for, and what the kernels ask for on any thread. */
+enum { MEMORY = 512, KERNELS = 1024 };
 
 static char root[PATH_MAX];
 static unsigned kinds;          /* those that are counted */
 static long count, first, last; /* calls first … last - 1 fail, counted from 0 */
 static int failure;             /* an error number, or -1: they write half of what they were asked to */
 static int log_file = -1;
+static pthread_t beginner;
 
 void calls_begin(const char *below, unsigned which, long from, long times, int error, int log) {
     snprintf(root, sizeof root, "%s", below);
@@ -31,11 +37,55 @@ void calls_begin(const char *below, unsigned which, long from, long times, int e
     last = from + times;
     failure = error;
     log_file = log;
+    beginner = pthread_self();
 }
 
 long calls_end(void) {
     root[0] = 0;
+    kinds = 0;
     return count;
+}
+
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
+
+static int is_in(const void *code, const char *library) {
+    Dl_info from;
+    return dladdr(code, &from) && from.dli_fname && strstr(from.dli_fname, library);
+}
+
+/* Whether memory that is asked for is refused. What numpy asks for is given: without it numpy 2.4 crashes (the GIL is
+ * not held where it sets the exception, a descriptor is used that there is not), or forgets the exception. */
+static int refuses(void) {
+    static __thread int is_asking;
+    void *callers[6] = {0};
+    if (!(kinds & (MEMORY | KERNELS)) || is_asking) return 0;
+    is_asking = 1;
+    backtrace(callers, 6);
+    int is_ours = is_in(callers[2], "/_ext/"), is_numpys = 0;
+    for (int i = 2; i < 6; i++) is_numpys |= is_in(callers[i], "/numpy/");
+    is_asking = 0;
+    if (!is_ours && (is_numpys || !(kinds & MEMORY) || !pthread_equal(beginner, pthread_self()))) return 0;
+    long number = __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
+    if (number < first || number >= last) return 0;
+    errno = ENOMEM;
+    return 1;
+}
+void *malloc(size_t size) { return refuses() ? NULL : __libc_malloc(size); }
+void *calloc(size_t n, size_t size) { return refuses() ? NULL : __libc_calloc(n, size); }
+void *realloc(void *old, size_t size) { return size && refuses() ? NULL : __libc_realloc(old, size); }
+void *aligned_alloc(size_t alignment, size_t size) { return refuses() ? NULL : __libc_memalign(alignment, size); }
+int posix_memalign(void **made, size_t alignment, size_t size) {
+    if (refuses() || !(*made = __libc_memalign(alignment, size))) return ENOMEM;
+    return 0;
+}
+void *mmap64(void *at, size_t size, int protection, int flags, int file, off64_t offset) {
+    if (refuses()) return MAP_FAILED;
+    return (void *)((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(SYS_mmap, at, size, protection, flags, file, offset);
+}
+void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset) {
+    if (refuses()) return MAP_FAILED;
+    return (void *)((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(SYS_mmap, at, size, protection, flags, file, offset);
 }
 
 static void place_of(int directory, const char *name, char *path) {

@@ -17,6 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 OPEN, MAKE, WRITE, SYNC, NAME, REMOVE, MKDIR, LOCK, READ = (1 << bit for bit in range(9))
 ALL = (1 << 9) - 1
+# Memory: what the thread that began asks for (and the kernels), what the kernels ask for on any thread.
+MEMORY, KERNELS = 1 << 9, 1 << 10
 NEVER = 1 << 40
 SHORT = -1
 
@@ -25,17 +27,18 @@ def build(place: Path) -> Path:
     """The compiled library."""
     library = place / "calls.so"
     words = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "calls.c")]
-    subprocess.run([*words, "-ldl"], check=True)
+    subprocess.run([*words, "-fno-optimize-sibling-calls", "-ldl"], check=True)
     return library
 
 
 def run_counted(library: Path, *arguments: object, **environment: str) -> str:
     """What the program (a file beside this one, and its arguments) prints; it must succeed."""
     source = str(HERE.parents[1] / "src")
+    loaded = " ".join([os.environ.get("LD_PRELOAD", ""), str(library)]).strip()  # a sanitizer comes first
     paths = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(HERE / str(arguments[0])), *map(str, arguments[1:])],
-        env={**os.environ, "PYTHONPATH": paths, "LD_PRELOAD": str(library), **environment},
+        env={**os.environ, "PYTHONPATH": paths, "LD_PRELOAD": loaded, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -12,6 +12,7 @@ codec is "zstore.bytes_by_field", a name that is in no document.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -63,7 +64,7 @@ class Bytes(Serializer):
         return native.swap_parts(self.spec.dtype.itemsize, self.swaps)
 
     def encoded_size(self, spec: ChunkSpec) -> int:
-        return int(np.prod(spec.shape, dtype=object)) * spec.dtype.itemsize
+        return prod(spec.shape) * spec.dtype.itemsize
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> memoryview:
         flat: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)

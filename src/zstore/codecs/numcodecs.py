@@ -20,6 +20,7 @@ import lzma
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -293,7 +294,7 @@ class NumcodecsFilter(NumcodecsCodec, ArrayCodec):
         """The kind of chunks that the next codec gets for chunks like `spec`."""
         shape, encoded = spec.shape, self.bind(spec)._dtypes[1]
         if self.codec_id == "packbits":
-            shape = (1 + -(-int(np.prod(shape, dtype=object)) // 8),)
+            shape = (1 + -(-prod(shape) // 8),)
         return ChunkSpec(shape, encoded, None)
 
     def encode(self, data: Any) -> Any:

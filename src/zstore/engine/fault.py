@@ -16,9 +16,9 @@ CODEC_FAILURES = {
     -1: "the encoded bytes are damaged",
     -2: "the chunk decodes to more than {expected} bytes",
     -3: "the checksum does not match",
-    -4: "out of memory",
     -5: "the codec library refused",
 }
+NO_MEMORY = -4
 
 
 def fault_error(
@@ -54,6 +54,8 @@ def _error(fault: Fault, *, path: str, key: str, codecs: Sequence[str]) -> BaseE
     if kind == "missing":
         name = "chunk" if inner is None else f"inner chunk {inner}"
         return NotFoundError(f"{name} is missing", path=path, key=key)
+    if kind == "codec" and got == NO_MEMORY:
+        return MemoryError(f"no memory for codec {codecs[step]!r}{part} (chunk {key!r} of {path!r})")
     if kind == "codec":
         reason = CODEC_FAILURES.get(got, f"result {got}").format(expected=expected)
         kind_of = ChecksumError if got == -3 else CodecError

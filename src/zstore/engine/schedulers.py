@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
 from zstore.base.limits import processor_count, read_count
+from zstore.errors import say_no_memory
 from zstore.storage.base import Parts, Request, Store, Values
 
 # Threads, and memory for decoded chunks: settings of the process
@@ -158,6 +159,9 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as end:
         found: T = end.value
         return found
+    except (SystemError, RuntimeError, ValueError) as error:
+        say_no_memory(error)
+        raise
     coroutine.close()
     raise AssertionError("the coroutine awaited something other than the blocking scheduler")
 

@@ -98,6 +98,8 @@ def _load(path: str, load: Callable[[], ArrayModel | GroupModel | None]) -> Foun
         model = load()
     except ZstoreError as error:
         return path, error
+    except MemoryError:
+        raise  # which says nothing of the document
     except Exception as error:
         # No document, however malformed, may keep the nodes beside it from being found.
         return path, MetadataError(f"document cannot be read: {type(error).__name__}: {error}", path=path)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypedDict, TypeVar, get_type_hints
 
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, say_no_memory
 from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.record import resumable
 from zstore.jobs.runner import Executor, units_at_once
@@ -153,6 +153,9 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return inner(*args, **kwargs)
             except _DryEnd as told:
                 return told.estimate  # type: ignore[return-value]
+            except (SystemError, RuntimeError, ValueError) as error:
+                say_no_memory(error)
+                raise
 
         if not takes_words:
             return call

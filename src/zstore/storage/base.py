@@ -25,7 +25,14 @@ from zstore._ext.engine.files import WAIT_FOR_LOCK, lock_offset, lock_range, pre
 from zstore.base.byterange import AtMost, ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import current_limits
 from zstore.base.locks import Lock
-from zstore.errors import ChangedError, ReadOnlyError, StoreError, UnsupportedError, without_secrets
+from zstore.errors import (
+    ChangedError,
+    ReadOnlyError,
+    StoreError,
+    UnsupportedError,
+    say_no_memory,
+    without_secrets,
+)
 
 __all__ = [
     "AtMost",
@@ -80,7 +87,11 @@ _names: WeakValueDictionary[Hashable, Lock] = WeakValueDictionary()
 def hold_name(name: Hashable) -> Iterator[None]:
     """Exclude all other threads of this process that use the same name."""
     with _guard:
-        lock = _names.setdefault(name, Lock())
+        try:
+            lock = _names.setdefault(name, Lock())
+        except RuntimeError as error:
+            say_no_memory(error)
+            raise
     with lock:
         yield
 
