@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, pread
@@ -42,6 +42,8 @@ __all__ = ["LocalStore"]
 # The errors that mean that there is nothing at a path.
 MISSING = (FileNotFoundError, NotADirectoryError)
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+T = TypeVar("T")
+
 # One directory, or several.
 Places = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -141,45 +143,29 @@ class LocalStore(Store):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         self._check(key)
-        try:
-            return self._tree().get(key, byte_range)
-        except MISSING:
-            return None
-        except OSError as error:
-            raise self._failed("read", key, error) from error
+        return self._ask("read", key, lambda tree: tree.get(key, byte_range), None)
 
     def get_many(self, requests: Sequence[Request]) -> Values:
         """`get` for many keys; for successive keys in one directory, it is opened only once."""
         for key, _ in requests:
             self._check(key)
-        try:
-            tree = self._tree()
-            return [tree.get(key, byte_range) for key, byte_range in requests]
-        except MISSING:
-            return [None] * len(requests)
-        except OSError as error:
-            raise self._failed("read", error.filename, error) from error
+        nothing: Values = [None] * len(requests)
+        return self._ask("read", None, lambda tree: [tree.get(*request) for request in requests], nothing)
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, without opening files that are not needed."""
         for prefix in prefixes:
             self._check(prefix, check_prefix)
-        try:
-            tree, wanted_range = self._tree(), document_range()
-            return [_first_below(tree, prefix, choices, wanted_range) for prefix in prefixes]
-        except MISSING:
-            return [{} for _ in prefixes]
-        except OSError as error:
-            raise self._failed("read", error.filename, error) from error
+        most = document_range()
+
+        def find(tree: Tree) -> Found:
+            return [_first_below(tree, prefix, choices, most) for prefix in prefixes]
+
+        return self._ask("read", None, find, [{} for _ in prefixes])
 
     def size(self, key: str) -> int | None:
         self._check(key)
-        try:
-            return self._tree().size(key)
-        except MISSING:
-            return None
-        except OSError as error:
-            raise self._failed("read", key, error) from error
+        return self._ask("read", key, lambda tree: tree.size(key), None)
 
     def entry(self, key: str) -> Entry | None:
         """The file's size and, as its version, its inode and times.
@@ -274,12 +260,7 @@ class LocalStore(Store):
         """Remove the file, if it exists, and directories that become empty."""
         self._check(key)
         self.check_writable(key)
-        try:
-            self._tree(durable=self.durable).delete(key)
-        except MISSING:
-            return
-        except OSError as error:
-            raise self._failed("delete", key, error) from error
+        self._ask("delete", key, lambda tree: tree.delete(key), None, durable=self.durable)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`, perhaps with keys that are put or deleted meanwhile.
@@ -322,13 +303,8 @@ class LocalStore(Store):
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names of the files and directories directly below `prefix`."""
         self._check(prefix, check_prefix)
-        try:
-            _, directories, files = _entries(self._tree(), prefix)
-        except MISSING:
-            return []
-        except OSError as error:
-            raise self._failed("list", prefix, error) from error
-        return sorted(directories + files)
+        found = self._ask("list", prefix, lambda tree: _entries(tree, prefix), None)
+        return [] if found is None else sorted(found[1] + found[2])
 
     def delete_prefix(self, prefix: str) -> None:
         """Rename the directory to a temporary name, then remove it: readers see all of it or nothing."""
@@ -394,6 +370,17 @@ class LocalStore(Store):
     def as_durable(self) -> LocalStore:
         return self._with(durable=True)
 
+    def _ask(
+        self, action: str, key: str | None, act: Callable[[Tree], T], nothing: T, *, durable: bool = False
+    ) -> T:
+        """The result of `act` on the directory; `nothing` if the directory or a file is missing."""
+        try:
+            return act(self._tree(durable=durable))
+        except MISSING:
+            return nothing
+        except OSError as error:
+            raise self._failed(action, error.filename if key is None else key, error) from error
+
     def _tree(self, *, durable: bool = False) -> Tree:
         return Tree(self._root, durable=durable, allowed=self.links_into)
 
@@ -438,13 +425,13 @@ class LocalStore(Store):
 
 
 def _first_below(
-    tree: Tree, prefix: str, choices: Sequence[Sequence[str]], wanted_range: ByteRange
+    tree: Tree, prefix: str, choices: Sequence[Sequence[str]], most: ByteRange
 ) -> dict[str, bytes | memoryview]:
     start = prefix and f"{prefix}/"
     for choice in choices:
         found: dict[str, bytes | memoryview] = {}
         for name in choice:
-            value = tree.get(start + name, wanted_range)
+            value = tree.get(start + name, most)
             if value is not None:
                 found[name] = value
             elif not found:
