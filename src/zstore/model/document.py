@@ -18,7 +18,7 @@ import numpy as np
 
 from zstore.base.limits import current_limits
 from zstore.base.once import ByContent
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, UnsupportedError
 
 # The deepest nesting of lists and objects: Python's recursion limit allows some hundreds of levels.
 # Attributes leave room for the documents that contain them.
@@ -79,6 +79,27 @@ def parse_json(data: bytes | memoryview, *, path: str, key: str | None = None) -
             return document
         reason = f"expected an object, got {type(document).__name__}"
     raise MetadataError(f"metadata document is not valid: {reason}", path=path, key=key)
+
+
+def require(document: Mapping[str, Any], name: str) -> Any:
+    """The value of a member that every such document has."""
+    if name in document:
+        return document[name]
+    raise MetadataError(f"member {name!r} is missing")
+
+
+def check_format(document: Any, zarr_format: int) -> None:
+    """Check that a document is an object, and of this Zarr format."""
+    if not isinstance(document, dict):
+        raise MetadataError(f"document is {document!r}; expected an object")
+    stored = require(document, "zarr_format")
+    if type(stored) is not int or stored != zarr_format:
+        raise MetadataError(f"zarr_format is {stored!r}; expected {zarr_format}")
+
+
+def refuse_format(what: str, zarr_format: int, expected: str) -> UnsupportedError:
+    """The error for a property that documents of a Zarr format cannot express; they have `expected`."""
+    return UnsupportedError(f"{what} cannot be said in Zarr v{zarr_format}; it has {expected}")
 
 
 def _memory_size(data: bytes) -> int:

@@ -90,6 +90,22 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         """The documents of the node at `path` by name, as they were read."""
         return self._documents[self._prefix + path]
 
+    @staticmethod
+    def documents_of(
+        models: Mapping[str, ArrayModel | GroupModel],
+        render_array: Callable[[ArrayModel], Documents],
+        render_group: Callable[[GroupModel], Documents],
+    ) -> dict[str, Documents]:
+        """The documents by path and name: as they were read, or rendered from models made elsewhere."""
+        if isinstance(models, Consolidated):
+            return {path: models.document(path) for path in models}
+        return {
+            path: render_array(model)
+            if isinstance(model, ArrayModel)
+            else render_group(replace(model, consolidated=None))
+            for path, model in models.items()
+        }
+
     def __getitem__(self, path: str) -> ArrayModel | GroupModel:
         full = self._prefix + path
         model = self._models.get(full)

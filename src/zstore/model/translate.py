@@ -16,6 +16,7 @@ import numpy as np
 
 from zstore.errors import UnsupportedError
 from zstore.model.array import CodecModel
+from zstore.model.document import refuse_format
 from zstore.model.dtype import DataType
 
 PREFIX = "numcodecs."
@@ -146,4 +147,4 @@ def to_v2(codec: CodecModel) -> CodecModel:
         return CodecModel(PREFIX + "blosc", {**configuration, "shuffle": number})
     if codec.name.startswith(PREFIX):
         return codec
-    raise UnsupportedError(f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only")
+    raise refuse_format(f"codec {codec.name!r}", 2, "numcodecs' codecs only")

@@ -19,6 +19,7 @@ from typing import Any
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, located
 from zstore.model import v2
 from zstore.model.array import ArrayModel
+from zstore.model.document import check_format, refuse_format, require
 
 ARRAY_KEY = "meta"
 ATTRIBUTES_KEY = "attrs"
@@ -63,14 +64,9 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
 
 
 def _to_v2(document: Any) -> dict[str, Any]:
-    if not isinstance(document, dict):
-        raise MetadataError(f"document is {document!r}; expected an object")
+    check_format(document, 1)
     for name in MEMBERS:
-        if name not in document:
-            raise MetadataError(f"member {name!r} is missing")
-    zarr_format = document["zarr_format"]
-    if type(zarr_format) is not int or zarr_format != 1:
-        raise MetadataError(f"zarr_format is {zarr_format!r}; expected 1")
+        require(document, name)
     fill_value = document["fill_value"]
     dtype = document["dtype"]
     if _has_bytes(dtype) and isinstance(fill_value, str):
@@ -116,9 +112,7 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
         UnsupportedError: Zarr v1 cannot represent the array.
     """
     if model.keys.separator != ".":
-        raise UnsupportedError(
-            f"separator {model.keys.separator!r} of chunk keys cannot be said in Zarr v1; it has '.' only"
-        )
+        raise refuse_format(f"separator {model.keys.separator!r} of chunk keys", 1, "'.' only")
     if not model.shape:
         raise UnsupportedError("an array without dimensions cannot be said in Zarr v1")
     if model.data_type.is_object:
@@ -128,7 +122,7 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
     document = same[v2.ARRAY_KEY]
     if document["filters"]:
         names = ", ".join(repr(codec["id"]) for codec in document["filters"])
-        raise UnsupportedError(f"codec {names} cannot be said in Zarr v1; it has no filters")
+        raise refuse_format(f"codec {names}", 1, "no filters")
     compression, options = _render_compression(document["compressor"])
     fill_value = document["fill_value"]
     if _has_bytes(document["dtype"]) and fill_value is not None:
@@ -157,9 +151,7 @@ def _render_compression(compressor: dict[str, Any] | None) -> tuple[str, Any]:
     options = dict(compressor)
     name = options.pop("id")
     if name not in COMPRESSORS:
-        raise UnsupportedError(
-            f"codec 'numcodecs.{name}' cannot be said in Zarr v1; it has {', '.join(COMPRESSORS)}"
-        )
+        raise refuse_format(f"codec 'numcodecs.{name}'", 1, ", ".join(COMPRESSORS))
     option = COMPRESSORS[name]
     if option is not None:
         return name, options.get(option, LEVEL)
@@ -171,5 +163,5 @@ def _render_compression(compressor: dict[str, Any] | None) -> tuple[str, Any]:
 
 def _render_text(data: bytes) -> str:
     if not data.isascii():
-        raise UnsupportedError(f"fill_value {data!r} cannot be said in Zarr v1; it has characters of ASCII")
+        raise refuse_format(f"fill_value {data!r}", 1, "characters of ASCII")
     return data.decode("ascii")

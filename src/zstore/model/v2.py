@@ -17,6 +17,7 @@ from typing import Any
 from zstore.base.once import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel, Parts
+from zstore.model.document import check_format, refuse_format, require
 from zstore.model.dtype import ORDER_CODECS, DataType, Order
 from zstore.model.grid import RectilinearGrid, RegularGrid, check_chunk_size, parse_chunk_shape, parse_shape
 from zstore.model.group import Consolidated, GroupModel, check_node_path
@@ -68,7 +69,7 @@ def parse_array(documents: Mapping[str, Any], *, path: str) -> ArrayModel:
 
 
 def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayModel:
-    _check_format(document)
+    check_format(document, 2)
     parts = _known.get(document, _parse_parts, Parts.may_be_shared)
     dimension_names, attributes = _split_dimensions(attributes, parts.shape)
     extra: dict[str, Any] = {}
@@ -78,11 +79,11 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
 
 
 def _parse_parts(document: Mapping[str, Any]) -> Parts:
-    shape = parse_shape(_require(document, "shape"))
-    chunks = parse_chunk_shape(_require(document, "chunks"), shape, "chunks")
-    data_type, endian = DataType.from_typestr(_require(document, "dtype"), _find_object_codec(document))
+    shape = parse_shape(require(document, "shape"))
+    chunks = parse_chunk_shape(require(document, "chunks"), shape, "chunks")
+    data_type, endian = DataType.from_typestr(require(document, "dtype"), _find_object_codec(document))
     check_chunk_size(chunks, data_type.numpy.itemsize)
-    fill_value = data_type.parse_fill(_require(document, "fill_value"), 2, endian)
+    fill_value = data_type.parse_fill(require(document, "fill_value"), 2, endian)
     separator = document.get("dimension_separator", ".")
     if separator not in (".", "/"):
         raise MetadataError(f"dimension_separator is {separator!r}; expected '.' or '/'")
@@ -102,7 +103,7 @@ def _parse_chain(
     document: Mapping[str, Any], ndim: int, endian: Order, *, has_objects: bool
 ) -> tuple[CodecModel, ...]:
     codecs = []
-    order = _require(document, "order")
+    order = require(document, "order")
     if order == "F":
         codecs.append(CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}))
     elif order != "C":
@@ -114,7 +115,7 @@ def _parse_chain(
         if not isinstance(filters, list):
             raise MetadataError(f"filters is {filters!r}; expected null or a list of codecs")
         codecs += [_parse_codec(item, "filter") for item in filters]
-    compressor = _require(document, "compressor")
+    compressor = require(document, "compressor")
     if compressor is not None:
         codecs.append(_parse_codec(compressor, "compressor"))
     return tuple(codecs)
@@ -151,7 +152,7 @@ def parse_group(documents: Mapping[str, Any], *, path: str) -> GroupModel:
     key = GROUP_KEY
     try:
         document = documents[GROUP_KEY]
-        _check_format(document)
+        check_format(document, 2)
         extra = {name: document[name] for name in document if name != "zarr_format"}
         key = CONSOLIDATED_KEY
         consolidated = _parse_consolidated(documents.get(CONSOLIDATED_KEY), path)
@@ -201,20 +202,6 @@ def _parse_attributes(documents: Mapping[str, Any], path: str) -> Mapping[str, A
     raise MetadataError(f"attributes are {attributes!r}; expected an object", path=path, key=ATTRIBUTES_KEY)
 
 
-def _require(document: Mapping[str, Any], name: str) -> Any:
-    if name in document:
-        return document[name]
-    raise MetadataError(f"member {name!r} is missing")
-
-
-def _check_format(document: Any) -> None:
-    if not isinstance(document, dict):
-        raise MetadataError(f"document is {document!r}; expected an object")
-    zarr_format = _require(document, "zarr_format")
-    if type(zarr_format) is not int or zarr_format != 2:
-        raise MetadataError(f"zarr_format is {zarr_format!r}; expected 2")
-
-
 def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
     """Render the documents of an array: the inverse of `parse_array`; ".zattrs" only if there are attributes.
 
@@ -222,11 +209,9 @@ def render_array(model: ArrayModel) -> dict[str, dict[str, Any]]:
         UnsupportedError: Zarr v2 cannot represent the array.
     """
     if model.keys.name != "v2":
-        raise UnsupportedError(f"chunk keys {model.keys.name!r} cannot be said in Zarr v2; it has 'v2' only")
+        raise refuse_format(f"chunk keys {model.keys.name!r}", 2, "'v2' only")
     if isinstance(model.grid, RectilinearGrid) and not model.grid.is_even:
-        raise UnsupportedError(
-            f"chunks {model.grid.render()} cannot be said in Zarr v2; it has chunks of one shape only"
-        )
+        raise refuse_format(f"chunks {model.grid.render()}", 2, "chunks of one shape only")
     order, endian, filters, compressor = _render_chain(model)
     document: dict[str, Any] = {
         "zarr_format": 2,
@@ -255,15 +240,13 @@ def _render_chain(model: ArrayModel) -> tuple[str, Order, list[dict[str, Any]], 
         reverse = list(range(model.ndim - 1, -1, -1))
         given = codecs.pop(0).configuration.get("order")
         if list(given or ()) != reverse:
-            raise UnsupportedError(
-                f"transpose with order {given!r} cannot be said in Zarr v2; it has {reverse} only"
-            )
+            raise refuse_format(f"transpose with order {given!r}", 2, f"{reverse} only")
         order = "F"
     endian: Order = None
     if not model.data_type.is_object:
         if not codecs or codecs[0].name not in ORDER_CODECS.values():
             name = codecs[0].name if codecs else None
-            raise UnsupportedError(f"codec {name!r} cannot be said in Zarr v2; it has 'bytes' there")
+            raise refuse_format(f"codec {name!r}", 2, "'bytes' there")
         endian = codecs.pop(0).configuration.get("endian")
     compressor = None
     if codecs:
@@ -275,9 +258,7 @@ def _render_chain(model: ArrayModel) -> tuple[str, Order, list[dict[str, Any]], 
 
 def _render_codec(codec: CodecModel) -> dict[str, Any]:
     if not codec.name.startswith(PREFIX):
-        raise UnsupportedError(
-            f"codec {codec.name!r} cannot be said in Zarr v2; it has numcodecs' codecs only"
-        )
+        raise refuse_format(f"codec {codec.name!r}", 2, "numcodecs' codecs only")
     return {"id": codec.name.removeprefix(PREFIX), **codec.configuration}
 
 
@@ -308,19 +289,8 @@ def render_group(model: GroupModel) -> dict[str, dict[str, Any]]:
         documents[ATTRIBUTES_KEY] = dict(model.attributes)
     if model.consolidated is not None:
         metadata: dict[str, Any] = dict(documents)
-        for path in model.consolidated:
-            metadata.update(
-                {f"{path}/{name}": value for name, value in _child_documents(model, path).items()}
-            )
+        below = Consolidated.documents_of(model.consolidated, render_array, render_group)
+        for path, child in below.items():
+            metadata.update({f"{path}/{name}": value for name, value in child.items()})
         documents[CONSOLIDATED_KEY] = {"zarr_consolidated_format": 1, "metadata": metadata}
     return documents
-
-
-def _child_documents(model: GroupModel, path: str) -> Mapping[str, Any]:
-    if isinstance(model.consolidated, Consolidated):
-        return model.consolidated.document(path)
-    assert model.consolidated is not None
-    child = model.consolidated[path]
-    if isinstance(child, ArrayModel):
-        return render_array(child)
-    return render_group(GroupModel(2, child.attributes, None, child.extra))

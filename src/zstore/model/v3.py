@@ -15,6 +15,7 @@ from typing import Any
 from zstore.base.once import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel, Parts
+from zstore.model.document import check_format, require
 from zstore.model.dtype import DataType, Order
 from zstore.model.grid import (
     Grid,
@@ -32,7 +33,6 @@ PARTS = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value",
 ARRAY_MEMBERS = frozenset((*PARTS, "zarr_format", "node_type", "attributes", "storage_transformers"))
 GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 SEPARATORS = {"default": "/", "v2": "."}
-_ABSENT = object()
 # Parsed documents, by their content.
 _known: ByContent[Parts] = ByContent()
 
@@ -83,13 +83,13 @@ def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
 
 
 def _parse_parts(members: Mapping[str, Any]) -> Parts:
-    shape = parse_shape(_require(members, "shape"))
-    data_type = DataType.from_name(_require(members, "data_type"))
-    grid = _parse_grid(_require(members, "chunk_grid"), shape)
+    shape = parse_shape(require(members, "shape"))
+    data_type = DataType.from_name(require(members, "data_type"))
+    grid = _parse_grid(require(members, "chunk_grid"), shape)
     check_chunk_size(grid.chunk_shape, data_type.numpy.itemsize)
-    keys = _parse_keys(_require(members, "chunk_key_encoding"))
-    codecs = _parse_codecs(_require(members, "codecs"), len(shape))
-    fill_value = data_type.parse_fill(_require(members, "fill_value"), 3, _find_order(codecs))
+    keys = _parse_keys(require(members, "chunk_key_encoding"))
+    codecs = _parse_codecs(require(members, "codecs"), len(shape))
+    fill_value = data_type.parse_fill(require(members, "fill_value"), 3, _find_order(codecs))
     names = _parse_dimension_names(members.get("dimension_names"), shape)
     return Parts(shape, data_type, grid, keys, codecs, fill_value, names)
 
@@ -115,20 +115,9 @@ def parse_group(documents: Mapping[str, Any], *, path: str) -> GroupModel:
         raise
 
 
-def _require(document: Mapping[str, Any], name: str) -> Any:
-    value = document.get(name, _ABSENT)
-    if value is _ABSENT:
-        raise MetadataError(f"member {name!r} is missing")
-    return value
-
-
 def _check_head(document: Any, node_type: str) -> None:
-    if not isinstance(document, dict):
-        raise MetadataError(f"document is {document!r}; expected an object")
-    zarr_format = _require(document, "zarr_format")
-    if type(zarr_format) is not int or zarr_format != 3:
-        raise MetadataError(f"zarr_format is {zarr_format!r}; expected 3")
-    if _require(document, "node_type") != node_type:
+    check_format(document, 3)
+    if require(document, "node_type") != node_type:
         raise MetadataError(f"node_type is {document['node_type']!r}; expected {node_type!r}")
 
 
@@ -348,21 +337,10 @@ def render_group(model: GroupModel) -> dict[str, dict[str, Any]]:
     document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": dict(model.attributes)}
     document.update(model.extra)
     if model.consolidated is not None:
+        below = Consolidated.documents_of(model.consolidated, render_array, render_group)
         document["consolidated_metadata"] = {
             "kind": "inline",
             "must_understand": False,
-            "metadata": _render_consolidated(model.consolidated),
+            "metadata": {path: documents[KEY] for path, documents in below.items()},
         }
     return {KEY: document}
-
-
-def _render_consolidated(models: Mapping[str, ArrayModel | GroupModel]) -> dict[str, Any]:
-    if isinstance(models, Consolidated):
-        return {path: models.document(path)[KEY] for path in models}
-    return {path: _render_child(model) for path, model in models.items()}
-
-
-def _render_child(model: ArrayModel | GroupModel) -> dict[str, Any]:
-    if isinstance(model, ArrayModel):
-        return render_array(model)[KEY]
-    return render_group(GroupModel(3, model.attributes, None, model.extra))[KEY]
