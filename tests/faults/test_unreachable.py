@@ -416,6 +416,27 @@ def test_files_in_the_way_are_noticed_however_chunks_are_read(tmp_path, codecs):
         array[...]
 
 
+@pytest.mark.parametrize("url", ["file://{}/s.zarr", "sqlite:///{}/s.db", "lmdb://{}/s", "dbm://{}/s"])
+def test_a_store_that_is_gone_has_no_fill_values(tmp_path, url):
+    kind = url.partition(":")[0]
+    if kind != "file":
+        pytest.importorskip(f"zstore_{kind}", reason="the plugin that has this store")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    array = zstore.create_array(url.format(disk), "a", data=CELLS[:64, :64], chunks=(32, 32))
+    array.store.close()
+    disk.rename(tmp_path / "unmounted")
+    for act in (
+        lambda: array[...],
+        lambda: array.reduce("sum"),
+        lambda: array.nchunks_initialized,
+        lambda: zstore.verify(array),
+        lambda: zstore.convert(array.store, MemoryStore(), "a"),
+    ):
+        with pytest.raises(ZstoreError):
+            act()
+
+
 class CutStore(MemoryStore):
     """Its lists of more than one key break off."""
 

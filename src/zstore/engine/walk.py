@@ -135,10 +135,14 @@ def stored_cells(store: Store, path: str, model: ArrayModel) -> Iterator[tuple[s
     Raises
         StoreError: as `listed_cell`, or the store cannot list.
     """
+    key = None
     for key in store.list(path):
         cell = listed_cell(store, path, model, key)
         if cell is not None:
             yield key, cell
+    if key is None:
+        # Not even the array's document: the store itself may be gone.
+        store.check_missing([join_key(path, "zarr.json")])
 
 
 def chunk_keys(path: str, model: ArrayModel, box: tuple[slice, ...]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import importlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,6 +75,15 @@ class DbmStore(Store):
             return value
         begin, end = byte_range.resolve(len(value))
         return memoryview(value)[begin:end]
+
+    def check_missing(self, keys: Sequence[str]) -> None:
+        """As `Store.check_missing`: the database is there."""
+        if self._act("read", keys[0], lambda _: True) is None:
+            raise StoreError(
+                "the database is gone; expected its file, on a disk that is mounted",
+                path=self.url,
+                key=keys[0],
+            )
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`."""

@@ -96,6 +96,15 @@ class LmdbStore(BatchStore):
         found = self._run("read", requests[0][0] if requests else "", read)
         return [None] * len(requests) if found is None else found
 
+    def check_missing(self, keys: Sequence[str]) -> None:
+        """As `Store.check_missing`: the environment's file is there."""
+        if not (self.path / DATA).exists():
+            raise StoreError(
+                "the database is gone; expected its file, on a disk that is mounted",
+                path=self.url,
+                key=keys[0],
+            )
+
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, in one transaction; LMDB takes keys of 511 bytes at most."""
         name, data = self._name(key), bytes(value)

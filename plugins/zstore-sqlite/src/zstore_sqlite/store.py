@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,15 @@ class SqliteStore(Store):
         """How many bytes the value has; None when there is no such key."""
         row = self._row("SELECT length(value) FROM zstore WHERE key = ?", (check_key(key),), key)
         return None if row is None else int(row[0])
+
+    def check_missing(self, keys: Sequence[str]) -> None:
+        """As `Store.check_missing`: the file is there."""
+        if not self.path.exists():
+            raise StoreError(
+                "the database is gone; expected its file, on a disk that is mounted",
+                path=self.url,
+                key=keys[0],
+            )
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, in one transaction."""
