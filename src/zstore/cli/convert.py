@@ -13,7 +13,6 @@ from zstore import convert_metadata
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
-    arguments_of,
     asked,
     check_options,
     codec_of,
@@ -24,10 +23,8 @@ from zstore.cli.options import (
     plan_option,
     run_job,
     say,
-    say_estimate,
     storage_options,
 )
-from zstore.plugin.jobs import Estimate
 from zstore.plugin.rasters import is_netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
 from zstore.storage.url import REFERENCES
 
@@ -109,8 +106,9 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         _check(ctx, "documents")
         if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
+        zarr_format: Any = options["zarr_format"] or 3
         with asked():
-            made = convert_metadata(source, **_arguments(options, convert_metadata))
+            made = convert_metadata(source, zarr_format=zarr_format, remove_old=options["remove_old"])
         _say_node(options, source, made)
         return
     if not more:
@@ -133,11 +131,9 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if is_stack:
         _check_stack(paths[:-1], target, options)
     label, unit = ("writing" if kind == "raster" else "converting"), "chunks" if kind == "zarr" else "cells"
-    given = _arguments(options, function)
-    made = run_job(options, function, sources, target, label=label, unit=unit, **given)
-    if isinstance(made, Estimate):
-        say_estimate(options["as_json"], target, made)
-    elif kind == "raster":
+    said = _said(options, function)
+    made = run_job(said, function, sources, target, label=label, unit=unit, target=target)
+    if kind == "raster":
         size = made.stat().st_size
         say(options["as_json"], {"path": target, "size": size}, f"{made}: {format_size(size)}")
     else:
@@ -174,8 +170,8 @@ def _check_stack(sources: tuple[str, ...], target: str, options: dict[str, Any])
             raise click.UsageError(f"--stack is for rasters; {source!r} is none")
 
 
-def _arguments(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments of the function of a kind, as the options say them."""
+def _said(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """The values of the options by the names of a function's arguments."""
     said = {name: value for name, value in options.items() if value is not None}
     codec, bands, times = options["codec"], options["bands"], options["times"]
     if codec is not None:
@@ -197,7 +193,7 @@ def _arguments(options: dict[str, Any], function: Callable[..., Any]) -> dict[st
         # One length is for the last two dimensions, as it is of rasters.
         both = {name: said[name] for name in ("chunks", "shards") if isinstance(said.get(name), int)}
         said |= {name: (length, length) for name, length in both.items()}
-    return arguments_of(function, said)
+    return said
 
 
 def _is_zarr(source: str) -> bool:

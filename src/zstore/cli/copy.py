@@ -12,7 +12,6 @@ from zstore import copy as copy_store
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     FILE,
-    arguments_of,
     how_options,
     plan_option,
     run_job,
@@ -44,7 +43,7 @@ def _bandwidth_of(value: str) -> float:
 @click.option("--requests", "request_count", type=click.IntRange(min=1), help="Keys at a time at most.")
 @plan_option
 @how_options(copy_store)
-def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
+def copy(source: str, target: str, **options: Any) -> None:
     """Copy everything in SOURCE to TARGET, byte for byte: directories, zip files, buckets.
 
     Readers see the copy when it is whole. Patterns are of keys below SOURCE; * stands for anything.
@@ -54,10 +53,7 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     zstore copy scene.zarr scene.zip --check --manifest scene.sha256
     zstore copy scene.zarr mirror.zarr --if-exists changed --delete --dry-run
     """
-    given = arguments_of(copy_store, options)
-    done = run_job(
-        {**options, "as_json": as_json}, copy_store, source, target, label="copying", unit="bytes", **given
-    )
+    done = run_job(options, copy_store, source, target, label="copying", unit="bytes")
     words = [f"{done.key_count} keys ({format_size(done.size)}) {_verb(options, 'to copy', 'copied')}"]
     if done.compared_count:
         words.append(f"{done.compared_count} to compare")
@@ -69,7 +65,7 @@ def copy(source: str, target: str, as_json: bool, **options: Any) -> None:
     if done.root is not None:
         text += f"\n{options['manifest']}: root {done.root}"
     said = {"source": source, "target": target, "is_dry_run": options["dry_run"], **asdict(done)}
-    say(as_json, said, text)
+    say(options["as_json"], said, text)
 
 
 def _verb(options: dict[str, Any], planned: str, done: str) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from zstore import manifest as make
-from zstore.cli.options import FILE, going, how_options, say, say_estimate, storage_options
-from zstore.plugin.jobs import Estimate
+from zstore.cli.options import FILE, how_options, run_job, say, storage_options
 
 
 @click.command()
@@ -16,7 +15,7 @@ from zstore.plugin.jobs import Estimate
 @storage_options
 @click.option("-o", "--output", **FILE, help="Write it to this file.")
 @how_options(make)
-def manifest(path: str, output: Any, as_json: bool, **options: Any) -> None:
+def manifest(path: str, output: Any, **options: Any) -> None:
     """Hash every key of PATH with SHA-256, and all together; nothing is decoded.
 
     Without --output the manifest is printed. `sha256sum -c` reads it in the directory, and
@@ -26,11 +25,8 @@ def manifest(path: str, output: Any, as_json: bool, **options: Any) -> None:
     zstore manifest scene.zarr -o scene.sha256
     zstore manifest s3://bucket/scene.zarr -o scene.sha256 --json
     """
-    with going(options, "hashing", "bytes") as words:
-        made = make(path, file=output, **words)
-    if isinstance(made, Estimate):
-        say_estimate(as_json, path, made)
-        return
+    made = run_job(options, make, path, file=output, label="hashing", unit="bytes", target=path)
+    as_json = options["as_json"]
     if output is None and not as_json:
         for line in made.lines():
             click.echo(line, nl=False)

@@ -327,30 +327,39 @@ def run_job(
     *args: Any,
     label: str,
     unit: str = "cells",
+    target: str | None = None,
     **arguments: Any,
 ) -> Any:
-    """Call the function of a long job by its options; returns its result, or an `Estimate`.
+    """The result of a long call, whose arguments and words are the options of a command.
 
-    With --plan, the job is only begun, and the command ends.
+    With --plan the job is only begun, and the command ends. With --dry-run it ends too, after the estimate
+    was printed, unless there is no name (`target`) to print it for.
     """
-    from zstore.plugin.jobs import refused
+    from zstore.plugin.jobs import Estimate, refused
 
     plan, as_json = options.get("plan"), options.get("as_json", False)
     how = {name: value for name, value in options.items() if name not in refused(function)}
+    given = {**arguments_of(function, options), **arguments}
     for name in ("dry_run", "processes"):
         if plan is not None and options.get(name):
             raise click.UsageError(f"--plan does not go with --{name.replace('_', '-')}")
     with going(how, label, unit) as words:
         if plan is None:
-            return function(*args, **arguments, **words)
-        from zstore import plan_units
+            made = function(*args, **given, **words)
+        else:
+            from zstore import plan_units
 
-        count = plan_units(plan, function, *args, **arguments, **words)
-    command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
-    text = f"{plan}: {count} units; make them by `{command}`, then `--finish`"
-    document = {"plan": str(plan) if count else None, "unit_count": count, "is_finished": not count}
-    say(as_json, document, text if count else "there is nothing to do in parts: all is done")
-    raise click.exceptions.Exit(0)
+            count = plan_units(plan, function, *args, **given, **words)
+    if plan is not None:
+        command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
+        text = f"{plan}: {count} units; make them by `{command}`, then `--finish`"
+        document = {"plan": str(plan) if count else None, "unit_count": count, "is_finished": not count}
+        say(as_json, document, text if count else "there is nothing to do in parts: all is done")
+        raise click.exceptions.Exit(0)
+    if target is not None and isinstance(made, Estimate):
+        say_estimate(as_json, target, made)
+        raise click.exceptions.Exit(0)
+    return made
 
 
 def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:

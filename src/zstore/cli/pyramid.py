@@ -11,7 +11,6 @@ import zstore as library
 from zstore.cli.options import (
     FILE,
     LENGTHS,
-    arguments_of,
     check_options,
     codec_of,
     cutting_options,
@@ -21,11 +20,9 @@ from zstore.cli.options import (
     plan_option,
     run_job,
     say,
-    say_estimate,
     storage_options,
 )
 from zstore.cli.quicklook import check_png, write_png
-from zstore.plugin.jobs import Estimate
 
 # The arguments of `build_pyramid` and `update_pyramid` that options give which have other names.
 ARGUMENTS = {"methods": ("method",), "codec": ("compressors",), "tms": (), "preview": (), "plan": ()}
@@ -113,12 +110,9 @@ def pyramid(
     else:
         function = library.update_pyramid
         check_options(ctx, function, "--update", {**ARGUMENTS, "plan": ("plan",)})
-    said = arguments_of(function, _arguments(source, target, options))
-    group = run_job(options, function, label="making levels", **said)
-    if isinstance(group, Estimate):
-        say_estimate(as_json, source if target is None else target, group)
-        return
-    document: dict[str, Any] = {"path": source if target is None else target, "nodes": list_tree(group)}
+    said, place = _said(source, target, options), source if target is None else target
+    group = run_job(said, function, label="making levels", target=place)
+    document: dict[str, Any] = {"path": place, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
         from zstore.plugin.pyramids import preview as make_preview
@@ -130,8 +124,8 @@ def pyramid(
     say(as_json, document, text)
 
 
-def _arguments(source: str, target: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of all kinds of pyramids, as the options say them."""
+def _said(source: str, target: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The values of the options by the names of the arguments of all kinds of pyramids."""
     said = {name: value for name, value in options.items() if value is not None}
     methods = {name: method for name, _, method in (m.rpartition("=") for m in options["methods"])}
     if methods:

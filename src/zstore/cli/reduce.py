@@ -11,15 +11,13 @@ import click
 from zstore import reduce as reduce_array
 from zstore.cli.options import (
     WORDS,
-    arguments_of,
     how_options,
     plan_option,
     run_job,
     say,
-    say_estimate,
     storage_options,
 )
-from zstore.plugin.jobs import REDUCTIONS, Estimate
+from zstore.plugin.jobs import REDUCTIONS
 
 
 def _nodata_of(value: str) -> int | float | str:
@@ -81,18 +79,19 @@ def reduce(
     for word in ("plan", "overwrite", "resume", "durable"):
         if target is None and options[word]:
             raise click.UsageError(f"--{word} takes a TARGET")
-    given = arguments_of(reduce_array, options)
+    given: dict[str, Any] = {}
     if axis is not None:
         given["axis"] = [int(one) if re.fullmatch(r"-?\d+", one) else one for one in axis]
     if groups is not None:
         given["groups"] = open_array(groups, mode="r")[...]
     try:
-        made = run_job(options, reduce_array, source, method, out=target, label="reducing", **given)
+        place = source if target is None else target
+        made = run_job(
+            options, reduce_array, source, method, out=target, label="reducing", target=place, **given
+        )
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error
-    if isinstance(made, Estimate):
-        say_estimate(as_json, source if target is None else target, made)
-    elif target is None:
+    if target is None:
         items = np.asarray(made)
         document = {"shape": items.shape, "dtype": str(items.dtype), "items": items.astype(object).tolist()}
         say(as_json, document, np.array2string(items, threshold=1000))

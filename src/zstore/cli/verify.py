@@ -12,14 +12,12 @@ from zstore import verify as check
 from zstore.cli.options import (
     FILE,
     PLACE,
-    going,
     how_options,
+    run_job,
     say,
-    say_estimate,
     show_unfinished,
     storage_options,
 )
-from zstore.plugin.jobs import Estimate
 
 # The exit code for each kind of damage, the worst first, and its word where damages are counted.
 EXIT_CODES = {"chunk": 1, "document": 1, "unreachable": 3, "missing": 4}
@@ -43,8 +41,6 @@ def verify(
     expect_complete: bool,
     missing: bool,
     manifest: Any,
-    journal: Any,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Read every chunk of PATH on all cores, and report damaged, unreachable and unfinished ones.
@@ -63,19 +59,18 @@ def verify(
 
     if (missing or expect_complete) and manifest is not None:
         raise click.UsageError("--expect-complete does not go with --manifest, which says what is missing")
-    with going(options, "verifying", "chunks" if manifest is None else "bytes") as words:
-        found = check(
-            path,
-            inside,
-            expect_complete=expect_complete or missing,
-            manifest=manifest,
-            journal=journal,
-            **words,
-        )
-    if isinstance(found, Estimate):
-        say_estimate(as_json, path, found)
-        return
-    if as_json:
+    found = run_job(
+        options,
+        check,
+        path,
+        inside,
+        expect_complete=expect_complete or missing,
+        manifest=manifest,
+        label="verifying",
+        unit="chunks" if manifest is None else "bytes",
+        target=path,
+    )
+    if options["as_json"]:
         say(True, {"path": path, "is_sound": found.is_sound, **asdict(found)}, "")
     else:
         for damage in found.damages:

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from zstore.plugin.commands import going, how_options, say, say_estimate, show_progress, storage_options
-from zstore.plugin.jobs import Estimate
+from zstore.plugin.commands import how_options, run_job, say, show_progress, storage_options
 from zstore_serve.export import export as write
 
 __all__ = ["export", "serve", "view"]
@@ -110,19 +109,15 @@ def _parse_zooms(value: Any) -> Any:
 )
 @click.option("--query", default="", help="What tiles show, as in their addresses: bands=1&rescale=0,99.")
 @how_options(write)
-def export(store: str, target: str, as_json: bool, **options: Any) -> None:
+def export(store: str, target: str, **options: Any) -> None:
     """Write tiles of STORE to TARGET: map.pmtiles, map.mbtiles, or a folder of z/x/y.
 
     \b
     zstore export scene.zarr map.pmtiles
     zstore export scene.zarr tiles --zooms 4-9 --format webp --query "bands=3,2,1&rescale=0,3000"
     """
-    with going(options, "writing", "tiles") as words:
-        count = write(store, target, **options, **words)
-    if isinstance(count, Estimate):
-        say_estimate(as_json, target, count)
-        return
-    say(as_json, {"target": target, "tiles": count}, f"{target}: {count} tiles")
+    count = run_job(options, write, store, target, label="writing", unit="tiles", target=target)
+    say(options["as_json"], {"target": target, "tiles": count}, f"{target}: {count} tiles")
 
 
 @click.command()

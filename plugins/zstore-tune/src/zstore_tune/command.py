@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from zstore.plugin.commands import WORDS, going, how_options, say, show_table, storage_options
+from zstore.plugin.commands import WORDS, how_options, run_job, say, show_table, storage_options
 from zstore_tune.measure import tune as measure
 
 __all__ = ["tune"]
@@ -44,7 +44,7 @@ __all__ = ["tune"]
 )
 @click.option("--all", "is_all", is_flag=True, help="Show all choices that were measured, not only the best.")
 @how_options(measure)
-def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, **options: Any) -> None:
+def tune(data: str, access: Any, zarr_format: str, is_all: bool, **options: Any) -> None:
     """Measure how the array DATA is stored best: size, writing and reading, with the line of code.
 
     \b
@@ -53,9 +53,18 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, as_json: bool, 
     """
     from zstore.plugin.commands import format_size
 
-    with going(options, "measuring", "choices") as words:
-        found = measure(data, access=access, zarr_format=int(zarr_format), **options, **words)
-    if as_json:
+    number = int(zarr_format)
+    found = run_job(
+        options,
+        measure,
+        data,
+        access=access,
+        zarr_format=number,
+        label="measuring",
+        unit="choices",
+        target=data,
+    )
+    if options["as_json"]:
         say(True, found.to_dict(), "")
         return
     click.echo(f"{found.where}: {found.dtype}")

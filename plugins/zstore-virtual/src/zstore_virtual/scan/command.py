@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from zstore.plugin.commands import going, how_options, say, say_estimate, storage_options
-from zstore.plugin.jobs import Estimate
+from zstore.plugin.commands import how_options, run_job, say, storage_options
 from zstore_virtual.scan.virtualize import virtualize as make
 
 __all__ = ["virtualize"]
@@ -35,14 +34,10 @@ __all__ = ["virtualize"]
 def virtualize(
     sources: tuple[str, ...],
     target: str,
-    concat: str | None,
     stack: str | None,
     values: str | None,
-    drop: tuple[str, ...],
     append: bool,
-    allow: tuple[str, ...],
     overwrite: bool,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Write references to the NetCDF, HDF5, GeoTIFF or Zarr files SOURCES to TARGET (.json, .parquet).
@@ -68,25 +63,22 @@ def virtualize(
     if old is not None:
         old.load()
         before = len(old.sources)
-    with going(options, "scanning", "files") as words:
-        manifest = make(
-            sources,
-            target,
-            concat=concat,
-            stack_along=stack,
-            values=labels,
-            drop=drop,
-            append_to=old,
-            allow=allow,
-            **words,
-        )
-    if isinstance(manifest, Estimate):
-        say_estimate(as_json, target, manifest)
-        return
+    manifest = run_job(
+        options,
+        make,
+        sources,
+        target,
+        stack_along=stack,
+        values=labels,
+        append_to=old,
+        label="scanning",
+        unit="files",
+        target=target,
+    )
     added = f", {len(manifest.sources) - before} new" if old is not None else ""
     counts = {"reference_count": manifest.count, "file_count": len(manifest.sources)}
     text = f"{target}: {manifest.count} references to {len(manifest.sources)} files{added}"
-    say(as_json, {"path": target, **counts}, text)
+    say(options["as_json"], {"path": target, **counts}, text)
 
 
 def _parse_label(word: str) -> str | float:
