@@ -197,7 +197,7 @@ _WITHOUT_MEMORY = (
 
 
 def say_no_memory(error: Exception) -> None:
-    """Raise a MemoryError where an error of another library is for want of memory; else do nothing."""
+    """Raise a MemoryError if an error of another library means a lack of memory; else do nothing."""
     said = str(error)
     if not isinstance(error, ZstoreError) and any(words in said for words in _WITHOUT_MEMORY):
         raise MemoryError(f"no memory: {said}") from error

@@ -14,7 +14,7 @@ _under_way: set[str] = set()
 
 @contextmanager
 def writing() -> Iterator[dict[str, Any]]:
-    """A context that gives a JSON description of its writer: machine, process and a unique id of the work."""
+    """A context that yields a JSON description of its writer: machine, process and an id of the work."""
     work = uuid4().hex
     _under_way.add(work)
     try:

@@ -78,7 +78,7 @@ class Located(NamedTuple):
 
 
 class ShardIndexes:
-    """A least-recently-used cache of one array's shard indexes, for stores that give values a version."""
+    """A least-recently-used cache of one array's shard indexes, for stores with versions of values."""
 
     def __init__(self, limit_size: int = 32 << 20) -> None:
         self._limit_size = limit_size

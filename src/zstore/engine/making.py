@@ -172,7 +172,7 @@ class Unfinished:
 
 
 def parse_intent(data: bytes | memoryview) -> Intent:
-    """The intent that a value holds; of a kind that is not known where the value cannot be read."""
+    """The intent in a value; of unknown kind if the value cannot be read."""
     content: Any = None
     if len(data) <= INTENT_SIZE:
         with suppress(ValueError, RecursionError):
@@ -196,7 +196,7 @@ def parse_intent(data: bytes | memoryview) -> Intent:
 
 
 def read_intent(store: Store, path: str, keys: Sequence[str] = (INTENT,)) -> Intent | None:
-    """The intent at `path`; None where there is none, or only that of a creation which has made its node.
+    """The intent at `path`; None without one, or if its creation has finished making the node.
 
     keys  where it may be: those of earlier versions are asked for where a list shows something
 
@@ -235,7 +235,7 @@ class Mark:
 
 
 def in_the_way(store: Store, path: str, data: bytes | memoryview, expected: str) -> StoreError:
-    """The error of a maker for the intent of somebody else, at its place or above it."""
+    """The error for a maker who meets the intent of another writer, at its path or above it."""
     intent = parse_intent(data)
     if intent.is_job:
         return StoreError(
@@ -325,7 +325,7 @@ def describe(store: Store, path: str, intent: Intent) -> Unfinished:
 
 
 def _command(words: Any, work: Work) -> str | None:
-    """A command line for a shell that resumes the work; None where it is not zstore's, or not printable."""
+    """A shell's command line that resumes the work; None for commands of others, or unprintable ones."""
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
         return None
     is_whole = words[1:2] != ["run-units"]
@@ -486,7 +486,7 @@ def create_node(
     overwrite: bool = False,
     fill: Callable[[], None] | None = None,
 ) -> None:
-    """Write a new node, and groups above it where there are none.
+    """Write a new node, and the missing groups above it.
 
     `overwrite` replaces the node at `path` with everything below it, and nothing else. `fill` stores what the
     node holds before its documents make it one; where that fails, what it stored is removed. Whatever
@@ -529,7 +529,7 @@ def create_node(
 
 
 def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
-    """Write new nodes by their paths, and groups on the way to them and above them where there are none.
+    """Write new nodes by their paths, and the missing groups between and above them.
 
     `overwrite` replaces those that are there, with everything below them. A group that is new comes when
     all that lies below it is there, and until then a mark says so; of nodes in a group that is there, each
@@ -582,7 +582,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
 
 
 class _TakenError(StoreError):
-    """Somebody else made a node while this one was being made."""
+    """Another writer made a node while this one was being made."""
 
 
 def _is_made(store: Store, path: str, names: Iterable[str]) -> bool:
@@ -745,7 +745,7 @@ def _list_unchanged(
 
 
 def _read_above(store: Store, above: list[str], asked: Choices) -> list[Documents]:
-    """Read the documents above new nodes, and remember them where a list can show that they have changed."""
+    """Read the documents above new nodes, and remember them if a list can show that they have changed."""
     if not store.lists_versions:
         return store.get_first(above, asked)
     keys, wish = document_keys(above, asked), document_range()
@@ -824,7 +824,7 @@ def _take_back(store: Store, path: str, put: Mapping[str, bytes]) -> None:
 
 
 def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool:
-    """Remove the node at `path`, of that format if one is given, and all below it; False: none is there.
+    """Remove the node at `path` and all below it (of that format, if not None); False if there is none.
 
     Some stores remove all of it at once. In others an intent says that it is being removed, and is deleted
     last: called again, this finishes an interrupted removal. Of an array that was never completed, only the
@@ -918,7 +918,7 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
 
 
 def clear_rests(store: Store, path: str) -> None:
-    """Remove what unfinished work left below `path`: all that holds no node, but for the intent.
+    """Remove the rests of unfinished work below `path`: all keys outside of nodes, except the intent.
 
     Raises
         StoreError: the store refused.

@@ -66,7 +66,7 @@ class _Native(Codec):  # type: ignore[misc]
         return out
 
     def get_config(self) -> dict[str, Any]:
-        """The configuration as a Zarr v2 document holds it."""
+        """The configuration in the form of a Zarr v2 document."""
         return {"id": self.codec_id, **self._codec.to_configuration()}
 
     @classmethod

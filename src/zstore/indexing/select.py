@@ -169,7 +169,7 @@ class Runs:
         return plan_orthogonal(self.layout, axes, dims, (*sizes, *self.shape[1:]))
 
     def _grouped(self, chunk_shape: tuple[int, ...]) -> tuple[Index, list[int]]:
-        """An order of the points in which those of one chunk are neighbours, and where each chunk ends."""
+        """An order of the points in which those of one chunk are neighbours, and the end of each chunk."""
         count = self.shape[0]
         # Points without any dimension (`array[True]`) are at most one.
         cells = np.array([index // chunk_shape[d] for d, index in self._pointed.items()]).reshape(-1, count)
@@ -229,7 +229,7 @@ def index_array(entry: Any, axis: int, length: int) -> Index:
 
 
 def positions(index: Index, length: int, axis: int) -> Index:
-    """Check positions against a dimension's length; gives them counted from its start, and contiguous."""
+    """Check positions against a dimension's length; returns them counted from its start, and contiguous."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < -length or high >= length:
@@ -242,7 +242,7 @@ def positions(index: Index, length: int, axis: int) -> Index:
 
 
 def position(index: int, length: int, axis: int) -> int:
-    """Check one position against a dimension's length; gives it counted from the start."""
+    """Check one position against a dimension's length; returns it counted from the start."""
     if not -length <= index < length:
         raise SelectionError(f"index {index} is out of bounds for axis {axis} with size {length}")
     return index % length if length else 0

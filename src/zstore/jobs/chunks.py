@@ -76,7 +76,7 @@ class Unreachable(NamedTuple):
 
 
 class Location(NamedTuple):
-    """A node, or keys that belong to none, and everything below: a store, and a path there."""
+    """A node, or keys that belong to none, and everything below: a store, and a path in it."""
 
     store: Store
     path: str

@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 class BegunJob:
-    """Work under way at a place of a store, where its record stays until `end`.
+    """Work under way at a path of a store, where its record stays until `end`.
 
     is_ready  whether there are no nodes that `clear` has to remove
     """
@@ -210,7 +210,7 @@ class BegunJob:
             )
 
     def check(self) -> None:
-        """Check, before documents publish stored chunks, that all of them are of one state and the job's.
+        """Check, before documents publish stored chunks, that all of these are of one state and this job's.
 
         Raises
             ChangedError: a source was written meanwhile; or somebody else has ended the job, or taken the
@@ -233,7 +233,7 @@ class BegunJob:
             )
 
     def _is_held(self) -> bool:
-        """Whether the record is that of this job, and not of another one, of the same name perhaps."""
+        """Whether the record is this job's, not that of another job with the same name."""
         if self._is_within:
             return True
         found = read_intent(self.store, self.base)
@@ -291,7 +291,7 @@ class BegunJob:
             raise
 
     def _note(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Change members of the record; gives all of it.
+        """Change members of the record; returns the whole record.
 
         Raises
             ChangedError: somebody else has ended the job.
@@ -358,7 +358,7 @@ def begin(
     is_ready: bool = True,
     is_empty: bool = False,
 ) -> BegunJob:
-    """Record in the store that work begins, or with `resume`, resume the work that is recorded there.
+    """Record in the store that work begins, or with `resume`, resume the recorded work.
 
     plan      identifies the work among all of its kind, in JSON
     name      16 hexadecimal digits, the same for the same plan

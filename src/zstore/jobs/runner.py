@@ -333,7 +333,7 @@ class Runner:
     def _make_part(
         self, plan: Plan[R], name: str, known: Callable[[Unit], R | None], most: int | None
     ) -> None:
-        """Make the units of a part, if the job is made in parts; UnitsLeft unless all units are done then."""
+        """Make the units of one part of a job; raises UnitsLeft unless all units are done then."""
         part, journal = self._part, self._journal
         if part is None or journal is None:
             return
@@ -413,7 +413,7 @@ class Runner:
         *,
         is_in_order: bool = False,
     ) -> None:
-        """Make numbered units, some at a time; `settle` is called here as each is done, or in order."""
+        """Make numbered units, some at a time; this thread calls `settle`, as they end or in order."""
         # A unique name, as some executors take calls with equal arguments for the same call.
         run, waiting, done = uuid4().hex, dict[int, tuple[Unit, Any]](), SimpleQueue[int]()
         sent = Sent(run, plan)

@@ -130,7 +130,7 @@ def _read(value: Any, default: tuple[CodecModel, ...], zarr_format: int) -> tupl
 
 
 def _codec_names(*arguments: Any) -> Iterator[str]:
-    """The names of all codecs that these arguments give."""
+    """The names of all codecs in these arguments."""
     return (codec.name for value in arguments for codec in _read(value, (), 3))
 
 
@@ -429,7 +429,7 @@ _bound: ByContent[bool] = ByContent()
 
 
 def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *, overwrite: bool) -> Array:
-    """Store a new array's data, then its metadata; gives the array, opened with `access`.
+    """Store a new array's data, then its metadata; returns the array, opened with `access`.
 
     Codecs are checked before anything is written, so that an array that cannot work replaces nothing.
 
@@ -549,7 +549,7 @@ class NewNodes:
         self._models[path] = GroupModel(self._format, check_attributes(attributes, path=where))
 
     def add_array(self, path: str, **options: Any) -> Array:
-        """Add an array and store its data, if any; gives the array to write to. Options as of `create_array`.
+        """Add an array and store its data, if any; returns the array. Options as of `create_array`.
 
         Raises
             as `draft_array`.

@@ -95,7 +95,7 @@ def make_hierarchy(
 
 
 def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group], ...] | None]:
-    """The members of each of these groups of one store, requested together; None where that gains nothing.
+    """The members of each of these groups of one store, requested together; None if that gains nothing.
 
     It is None too where a member cannot be read, which the group's own `members` tells.
     """
@@ -451,7 +451,7 @@ class Group(GroupNames):
     def _loaders(
         self, stored: Stored | None = None
     ) -> Iterator[tuple[str, Callable[[], ArrayModel | GroupModel]]]:
-        """(name, function that gives its model) of the members, so that each can fail by itself."""
+        """(name, function that loads its model) of the members, so that each can fail by itself."""
         known = self._consolidated()
         if known is not None:
             for name in known.names():

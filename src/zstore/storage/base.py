@@ -566,7 +566,7 @@ class Store(ABC):
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
-        """The size of the value and its version; None where it is proven that there is no such key.
+        """The size of the value and its version; None if it is proven that there is no such key.
 
         Raises
             StoreError: a value may be there, which the store cannot give.
@@ -575,7 +575,7 @@ class Store(ABC):
         return None if part is None else Entry(key, part.total_size, part.version)
 
     def check_missing(self, keys: Sequence[str]) -> None:  # noqa: B027 - in most stores no key hides another
-        """Make sure of keys whose chunks `get` does not give that they were never written.
+        """Check that keys without chunks were never written, rather than unreachable.
 
         Raises
             StoreError: a value may be there, which cannot be reached.

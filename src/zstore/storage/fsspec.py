@@ -367,7 +367,7 @@ class FsspecStore(BatchStore):
         return self._sizes([check_key(key)])[key]
 
     def _is_hidden(self, found: Any) -> bool:
-        """Whether a refusal means that there is no such value, as the caller says."""
+        """Whether a response is a refusal that the caller takes for a missing value."""
         return self._hides_missing and isinstance(found, BaseException) and _is_denied(found)
 
     def _size_of(self, key: str, found: Any) -> int | None:

@@ -193,7 +193,7 @@ def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] |
 
 
 def file_of(store: Store) -> Path | None:
-    """The file that a store is in (a zip file, a database), by its URL; None where that names no file."""
+    """The file that contains a store (a zip file, a database), by its URL; None if there is none."""
     above = store.url.rpartition("::")[2].partition("://")[2]
     return Path("/", unquote(above).lstrip("/")) if above.startswith("/") else None
 

@@ -312,7 +312,7 @@ def render_crs(crs: Crs) -> dict[str, str]:
 
 
 def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
-    """The `proj:` and `spatial:` attributes of a group that holds `grid`.
+    """The `proj:` and `spatial:` attributes of the group of `grid`.
 
     `spatial:registration` is left out: "pixel" is its default, and readers that see it stated ask more of
     every level's `transform` than a group of arrays of several ranks can give.
@@ -548,7 +548,7 @@ def render_tiles(geo: GeoModel) -> dict[str, Any]:
 
 
 def render_limits(limits: Mapping[str, Limits]) -> dict[str, dict[str, Any]]:
-    """The members of `multiscales` that hold limits by level, in the draft's and in the mini spec's words."""
+    """The members of `multiscales` with limits by level, in the draft's and in the mini spec's words."""
     made: dict[str, dict[str, Any]] = {
         member: {path: dict(zip(names, found, strict=True)) for path, found in limits.items()}
         for member, names in LIMITS.items()
@@ -687,7 +687,7 @@ def _listed(tile_matrix_set: Mapping[str, Any]) -> list[Any] | None:
 
 
 def tile_matrices(stated: Any) -> dict[str, Mapping[str, Any]]:
-    """The tile matrices, by id, that a `multiscales` object lists in full; {} where it names a set."""
+    """The tile matrices, by id, that a `multiscales` object lists in full; {} if it names a set."""
     found = member_of(stated, "tile_matrix_set")
     return {
         str(matrix["id"]): matrix

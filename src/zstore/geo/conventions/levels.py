@@ -741,7 +741,7 @@ def _first(dataset: Any) -> Any:
 
 
 def _steps(dataset: Mapping[str, Any], axes: Any) -> Any:
-    """The scale and the translation of a dataset, out of their sequence, or made of the identity."""
+    """The scale and the translation of a dataset, from their sequence, or from the identity."""
     stated, first = dataset.get("coordinateTransformations"), _first(dataset)
     if not isinstance(first, Mapping):
         return stated

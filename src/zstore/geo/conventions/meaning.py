@@ -361,7 +361,7 @@ class Meaning:
 
 
 def _compare_methods(path: str, root: Facts) -> Iterator[Finding]:
-    """Find levels that are made by another method than the group, or the first level, says."""
+    """Report levels made by another method than the group, or the first level, names."""
     methods = {entry.path: entry.resampling for entry in root.levels or () if entry.resampling is not None}
     wanted = root.resampling or next(iter(methods.values()), None)
     for name, method in methods.items():

@@ -394,7 +394,7 @@ def _clear(
 
 
 def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
-    """Remove those levels and all others that the group lists but for `finest`, from its documents too."""
+    """Remove these levels, and all but `finest` that the group lists, and their entries in its documents."""
     gone, layout = list(taken), group.attrs.get("multiscales")
     if layout is not None:
         listed = layout.get("layout", ()) if isinstance(layout, dict) else ()

@@ -177,7 +177,7 @@ def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()
 
 
 def free_extras(dataset: Dataset) -> dict[str, Array]:
-    """The extras that do not lie on the grid of the data, by name."""
+    """The extras that are not on the grid of the data, by name."""
     return {
         name: array
         for name, array in dataset.extras.items()
@@ -219,7 +219,7 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
 
 
 def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
-    """The array and its variable with the integer type that `_Unsigned` gives its items.
+    """The array and its variable, with its items in the integer type that `_Unsigned` means.
 
     Raises
         UnsupportedError: they are stored by a codec that knows them as what they are not.

@@ -331,7 +331,7 @@ class LevelGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorGrid(LevelGrid):
-    """Levels whose cells are whole factors as large as those of the level before.
+    """The grid of a pyramid whose levels have cells larger by whole factors.
 
     own_tile  of the finest level, where it is in the pyramid already
     """

@@ -510,7 +510,7 @@ REREAD = 1.5
 
 @dataclass(frozen=True)
 class Budget:
-    """The bytes of memory that a build may hold at once.
+    """The most bytes of memory for a build.
 
     size     what units grow to
     limit    what they may take where less would cut chunks or shards into parts
@@ -523,7 +523,7 @@ class Budget:
 
     @classmethod
     def of(cls, memory: int | None) -> Budget:
-        """The budget of so many bytes; None: the default.
+        """The budget for a number of bytes; None: the default.
 
         Raises
             MetadataError: no such number of bytes.

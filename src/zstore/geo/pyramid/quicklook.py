@@ -196,7 +196,7 @@ def _scaled(
 
 
 def _span(valid: np.ndarray[Any, Any], axis: int) -> slice:
-    """The span along the other axis that holds valid cells."""
+    """The span along the other axis with valid cells."""
     found = np.flatnonzero(valid.any(axis=axis))
     return slice(int(found[0]), int(found[-1]) + 1)
 

@@ -294,7 +294,7 @@ def _is_near(
 
 
 def tiles_by_level(finest: Sequence[Tiles], factor: int, count: int) -> list[Tiles]:
-    """The tiles of each level: those of the finest, then those that hold them at `factor` times the size."""
+    """The tiles of each level: the finest's, then those around them with cells `factor` times as large."""
     levels = [np.unique(np.concatenate(finest), axis=0)]
     while len(levels) < count:
         levels.append(np.unique(levels[-1] // factor, axis=0))

@@ -41,7 +41,7 @@ UNNAMED = re.compile(r"band_\d+")
 
 
 def import_rasterio() -> ModuleType:
-    """rasterio, or an error that says how to get it."""
+    """The package rasterio; an error names the extra to install if it is missing."""
     with optional("rasters can be read and written only with rasterio", "raster"):
         import rasterio
         import rasterio.shutil
@@ -348,7 +348,7 @@ def _check_compression(rasterio: ModuleType, profile: Mapping[str, Any], place: 
 
 
 def _describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: Sequence[_Band]) -> None:
-    """Give an open file its tags, and the bands theirs: description, unit, packing, colours."""
+    """Set an open file's tags, and for each band its tags, description, unit, packing and colours."""
     raster.update_tags(**_tags(dataset.attributes.get("tags")))
     for index, band in enumerate(bands, 1):
         said, attributes = band.variable, band.variable.attributes

@@ -71,7 +71,7 @@ class ClassicVariable:
         return items
 
     def _read(self, box: Box, items: np.ndarray[Any, Any]) -> None:
-        """Read a box that is not empty, in two halves where it takes only some items of a long stretch."""
+        """Read a box that is not empty; in two halves if it takes only a few items of a long stretch."""
         last = sum((n - 1) * stride for n, stride in zip(lengths(box), self.strides, strict=True))
         size = last + self.dtype.itemsize
         if size > max(STRETCH_SIZE, volume(box) * self.dtype.itemsize):
@@ -181,7 +181,7 @@ class _Header:
         return (1 << (64 if self.version == 5 else 32)) - 1
 
     def named(self, parse: Callable[[], T]) -> dict[str, T]:
-        """A list of what each has a name, as `parse` gives it."""
+        """A list of entries with names, each read by `parse`."""
         self.number(4)  # what is listed
         parsed = dict[str, T]()
         for _ in range(self.count()):
@@ -233,7 +233,7 @@ class _Header:
         return np.dtype(TYPES[number])
 
     def count(self) -> int:
-        """A count, of which CDF-5 has larger ones."""
+        """A count, which is longer in CDF-5."""
         return self.number(8 if self.version == 5 else 4)
 
     def number(self, size: int) -> int:
@@ -241,7 +241,7 @@ class _Header:
         return int.from_bytes(self.bytes(size))
 
     def bytes(self, size: int) -> bytes:
-        """So many bytes, without those that align what follows."""
+        """The next `size` bytes, without the padding after them."""
         aligned = -(-size // ALIGNMENT) * ALIGNMENT
         data = self.file.read(aligned) if aligned <= self.size - self.at else b""
         if len(data) < aligned:

@@ -322,7 +322,7 @@ class RasterWindows(FileWindows):
                     yield number, y.start, y.stop, x.start, x.stop
 
     def estimate(self, most: int) -> Estimate:
-        """The estimate of the conversion, with so many units at a time."""
+        """The estimate of the conversion, with this number of units at a time."""
         sizes = [self._size(unit) for unit in self.units()]
         rasters = [raster for group in self.groups for raster in group]
         cells = ((name, prod(raster.shape)) for raster in rasters for _, name in raster.bands)

@@ -461,7 +461,7 @@ def _check_type(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def _result(name: str, dtype: np.dtype[Any], *, is_packed: bool) -> np.dtype[Any]:
-    """The data type that numpy gives the result; float64 for packed values."""
+    """The data type of numpy's result; float64 for packed values."""
     if name in ("count", "argmin", "argmax"):
         return np.dtype(np.int64)
     if name in ("any", "all"):

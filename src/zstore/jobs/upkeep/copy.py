@@ -527,7 +527,7 @@ class CopyStep(NamedTuple):
 
     @property
     def entry(self) -> Entry:
-        """The entry of the source, as it was listed."""
+        """The entry of the source in the listing."""
         return Entry(parse_name(self.name), int(self.size), parse_name(self.version) or None)
 
     @property
@@ -551,7 +551,7 @@ class CopyPlan:
     counts: Copied = field(default_factory=Copied)
 
     def tops(self) -> list[str]:
-        """The paths of the new nodes that no other one is above; none where the target itself is new."""
+        """The paths of the topmost new nodes; none if the target itself is new."""
         keys = [step.entry.key.rpartition("/") for step in self.documents if not step.there]
         new = {path for path, _, name in keys if name in MAKING}
         return [path for path in new if path and new.isdisjoint(ancestors(path))]

@@ -54,7 +54,7 @@ MEANT = {escape: byte for byte, escape in ESCAPES.items()}
 
 
 class Sum(NamedTuple):
-    """A key: its name as it is written, its SHA-256, and its size and version in the source of a copy."""
+    """A key: its written name, its SHA-256, and its size and version in the source of a copy."""
 
     name: bytes
     digest: bytes

@@ -168,7 +168,7 @@ class Transfer(NamedTuple):
         return () if self.passes is None else self.passes.scratches
 
     def arrays(self, scratch: Location) -> list[StoredArray]:
-        """The scratch arrays below a path, in order, and the target; each is made of the one before it."""
+        """The scratch arrays below a path, in order, and the target; each is made from the one before it."""
         between = (
             _scratch(self.source, shape, scratch, self.passes.codec if self.passes else "")
             for shape in self.scratches
@@ -472,7 +472,7 @@ class _Comparison(_Units):
     """The plan of a comparison of two arrays."""
 
     def make(self, unit: Unit) -> int:
-        """Raise CodecError where an item of a unit differs."""
+        """Raise CodecError if an item of a unit differs."""
         source, target = self.source, self.target
         cells = self.cells_of(unit)
         whole, parts = _around(target, cells)
@@ -582,7 +582,7 @@ class Passes:
 
     @property
     def memory(self) -> int:
-        """Bytes that one unit of the largest pass holds."""
+        """The bytes of one unit of the largest pass."""
         return max(step.memory for step in self.steps)
 
     @property

@@ -207,7 +207,7 @@ def _words(error: Exception) -> str:
 
 
 def _kind(error: Exception, kind: str) -> str:
-    """The kind of damage that an error means, where a value could be had and is not right."""
+    """The kind of damage for an error: "unreachable" if it is the store's, else `kind`."""
     return "unreachable" if isinstance(error, StoreError) else kind
 
 
@@ -362,7 +362,7 @@ class _Checked:
         return True, [fault for part in product(*sides) for fault in self._faults(part)]
 
     def _faults(self, box: Box) -> list[Cause]:
-        """Every fault in a box, located by halving it where reading it fails."""
+        """Every fault in a box, located by halving it if reading it fails."""
         error = self._read(box)
         if error is None:
             return []

@@ -349,11 +349,11 @@ class Backend:
         return f"{prefix}/{key}" if prefix and key else prefix or key
 
     async def _is_missing(self, key: str, error: Exception) -> bool:
-        """Whether a refusal means that there is no such value: as the caller says, or the server's list."""
+        """Whether a refusal means a missing value, by the caller's word or the server's list."""
         return status_of(error) == 403 and (self._hides_missing or await self._is_unlisted(key))
 
     async def _is_unlisted(self, key: str) -> bool:
-        """Whether the server's own list does not have a key; false where there is no list."""
+        """Whether the server's own list lacks a key; False without a list."""
         return False
 
     async def _is_page(self, key: str, error: Exception) -> bool:

@@ -331,7 +331,7 @@ def _known(kind: str, name: str, value: Any, url: str) -> tuple[str, Any] | None
 
 
 def as_flag(value: Any) -> bool:
-    """The truth value that an option says, in words too."""
+    """The truth value of an option, which may be a word."""
     return WORDS.get(value.strip().lower(), bool(value)) if isinstance(value, str) else bool(value)
 
 

@@ -108,7 +108,7 @@ class ObjectSource(ZipSource):
 
 
 class StoreSource(ZipSource):
-    """One value of a store, read by ranges; an error where its size or version changes."""
+    """One value of a store, read by ranges; an error if its size or version changes."""
 
     def __init__(self, store: Store, key: str) -> None:
         super().__init__(f"zip::{_below(store.url, key)}", -1)

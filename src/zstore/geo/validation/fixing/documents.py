@@ -162,7 +162,7 @@ class Draft:
         return found is not None
 
     def attributes(self, node: NodeView) -> dict[str, Any]:
-        """A copy of the node's attributes, as they are stored, earlier changes included."""
+        """A copy of the node's attributes, earlier changes included."""
         document = self._load(node)
         found = document.get("attributes", {}) if node.zarr_format == 3 else document
         return dict(found) if isinstance(found, dict) else {}
@@ -186,7 +186,7 @@ class Draft:
         return document if isinstance(document, dict) else {}
 
     def rename(self, rule: str, node: NodeView, names: Mapping[str, str]) -> None:
-        """Give attributes other names, in their places."""
+        """Rename attributes, which keep their positions."""
         self.set_attributes(node, {names.get(name, name): v for name, v in self.attributes(node).items()})
         spelt = ", ".join(f"{old!r} is spelt {new!r}" for old, new in names.items())
         self.note(rule, node, spelt)
@@ -282,7 +282,7 @@ def implied_nodata(array: ArrayView) -> int | float | None:
 
 
 def fix_fill_values(draft: Draft) -> None:
-    """Write `_FillValue` as xarray reads it, and a fill value where Zarr v3 has none."""
+    """Write `_FillValue` in xarray's form, and a fill value if Zarr v3 has none."""
     for array in draft.hierarchy.arrays:
         if has_no_fill(array):
             _fix_no_fill(draft, array)

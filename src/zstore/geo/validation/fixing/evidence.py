@@ -29,7 +29,7 @@ COORDINATES = "coordinates"
 
 
 def outweighs(supporting: int, contrary: int) -> bool:
-    """Whether so many statements decide a contradiction with so many others."""
+    """Whether one number of statements outweighs a number of contradicting ones."""
     return contrary == 0 or supporting >= WEIGHT * contrary
 
 
@@ -40,7 +40,7 @@ class Line(NamedTuple):
     step: float
 
     def scaled(self, factor: float) -> Line:
-        """The line of cells so many times as long, from the same edge."""
+        """The line with its cells scaled by a factor, from the same edge."""
         return Line(self.first, self.step * factor)
 
     def is_at(self, other: Line, count: int, tolerance: float = TOLERANCE) -> bool:
@@ -91,7 +91,7 @@ class Evidence:
     _pyramids: dict[str, dict[str, Settled]] = field(default_factory=dict)
 
     def pyramid_of(self, grid: Grid) -> tuple[Pyramid, LevelPlace] | None:
-        """The pyramid that a grid is in, and its level there."""
+        """The pyramid of a grid, and the grid's level in it."""
         for pyramid in self.hierarchy.pyramids:
             for level in pyramid.levels:
                 if any(held.node is grid.node for held in level.grids.values()):
@@ -177,7 +177,7 @@ def _line_of(affine: Affine, axis: int) -> Line:
 
 
 def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
-    """The lines of an axis by its coordinates: as they are read, then by their bare numbers."""
+    """The lines of an axis by its coordinates: decoded, then by their bare numbers."""
     read = next((f.coordinate_affine for f in grid.facts if f.coordinate_affine is not None), None)
     coordinate = coordinate_of(grid.node, grid.dimensions[axis])
     lines = [] if read is None else [_line_of(read, axis)]
@@ -309,7 +309,7 @@ class Axis(NamedTuple):
         return [line.scaled(factor) for factor in self.factors[statement.level]]
 
     def _exact(self, line: Line, read: Line | None) -> Line:
-        """The line of the documents, if it is the same: coordinates may be rounded, transforms are not."""
+        """The line in the documents, if it agrees: coordinates may be rounded, transforms are not."""
         return read if read is not None and read.is_at(line, self.counts[0]) else line
 
     def _is_turned(self, line: Line, statements: Sequence[Statement]) -> bool:

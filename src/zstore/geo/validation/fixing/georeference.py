@@ -288,7 +288,7 @@ def _fix_mapping(draft: Draft, grid: Grid, geo: GeoModel, document: Document) ->
 
 
 def _mapping_there(draft: Draft, group: GroupView, crs: Crs | None) -> ArrayView | None:
-    """The group's one grid mapping variable, if it states that CRS."""
+    """The group's one grid mapping variable, if it is of that CRS."""
     mappings: list[ArrayView] = list(draft.hierarchy.meaning.roles(group).mappings.values())
     stated = [mappings[0].attrs.get(n) for n in ("crs_wkt", "spatial_ref")] if len(mappings) == 1 else []
     return mappings[0] if any(_states(value, crs) for value in stated) else None
@@ -526,7 +526,7 @@ FULL_CIRCLE = 361.0
 def _fix_description(
     draft: Draft, grid: Grid, coordinate: ArrayView, centres: np.ndarray[Any, Any], wanted: Mapping[str, Any]
 ) -> None:
-    """Correct `standard_name`, `units` and `axis` of another CRS, where the numbers are this one's."""
+    """Correct `standard_name`, `units` and `axis` of another CRS, if the numbers are this one's."""
     attributes = draft.attributes(coordinate)
     found = {name: attributes.get(name) for name in ("standard_name", "units", "axis")}
     wrong = {
