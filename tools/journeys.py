@@ -1,7 +1,8 @@
 """Through how many rooms and files six everyday calls go; `python tools/journeys.py` prints them.
 
 Each call is made twice, and the second one is watched: every file of the package in which a function runs
-counts, and the rooms they are in. What the kernels do is one step, however much that is.
+counts, and the rooms they are in; and how often a function of `engine/making` is called from another file.
+What the kernels do is one step, however much that is.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ import zstore
 __all__ = ["journeys", "walk"]
 
 PACKAGE = Path(zstore.__file__).parent
+MAKING = "engine/making.py"
 OPTIONS: dict[str, Any] = {"chunks": (64, 64), "shards": (256, 256), "dimension_names": ["y", "x"]}
 
 
-def walk(call: Callable[[], Any]) -> list[str]:
-    """The files of the package that `call` goes through, in the order in which it enters them."""
-    files: dict[str, None] = {}
+def walk(call: Callable[[], Any]) -> dict[str, int]:
+    """By the files of the package that `call` goes through, how often it enters each from another file."""
+    files: dict[str, int] = {}
 
     def enter(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(f"{PACKAGE}/"):
-            files[frame.f_code.co_filename] = None
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(f"{PACKAGE}/"):
+            is_within = frame.f_back is not None and frame.f_back.f_code.co_filename == file
+            files[file] = files.get(file, 0) + (not is_within)
 
     threading.setprofile(enter)
     sys.setprofile(enter)
@@ -38,7 +42,7 @@ def walk(call: Callable[[], Any]) -> list[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-    return [str(Path(file).relative_to(PACKAGE)) for file in files]
+    return {str(Path(file).relative_to(PACKAGE)): count for file, count in files.items()}
 
 
 def journeys(place: Path) -> dict[str, Callable[[int], Any]]:
@@ -92,12 +96,13 @@ def zstore_convert(raster: Path, target: Path) -> None:
 def main() -> None:
     """Print rooms and files of every journey."""
     with tempfile.TemporaryDirectory() as name:
-        print("journey           rooms  files")
+        print("journey           rooms  files  entries into engine/making")
         for journey, call in journeys(Path(name)).items():
             call(0)
             files = walk(lambda call=call: call(1))  # type: ignore[misc]
             rooms = {file.split("/")[0].removesuffix(".py") for file in files}
-            print(f"{journey:<16} {len(rooms):5} {len(files):6}  {' '.join(sorted(rooms))}")
+            counts = f"{len(rooms):5} {len(files):6} {files.get(MAKING, 0):7}"
+            print(f"{journey:<16} {counts}  {' '.join(sorted(rooms))}")
 
 
 if __name__ == "__main__":

@@ -698,10 +698,13 @@ def _survey(
         asks.append(lambda: found_above.extend(_read_above(store, above, asked)))
     try:
         unchanged = _list_unchanged(store, above, paths, asked, names)
-        if unchanged is None:
+        if unchanged is not None:
+            found_above = unchanged
+        elif store.request_count > 1:
             map_threads(lambda ask: ask(), asks, waiting_count=store.request_count)
         else:
-            found_above = unchanged
+            for ask in asks:
+                ask()
     except StoreError as error:
         # A caller that may read and write, but not list, requests every document.
         if not error.is_denied and error.errno is not None:

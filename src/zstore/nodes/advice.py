@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
 MODULE_ADVICE = {
     "AsyncArray": "zstore.aio, or `await array.read_async(selection)` of any array",
     "AsyncGroup": "zstore.aio",
@@ -66,21 +59,3 @@ OPTION_ADVICE = {
     "write_empty_chunks": "nothing in its place: chunks of fill value alone are never stored",
     "zarr_version": "zarr_format",
 }
-
-
-def advise_options(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, with an error that names the replacement for an option of zarr-python's.
-
-    Raises
-        TypeError: there is such an option.
-    """
-
-    @wraps(function)
-    def call(*args: P.args, **options: P.kwargs) -> T:
-        if not OPTION_ADVICE.keys().isdisjoint(options):
-            name = next(name for name in options if name in OPTION_ADVICE)
-            said = f"{function.__name__} takes no {name}={options[name]!r}, which zarr-python has"
-            raise TypeError(f"{said}; use {OPTION_ADVICE[name]}")
-        return function(*args, **options)
-
-    return call

@@ -15,7 +15,7 @@ from zstore.codecs.chain import Chain
 from zstore.codecs.forms import MEANT, complete_chain, complete_v2, read_codecs
 from zstore.engine.documents import check_own, check_path, place, publish_nodes
 from zstore.engine.making import create_node
-from zstore.errors import MetadataError, UnsupportedError, located
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError, located
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.document import check_attributes, parse_json, render_json
@@ -581,13 +581,17 @@ def _settle(
     store: Store, path: str, request: ArrayRequest, access: Access
 ) -> tuple[ArrayRequest, ArrayModel]:
     """Complete a request (shape, dtype and attributes), and make the model of the array."""
-    where = place(store, path)
-    with located(where):
+    try:
         request = request.complete()
         if request.attributes:
-            request = replace(request, attributes=check_attributes(request.attributes, path=where))
+            request = replace(
+                request, attributes=check_attributes(request.attributes, path=place(store, path))
+            )
         model = request.model()
         _check_codecs(model, allow_pickle=access.allow_pickle)
+    except ZstoreError as error:
+        error.locate(path=place(store, path))
+        raise
     return request, model
 
 

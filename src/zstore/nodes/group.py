@@ -25,10 +25,9 @@ from zstore.errors import MetadataError, NotFoundError, ZstoreError, printable, 
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.group import Consolidated, GroupModel
-from zstore.nodes.advice import advise_options
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, make_array, make_models
-from zstore.nodes.node import Access
+from zstore.nodes.node import Access, advise_options
 from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Self, TypeVar
+from functools import wraps
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -16,7 +17,29 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
 from zstore.nodes import above
+from zstore.nodes.advice import OPTION_ADVICE
 from zstore.storage.base import Store, join_key
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def advise_options(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, with an error that names the replacement for an option of zarr-python's.
+
+    Raises
+        TypeError: there is such an option.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        if not OPTION_ADVICE.keys().isdisjoint(options):
+            name = next(name for name in options if name in OPTION_ADVICE)
+            said = f"{function.__name__} takes no {name}={options[name]!r}, which zarr-python has"
+            raise TypeError(f"{said}; use {OPTION_ADVICE[name]}")
+        return function(*args, **options)
+
+    return call
 
 
 class Attributes(MutableMapping[str, Any]):

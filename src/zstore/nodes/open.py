@@ -30,11 +30,10 @@ from zstore.engine.documents import (
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
-from zstore.nodes.advice import advise_options
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
-from zstore.nodes.node import Access, Missing
+from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
