@@ -193,8 +193,8 @@ static int zs_open_allowed_at(int directory, const char *name, int flags, const 
     return -1;
 }
 
-/* Open an existing file that a link below `directory` leads to, in one of the allowed directories: their real paths, each
- * with a NUL at its end, and an empty one behind the last. EXDEV: it lies in none of them. */
+/* Open an existing file that a link below `directory` leads to, in one of the allowed directories: their real paths,
+ * each with a NUL at its end, and an empty one behind the last. EXDEV: it lies in none of them. */
 static int zs_open_allowed(int directory, const char *name, int flags, const char *allowed) {
     zs_paths *path = malloc(sizeof *path);
     if (!path) return -1;
