@@ -25,6 +25,7 @@ from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.fix import fix
 from zstore.jobs.record import JOB, find_unfinished
 from zstore.jobs.upkeep.convert import convert_metadata
+from zstore.jobs.versions import MADE
 from zstore.storage.local import LocalStore
 
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -231,7 +232,8 @@ WORKS = {
 
 
 def files_of(place: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(place)): f.read_bytes() for f in sorted(place.rglob("*")) if f.is_file()}
+    files = (f for f in sorted(place.rglob("*")) if f.is_file() and MADE not in f.parts)
+    return {str(f.relative_to(place)): f.read_bytes() for f in files}
 
 
 def arrays_of(place: Path) -> dict[str, np.ndarray]:

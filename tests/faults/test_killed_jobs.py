@@ -29,6 +29,7 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB
+from zstore.jobs.versions import MADE
 from zstore.storage.url import use_storage_options
 
 from ..storage.bucket_server import BucketServer
@@ -334,7 +335,8 @@ def read_by_system() -> int:
 
 
 def files_of(place: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(place)): f.read_bytes() for f in sorted(place.rglob("*")) if f.is_file()}
+    files = (f for f in sorted(place.rglob("*")) if f.is_file() and MADE not in f.parts)
+    return {str(f.relative_to(place)): f.read_bytes() for f in files}
 
 
 class Site:

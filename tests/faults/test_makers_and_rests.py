@@ -22,6 +22,7 @@ from zstore.errors import StoreError, ZstoreError
 from zstore.geo.rasters.geotiff import zarr_to_raster
 from zstore.geo.rasters.raster import raster_to_zarr
 from zstore.jobs.record import find_unfinished
+from zstore.jobs.versions import MADE
 from zstore.report.summary import make_report
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore
@@ -399,7 +400,8 @@ def unnamed(store: Store) -> list[str]:
         name = key.rpartition("/")[2]
         is_document = name in (*METADATA_NAMES, ".zattrs")
         is_of_array = any(key.startswith(f"{path}/c/") for path in arrays)
-        is_named = any(not path or key.startswith(f"{path}/") for path in named)
+        # What a finished job keeps beside its target is of that.
+        is_named = any(not path or key.startswith(f"{path}/") for path in named) or MADE in key
         if not (is_document or is_of_array or is_named) and INTENT not in key:
             left.append(key)
     return left

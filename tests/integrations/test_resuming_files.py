@@ -23,6 +23,7 @@ import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
 from zstore.jobs.record import find_unfinished
+from zstore.jobs.versions import MADE
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -96,7 +97,7 @@ def fill(made: Any) -> None:
 
 def values(store: Any) -> dict[str, bytes]:
     """Every value, but for what a pyramid says of where it lies: each target is another place."""
-    return {key: PLACE.sub(b"", bytes(store.get(key) or b"")) for key in store.list("")}
+    return {key: PLACE.sub(b"", bytes(store.get(key) or b"")) for key in store.list("") if MADE not in key}
 
 
 class Failing(MemoryStore):

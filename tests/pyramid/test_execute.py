@@ -21,6 +21,7 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.geo.resampling.methods import downsample
 from zstore.jobs.record import find_unfinished
+from zstore.jobs.versions import MADE
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -40,7 +41,8 @@ def make_array(path: object, data: np.ndarray, **options: object) -> zstore.Arra
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*")) if f.is_file()}
+    files = (f for f in sorted(path.rglob("*")) if f.is_file() and MADE not in f.parts)
+    return {str(f.relative_to(path)): f.read_bytes() for f in files}
 
 
 class CountingStore(MemoryStore):

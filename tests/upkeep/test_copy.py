@@ -24,6 +24,7 @@ from zstore.jobs.upkeep import manifest as manifests
 from zstore.jobs.upkeep import spool
 from zstore.jobs.upkeep.copy import COMPARE, COPY, KEEP, Copied, CopyStep, Planner
 from zstore.jobs.upkeep.manifest import Manifest, render_name
+from zstore.jobs.versions import MADE
 from zstore.storage.base import Entry, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -55,7 +56,7 @@ def fill(store: Store) -> Store:
 
 
 def values(store: Any) -> dict[str, bytes]:
-    return {key: bytes(store.get(key) or b"") for key in store.list("")}
+    return {key: bytes(store.get(key) or b"") for key in store.list("") if MADE not in key}
 
 
 @pytest.mark.parametrize("to", KINDS)

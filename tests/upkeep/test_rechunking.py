@@ -34,6 +34,7 @@ from zstore.jobs.source import ChunkSet, StoredChunks, cells_of
 from zstore.jobs.upkeep import convert as converting
 from zstore.jobs.upkeep.convert import estimate_conversion
 from zstore.jobs.upkeep.rechunk import Room, Side, Transfer, check_memory, plan_passes
+from zstore.jobs.versions import MADE
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
@@ -445,7 +446,7 @@ def drill_bucket(kills: int, is_target: bool, options: dict[str, Any], place: Pa
         np.testing.assert_array_equal(done[...], array[...])
         whole = zstore.convert(array, MemoryStore(), **options)
         kept = {key: bytes(whole.store.get(key)) for key in whole.store.list("")}
-        assert {key: bytes(store.get(key) or b"") for key in store.list("")} == kept
+        assert {key: bytes(store.get(key) or b"") for key in store.list("") if MADE not in key} == kept
 
 
 DIRECTIONS = pytest.mark.parametrize("is_target", [True, False], ids=["to S3", "from S3"])

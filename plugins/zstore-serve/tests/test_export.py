@@ -156,7 +156,11 @@ def test_an_interrupted_export_shows_nothing_and_goes_on(
         assert 0 < len(drawn) < whole
         monkeypatch.setattr(pictures.PictureMaker, "make", break_down)
     assert (tmp_path / "m.pmtiles").read_bytes() == (tmp_path / "whole.pmtiles").read_bytes()
-    assert {path.name for path in tmp_path.iterdir()} == {"m.pmtiles", "folder", "whole.pmtiles"}
+    kept = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
+    assert kept == {"m.pmtiles", "folder", "whole.pmtiles"}
+    # The fingerprint is all that stays beside an export that went on: it tells that nothing has changed.
+    drawn.clear()
+    assert export(store, tmp_path / "m.pmtiles", query=WORDS, resume=True) == whole and not drawn
 
 
 def test_what_makes_no_tiles_is_refused(store: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
+from zstore.plugin.jobs import Estimate
 from zstore.storage.memory import MemoryStore
 
 if not entry_points(group="zstore", name="tune"):
@@ -84,6 +85,18 @@ def test_nothing_is_changed_where_the_data_are(maps: Path) -> None:
     before = {path: path.read_bytes() for path in maps.rglob("*") if path.is_file()}
     tune(maps, seconds=0.001)
     assert {path: path.read_bytes() for path in maps.rglob("*") if path.is_file()} == before
+
+
+def test_a_dry_run_measures_nothing(maps: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    found = tune(maps, scratch=kept, dry_run=True)
+    assert isinstance(found, Estimate) and not list(kept.iterdir())
+    tuning = tune(maps, scratch=kept, seconds=20)
+    assert 2 < len(tuning.choices) + tuning.untried <= found.unit_count
+    assert found.read_size == tuning.sample_size and found.write_size == found.unit_count * tuning.sample_size
+    said = testing.CliRunner().invoke(command, ["tune", str(maps), "--dry-run", "--json", "-q"])
+    assert json.loads(said.stdout)["unit_count"] == found.unit_count
 
 
 def test_the_front_is_what_nothing_beats() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import chain, compress, islice, product
+from math import prod
 from operator import not_
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,14 +19,14 @@ from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
-from zstore.engine.documents import check_path, document_keys, place, render_node
+from zstore.engine.documents import check_path, document_keys, place, read_node, render_node
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import listed_cell, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
-from zstore.jobs.record import name_job
-from zstore.jobs.source import Box, Cell, ChunkSet, Rows, Shape, Source, StoredChunks
-from zstore.jobs.versions import Sources
+from zstore.jobs.plan import name_job
+from zstore.jobs.source import MASK_SIZE, Box, Cell, ChunkSet, Rows, Shape, Source, StoredChunks
+from zstore.jobs.versions import Sources, Versions
 from zstore.model.array import ArrayModel
 from zstore.model.dtype import DataType, is_same_type
 from zstore.model.grid import Grid
@@ -283,32 +285,38 @@ class StoredArray(Source):
         chunks.read(plan, out, missing_is_fault=self.missing_is_fault)
         return out
 
-    def listing(self, *, least: int = 0, has_documents: bool = True) -> StoredChunks:
-        """The stored chunks that have `least` bytes or more.
+    def listing(
+        self, *, keeps_marks: bool = False, least: int = 0, has_documents: bool = True
+    ) -> StoredChunks:
+        """The stored chunks that have `least` bytes or more, and their version.
 
         has_documents  whether documents of the array count for the version
         """
         pages = self.pages()
         if pages is None:
             return StoredChunks(ChunkSet(self.counts, None), 0, "")
-        size = marks = 0
+        size = total = 0
         is_certain = True
+        marks = np.zeros(self.counts, np.uint64) if keeps_marks and prod(self.counts) <= MASK_SIZE else None
 
         def rows() -> Iterator[Rows]:
-            nonlocal size, marks, is_certain
+            nonlocal size, total, is_certain
             for page in pages:
                 page = page.where(page.sizes >= least)
                 # A sum does not depend on the order in which a store lists.
-                marks += int(_mark(page).sum(dtype=np.uint64))
+                numbers = _mark(page)
+                total += int(numbers.sum(dtype=np.uint64))
+                if marks is not None and len(numbers):
+                    marks[tuple(page.cells.T)] = numbers if self.counts else numbers[0]
                 size += int(page.sizes.sum())
                 is_certain &= bool((page.versions != "").all())
                 for entry in page.documents if has_documents else ():
-                    marks += int.from_bytes(sha256(repr(entry).encode()).digest()[:8], "little")
+                    total += int.from_bytes(sha256(repr(entry).encode()).digest()[:8], "little")
                 yield page.cells
 
         cells = ChunkSet(self.counts, rows())
-        version = f"{marks % (1 << 64):016x}{'' if is_certain else '?'}"
-        return StoredChunks(cells, size, version, is_listed=True)
+        version = f"{total % (1 << 64):016x}{'' if is_certain else '?'}"
+        return StoredChunks(cells, size, version, marks, is_listed=True)
 
     def write(self, box: Box, items: np.ndarray[Any, Any]) -> None:
         """Store the items of a box of whole chunks, cut at the array's edge; its document is stored later."""
@@ -432,3 +440,29 @@ def sources_of(
         return {below: f"{documents.get(below)} {marks.get(below)}" for below in {**documents, **marks}}
 
     return Sources(find, at.url, find(versions, nodes))
+
+
+def node_versions(at: Location, paths: Iterable[str], *, has_attributes: bool = True) -> Versions:
+    """The versions of the nodes at paths below a location: of documents and chunks; of nothing, none.
+
+    has_attributes  whether attributes count; consolidated metadata do not
+    """
+    versions = {}
+    for below in paths:
+        node = stored_node(at, below)
+        if node is None and next(at.store.list(at.key(below)), None) is None:
+            continue
+        chunks = ""
+        if isinstance(node, ArrayModel):
+            array = StoredArray(at.store, at.key(below), node, allow_pickle=True)
+            chunks = array.listing(has_documents=False).version or "?"
+        if node is not None and not has_attributes:
+            node = node.with_attributes({})
+        versions[below] = f"{name_job(None if node is None else render_node(node))} {chunks}"
+    return versions
+
+
+def stored_node(at: Location, below: str) -> ArrayModel | GroupModel | None:
+    """The node at a path below a location, without consolidated metadata; None where there is none."""
+    node = read_node(at.store, at.key(below))
+    return replace(node, consolidated=None) if isinstance(node, GroupModel) else node

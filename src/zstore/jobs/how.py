@@ -46,7 +46,8 @@ class How:
     executor    makes the units elsewhere: a process pool, a `dask.distributed.Client`; None: threads here
     durable     the target survives a power cut as soon as the call returns; refused where it cannot
     progress    called with (how much is done, how much there is to do)
-    resume      go on with the same call that was interrupted at the target, or begin it
+    resume      go on with the same call that was interrupted at the target, or begin it; where it has ended,
+                make again what has changed in the source since, and nothing else, or refuse with ChangedError
     overwrite   replace what is at the target, or what an interrupted call left there
     dry_run     return an `Estimate` of the call, and write nothing
     if_exists   keys that the target has: "error" refuses to begin, "skip" keeps them, "overwrite" replaces

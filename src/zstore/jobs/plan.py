@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -128,6 +130,11 @@ class Fold(Protocol[T]):
         Raises
             ValueError: the data cannot be such a state.
         """
+
+
+def name_job(plan: Any) -> str:
+    """A name for a job, 16 hexadecimal digits: the same for the same plan."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def take_nothing(unit: Unit, result: Any) -> None:

@@ -40,10 +40,10 @@ from zstore.engine.making import (
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import current_part
+from zstore.jobs.plan import current_part, name_job
 from zstore.jobs.room import naming_full_disks
 from zstore.jobs.runner import Executor, Runner, check_executor
-from zstore.jobs.versions import Sources
+from zstore.jobs.versions import Made, Sources, is_certain
 from zstore.storage.base import Store, join_key
 
 # Journals lie below `JOB` by the names of jobs; so many values of one are removed by one request with the
@@ -241,6 +241,19 @@ class BegunJob:
             # What is stored since the job was ended belongs to no job.
             self.store.delete_prefix(self._units)
         return found is not None and (found.name, found.writer) == (self.name, self._writer)
+
+    @property
+    def runs_in_parts(self) -> bool:
+        """Whether this call makes or ends parts of the job."""
+        return current_part() is not None
+
+    def keep(self, made: Made) -> None:
+        """Keep the fingerprint beside the target, if every change of target and sources shows in versions.
+
+        A job that is a part of another keeps none.
+        """
+        if not self._is_within and is_certain(made.sources) and is_certain(made.target):
+            made.put(self.store, self.base)
 
     def clear(self, act: Callable[[], object]) -> None:
         """Call `act` to remove the nodes to be replaced, and note in the record that they are gone.
@@ -526,11 +539,6 @@ def begin_new(
 
 def _holds_node(store: Store, base: str) -> bool:
     return node_kind(read_documents(store, [base])[0]) is not None
-
-
-def name_job(plan: Any) -> str:
-    """A name for a job, which is the same for the same plan."""
-    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _check_same(store: Store, base: str, former: Intent, work: str, plan: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.jobs.plan import Unit
+from zstore.jobs.versions import Marks
 from zstore.model.grid import Grid, RegularGrid
 
 # The assumed size, in bytes, of an item of any length.
@@ -92,8 +93,11 @@ class Source(ABC):
         """The names of the codecs that kernels decode piece by piece (`piece_shape`); None for Python's."""
         return None
 
-    def listing(self) -> StoredChunks:
-        """The stored chunks, and their version."""
+    def listing(self, *, keeps_marks: bool = False) -> StoredChunks:
+        """The stored chunks, and their version.
+
+        keeps_marks  whether a mark of each chunk is given too, where there are marks
+        """
         return StoredChunks(ChunkSet(self.counts, None), 0, self.version())
 
     @once
@@ -139,12 +143,14 @@ class StoredChunks(NamedTuple):
     cells      the chunks; all, where they cannot be listed
     size       their stored bytes
     version    as of `Source.version`
+    marks      a number for each chunk of the grid that changes with the chunk; 0 where none is stored
     is_listed  whether they were listed, so that each of them is there
     """
 
     cells: ChunkSet
     size: int
     version: str
+    marks: Marks | None = None
     is_listed: bool = False
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zstore.jobs.chunks import StoredArray
+from zstore.engine.making import read_intent
+from zstore.jobs.chunks import Location, StoredArray, node_versions
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, current_part
@@ -12,7 +13,7 @@ from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import Executor, Runner, counter, units_at_once
 from zstore.jobs.source import Source
 from zstore.jobs.target import check_outside, describe_source
-from zstore.jobs.versions import Sources
+from zstore.jobs.versions import Made, Marks, Sources, Versions, is_made
 
 __all__ = [
     "NOT_BY_KEYS",
@@ -24,6 +25,9 @@ __all__ = [
     "How",
     "HowWords",
     "Journal",
+    "Location",
+    "Made",
+    "Marks",
     "Plan",
     "Progress",
     "Runner",
@@ -31,6 +35,7 @@ __all__ = [
     "Sources",
     "StoredArray",
     "Unit",
+    "Versions",
     "as_part",
     "asked_as",
     "begin",
@@ -43,8 +48,11 @@ __all__ = [
     "describe_source",
     "expect_size",
     "forget",
+    "is_made",
     "long_call",
     "name_job",
+    "node_versions",
+    "read_intent",
     "refused",
     "units_at_once",
 ]

@@ -27,13 +27,18 @@ from zstore.plugin.jobs import (
     Estimate,
     How,
     HowWords,
+    Made,
+    StoredArray,
     Unit,
     begin,
     counter,
     describe_source,
+    is_made,
     long_call,
     name_job,
+    read_intent,
 )
+from zstore.plugin.jobs import Sources as SourceVersions
 from zstore.plugin.stores import LocalStore, confirm_directory, confirm_files
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
@@ -62,6 +67,8 @@ __all__ = ["export", "export_site"]
 
 WORK = "export"
 TILES = "tiles"
+# The key of the number of tiles of a finished export.
+COUNT = "count"
 MEMORY = "a tile holds the cells that it shows, and each thread makes one tile at a time"
 FORMATS = ("png", "jpg", "webp")
 # The first file tells that an export made a folder; the others are the page of a site.
@@ -189,6 +196,7 @@ def export(
 
     Raises
         StoreError: the target exists already, or an interrupted export is there and is not resumed.
+        ChangedError: the store was written to while tiles were made, or since the target was.
         MetadataError: an argument is wrong, or no tile would show anything.
         UnsupportedError: a tile would read too many cells, for want of coarser levels.
     """
@@ -265,16 +273,21 @@ def _export(
     if format not in FORMATS:
         raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
     target = target.absolute()
-    _check_free(target, how.overwrite, publish in (_write_pmtiles, _write_mbtiles))
     # Beside the target, so that it takes the target's place in one step.
     work = target.with_name(f".{target.name}.zstore-export")
     plan = TilePlan(sources, str(work), parts, format)
+    store, read, request = LocalStore(work), _watched(plan), _describe_request(plan)
+    call = {"format": format, "sources": [*read.versions]}
+    frames = {"": name_job(request["parts"])}
+    is_left = how.resume and target.exists() and read_intent(store, "") is None
+    if is_left and is_made(store, "", call, read, lambda: _target_version(target), frames):
+        return int(store.get(COUNT) or b"0")
+    _check_free(target, how.overwrite, publish in (_write_pmtiles, _write_mbtiles))
     how.stop_if_dry(lambda: Estimate(unit_count=sum(1 for _ in plan.units())))
-    request = _describe_request(plan)
     target.parent.mkdir(parents=True, exist_ok=True)
-    store = LocalStore(work)
     replaces = how.overwrite and not how.resume
     job = begin(store, "", WORK, request, name=name_job(request), resume=how.resume, replace=replaces)
+    job.watch(read)
     if not job.is_resumed:
         store.delete_prefix(TILES)
     units: list[Unit] = []
@@ -292,14 +305,42 @@ def _export(
         shutil.rmtree(work)
         raise MetadataError("no tile shows anything of what is asked for", path=str(target))
     made = publish(plan, work, units)
+    job.check()
     if how.durable:
         confirm_files(str(made))
     _put_in_place(made, target, work)
     if how.durable:
         confirm_directory(str(target.parent))
+    for rest in work.iterdir():
+        if rest.name in (TILES, "former"):
+            shutil.rmtree(rest)
+    if how.resume:
+        store.put(COUNT, str(len(units)).encode())
+        job.keep(Made.of(call, read, _target_version(target), frames))
     job.end()
-    shutil.rmtree(work)
+    if not how.resume:
+        shutil.rmtree(work)
     return len(units)
+
+
+def _watched(plan: TilePlan) -> SourceVersions:
+    """The arrays that tiles are made of, with their versions."""
+    scenes = [plan.sources.scenes[part.scene] for part in plan.parts]
+    arrays = [array for scene in scenes for level in scene.levels for array in level.arrays.values()]
+    found = {f"{array.store.url} {array.path}": StoredArray.of(array) for array in arrays}
+    return SourceVersions(
+        lambda: {name: array.version() or "?" for name, array in found.items()},
+        lambda name: found[name].url,
+    )
+
+
+def _target_version(target: Path) -> dict[str, str]:
+    """The version of an export: of the file, or of the folder's first file."""
+    try:
+        status = (target / SIGN if target.is_dir() else target).stat()
+    except OSError:
+        return {}
+    return {"": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
 
 
 def _describe_request(plan: TilePlan) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 import zstore
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.plugin.jobs import READS_ONLY, How, HowWords, long_call
+from zstore.plugin.jobs import READS_ONLY, Estimate, How, HowWords, long_call
 from zstore.plugin.stores import LocalStore
 from zstore_tune.choices import Options, choose_shards, item_size_of, list_chunks, list_codecs
 from zstore_tune.lossy import FLOATS, errors_of, round_bits, to_integers
@@ -155,7 +155,6 @@ class Tuning:
     **READS_ONLY,
     executor="it measures this machine",
     resume="what was measured before says nothing of now",
-    dry_run="it measures a sample, for as long as seconds says",
 )
 def tune(
     source: Any,
@@ -181,7 +180,8 @@ def tune(
     seconds   time after which nothing more is tried; what was measured by then is the result
     scratch   a directory for the stored samples; None: the system's temporary directory
 
-    A quarter of `memory` is the sample: 32 MiB, unless another is asked for.
+    A quarter of `memory` is the sample: 32 MiB, unless another is asked for. With `dry_run` it is read and
+    nothing is measured: the estimate is of all choices, however little time there is.
 
     Reads come from the system's page cache, so they measure decoding and assembling. On a slower disk or in a
     bucket, smaller choices and those with fewer objects gain.
@@ -198,6 +198,7 @@ def tune(
     sample = take_sample(source, array, memory // 4, accesses or ACCESSES, storage_options)
     if accesses is None:
         accesses = ("whole", "windows", "series") if sample.values.ndim > 2 else ("whole", "windows")
+    how.stop_if_dry(lambda: _estimate(sample, lossy, zarr_format, memory))
     notes = list(sample.notes)
     reads = {name: list(_selections(name, sample)) for name in accesses}
     read_sizes = {name: _read_size(sample, selections) for name, selections in reads.items()}
@@ -217,6 +218,20 @@ def tune(
         read_sizes,
         trial.untried,
         tuple(notes),
+    )
+
+
+def _estimate(sample: Sample, lossy: bool, zarr_format: int, memory: int) -> Estimate:
+    """The estimate of measuring all choices once, in bytes before they are encoded."""
+    codecs = len(list(list_codecs(sample, zarr_format)))
+    codecs += len(_list_rounding(sample, zarr_format, [])) if lossy else 0
+    count = 2 + codecs + 2 * MOST_CODECS * len(list_chunks(sample, item_size_of(sample)))
+    return Estimate(
+        unit_count=count,
+        read_size=sample.size,
+        write_size=count * sample.size,
+        memory_size=memory,
+        scratch_size=count * sample.size,
     )
 
 

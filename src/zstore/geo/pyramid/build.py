@@ -69,15 +69,21 @@ from zstore.plugin.jobs import (
     Estimate,
     How,
     HowWords,
+    Location,
+    Made,
+    Marks,
     Sources,
     StoredArray,
+    Versions,
     begin,
     check_begun,
     check_room,
     counter,
+    current_part,
     expect_size,
     long_call,
     name_job,
+    node_versions,
 )
 from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore
@@ -87,6 +93,8 @@ from zstore.storage.url import open_store, with_storage_options
 
 # A level's or an array's name that is no path.
 PLAIN = re.compile(r"\w[\w.-]*")
+# As many changed chunks of a source are boxes of their own.
+MOST_BOXES = 16
 
 # The boxes of the source that have changed, by the arrays' names; None: all is to be made.
 Boxes: TypeAlias = Mapping[str, Sequence[Box | None]]
@@ -131,15 +139,21 @@ def build(
     work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
     left = recorded(group.store, group.path)
     taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
-    is_same = former is not None and {**former, "build": None} == {**record, "build": None}
-    if resume and not options.dry_run and left is None and len(taken) == len(pyramid.made) and is_same:
-        return group
+    keeps = resume and current_part() is None
+    if keeps and left is None and former is not None and len(taken) == len(pyramid.made):
+        made = Made.read(group.store, group.path, _call(record))
+        if made is not None and _call(former) == _call(record):
+            masks = [layer.recipe.mask.array for layer in pyramid.layers if layer.recipe.mask is not None]
+            dataset, options = _checked_source(group, former, pyramid.dataset), replace(options, resume=True)
+            mask = masks[0] if masks else None
+            return _update_from(group, former, _Left({}, ()), dataset, None, None, mask, options)
     check_begun(group.store, group.path, work)
     if taken and not overwrite:
         raise _levels_taken(group, taken)
     options.stop_if_dry(lambda: _estimate(pyramid, _drafted(pyramid, group), _whole(pyramid), options))
     _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
+    marks = _marks(pyramid) if keeps else {}
     sources = _sources(pyramid)
     job = begin(
         group.store,
@@ -179,6 +193,8 @@ def build(
     own = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
     attributes = join_attributes(own, pyramid.documents[""]["attributes"])
     group = _finish(group, {**record, "build": job.name}, attributes, is_new=is_new)
+    if keeps:
+        job.keep(Made.of(_call(record), sources, _level_versions(pyramid, group), marks=marks))
     job.end()
     return group
 
@@ -192,6 +208,7 @@ def update(
     *,
     is_reshaped: bool,
     resume: bool,
+    marks: Mapping[str, Marks] | None = None,
 ) -> Group:
     """The pyramid's group, after all cells that depend on the boxes were made again.
 
@@ -202,6 +219,7 @@ def update(
     is_reshaped  whether levels have other lengths or tiles now
     resume       go on by the journal of an update of the same boxes that was interrupted; of others, all that
                  was to be made is made again
+    marks        of the source's chunks, where the boxes are all that has changed, to keep a fingerprint with
 
     Raises
         MetadataError: memory that holds no unit.
@@ -242,6 +260,12 @@ def update(
         attributes = join_attributes(group.attrs, pyramid.documents[""]["attributes"])
     mark_levels(group, pyramid.made, name, None)
     group = _finish(group, {**record, "build": name}, attributes, is_new=False)
+    made = Made.read(group.store, group.path, _call(former))
+    if marks is not None:
+        made = Made.of(_call(record), sources, {}, marks=marks)
+    if made is not None:
+        # Where other boxes were made, what has changed since the last time may still be more.
+        job.keep(replace(made, target=_level_versions(pyramid, group)))
     job.end()
     return group
 
@@ -351,6 +375,47 @@ def _sources(pyramid: PyramidPlan) -> Sources:
     return Sources(
         lambda: {name: version(array) for name, array in arrays.items()}, lambda name: place_of(arrays[name])
     )
+
+
+def _call(record: Record) -> Any:
+    """The source and the options that tell a pyramid from others, whatever its shape and levels."""
+    names = ("source", "copied", "grid", "tile_matrix_set", "profile", "resampling")
+    ways = {
+        name: {key: value for key, value in entry.items() if key != "shape"}
+        for name, entry in record["variables"].items()
+    }
+    return {"work": "build_pyramid", **{name: record.get(name) for name in names}, "variables": ways}
+
+
+def _marks(pyramid: PyramidPlan) -> dict[str, Marks]:
+    """The marks of the chunks of the arrays that the levels are made of, by name."""
+    listed = {
+        layer.name: StoredArray.of(layer.recipe.source).listing(keeps_marks=True).marks
+        for layer in pyramid.layers
+    }
+    return {name: marks for name, marks in listed.items() if marks is not None}
+
+
+def _level_versions(pyramid: PyramidPlan, group: Group) -> Versions:
+    """The versions of the levels' arrays."""
+    paths = [f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers]
+    return node_versions(Location(group.store, group.path), paths, has_attributes=False)
+
+
+def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> list[Box]:
+    """The boxes of the chunks of a layer's source that are new, gone or written since the levels were made.
+
+    Boxes of more chunks than `MOST_BOXES` are one.
+    """
+    array = StoredArray.of(layer.recipe.source)
+    changed = made.changed(layer.name, marks.get(layer.name))
+    if changed is None:
+        return [whole(array.shape)]
+    boxes = [array.box(tuple(cell)) for cell in np.argwhere(changed).tolist()]
+    if len(boxes) > MOST_BOXES:
+        sides = zip(*boxes, strict=True)
+        boxes = [tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)]
+    return boxes
 
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
@@ -757,18 +822,46 @@ def update_pyramid(
         SelectionError: the region does not fit the arrays.
         StoreError: other work is unfinished there, such as the building of the pyramid.
     """
-    how = How(**words)
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record, left = _checked(group)
     dataset = _find_source(group, record, source, arrays)
+    return _update_from(group, record, left, dataset, region, arrays, mask, How(**words))
+
+
+def _update_from(
+    group: Group,
+    record: Record,
+    left: _Left,
+    dataset: Dataset,
+    region: Region,
+    arrays: Sequence[str] | None,
+    mask: Array | str | None,
+    how: How,
+) -> Group:
+    """The pyramid's group, brought up to date with a dataset; the arguments are those of `update_pyramid`."""
     variables = _with_masks(group, record, dataset, mask)
     plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
     planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
+    keeps = how.resume and region is None and arrays is None and current_part() is None
+    made = Made.read(group.store, group.path, _call(record)) if keeps else None
+    marks, is_beside = _marks(planned) if keeps else None, False
+    if made is not None and marks is not None:
+        now = _sources(planned)
+        if left.shapes is None:
+            made.check_target(_level_versions(planned, group), group.store, group.path)
+            if made.is_current(now):
+                return group
+        names = {layer.name for layer in planned.layers}
+        if not names.issuperset(made.changed_sources(now)):
+            # A mask, or what is beside the levels: whatever depends on that is made again.
+            made, is_beside = None, True
     has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
-    is_all = not (has_new_shapes or (how.resume and any(left.boxes.values())))
+    is_all = is_beside or not (has_new_shapes or (how.resume and any(left.boxes.values())))
     for layer in planned.layers:
         is_asked = arrays is None or layer.name in arrays
         asked = _asked_boxes(region, layer, dataset.place, is_all=is_all) if is_asked else []
+        if made is not None and marks is not None:
+            asked = _changed_chunks(made, marks, layer)
         boxes[layer.name] = _changed_boxes(layer, record, left, asked, is_all=planned.grid.has_moved)
     known = {name for layer in planned.layers for name in layer.variable.dimensions}
     if isinstance(region, Mapping) and not set(region) <= known:
@@ -777,8 +870,8 @@ def update_pyramid(
     is_left_reshaped = any(
         shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
     )
-    is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved
-    return update(planned, group, record, boxes, how, is_reshaped=is_reshaped, resume=how.resume)
+    is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved or is_beside
+    return update(planned, group, record, boxes, how, is_reshaped=is_reshaped, resume=how.resume, marks=marks)
 
 
 class _Left(NamedTuple):
@@ -850,7 +943,7 @@ def _find_source(
     Raises
         MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
     """
-    finest, said = record["finest"], record["variables"]
+    finest = record["finest"]
     if source is None and finest is not None and "tile_matrix_set" not in record:
         # Coordinates that have not grown with their arrays are made again.
         found = open_dataset(group[finest], expected=("MS-11",))
@@ -858,7 +951,17 @@ def _find_source(
     else:
         found = open_dataset(_recorded_node(group, record["source"], "source") if source is None else source)
         dataset = replace(found, root=None, level="")
-    missing = [name for name in {*said, *(arrays or ())} if name not in dataset.arrays or name not in said]
+    return _checked_source(group, record, dataset, arrays or ())
+
+
+def _checked_source(group: Group, record: Record, dataset: Dataset, arrays: Sequence[str] = ()) -> Dataset:
+    """The dataset, with the arrays that the pyramid was built of.
+
+    Raises
+        MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
+    """
+    finest, said = record["finest"], record["variables"]
+    missing = [name for name in {*said, *arrays} if name not in dataset.arrays or name not in said]
     if missing:
         raise MetadataError(
             f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "

@@ -155,6 +155,9 @@ class NetcdfJob(FileJob):
         """Copy the items and write the documents; returns the resulting group."""
         held, nodes, copying = self.held, self.nodes, self.copying
         self.how.stop_if_dry(self.estimate)
+        call = {"source": copying.source}
+        if self.is_made(call):
+            return open_group(self.store, self.base, mode="r+")
         self.check_fits(copying)
         most = UNITS_AT_ONCE if self.how.executor is None else None
         if self.how.memory is not None:
@@ -173,7 +176,7 @@ class NetcdfJob(FileJob):
             member = root[path] if path else root
             member.attrs.update(stated)
         root = root.consolidate()
-        job.end()
+        self.end(job, call)
         return root
 
     def _begin(self, *, overwrite: bool, resume: bool) -> BegunJob:

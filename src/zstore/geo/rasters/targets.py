@@ -17,7 +17,8 @@ import numpy as np
 from zstore.engine.documents import ancestors, place, render_node
 from zstore.engine.making import delete_node, read_intent
 from zstore.engine.schedulers import map_threads
-from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
+from zstore.engine.walk import walk_nodes
+from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -27,17 +28,22 @@ from zstore.nodes.open import rehearse
 from zstore.plugin.jobs import (
     BegunJob,
     How,
+    Location,
+    Made,
     Plan,
     Sources,
     StoredArray,
     Unit,
+    Versions,
     begin,
     begin_new,
     check_outside,
     check_room,
     current_part,
     expect_size,
+    is_made,
     name_job,
+    node_versions,
 )
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
@@ -146,8 +152,44 @@ class FileJob:
             )
         if job.is_resumed:
             self.nodes.check_own()
-        job.watch(Sources(self._find_versions, str, _as_texts(self.versions)))
+        job.watch(self._sources)
         return job
+
+    @property
+    def _sources(self) -> Sources:
+        return Sources(self._find_versions, str, _as_texts(self.versions))
+
+    def is_made(self, call: Any) -> bool:
+        """Whether the same call with `resume` has made all of it, of the files as they are.
+
+        Raises
+            ChangedError: a file, or what was made, was written to since.
+        """
+        if not self._keeps or read_intent(self.store, self.base) is not None:
+            return False
+        frames = {"": self.name_arrays()}
+        return is_made(self.store, self.base, call, self._sources, self._find_target, frames)
+
+    def end(self, job: BegunJob, call: Any) -> None:
+        """End the job; with `resume`, a fingerprint of files and arrays is kept for the next such call."""
+        if self._keeps:
+            versions = self._find_target()
+            frames = {"": self.name_arrays()}
+            job.keep(Made.of(call, self._sources, versions, frames))
+        job.end()
+
+    @property
+    def _keeps(self) -> bool:
+        return self.how.resume and current_part() is None
+
+    def _find_target(self) -> Versions:
+        """The versions of the arrays; of a new group, of all that it holds."""
+        at = Location(self.store, self.base)
+        paths = [at.below(array.path) for array in self.arrays.values()]
+        if self.held is None:
+            with suppress(NotFoundError):
+                paths = [at.below(path) for path, model in walk_nodes(*at) if isinstance(model, ArrayModel)]
+        return node_versions(at, paths)
 
     def _find_versions(self) -> Mapping[str, str]:
         return _as_texts(
@@ -176,7 +218,7 @@ class FileJob:
 
 
 def _as_texts(versions: Mapping[str, Version]) -> Mapping[str, str]:
-    return {path: str(version) for path, version in versions.items()}
+    return {path: str(version) if version else "?" for path, version in versions.items()}
 
 
 def find_version(files: Iterable[str]) -> Version:

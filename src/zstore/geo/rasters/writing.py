@@ -202,9 +202,12 @@ class RasterJob(FileJob):
         """Write the cells, the documents, and the levels of a pyramid; returns the resulting group."""
         options, held, below = self.options, self.held, self.level
         self.how.stop_if_dry(self.estimate)
+        call = self._describe()
+        if self.is_made(call):
+            return open_group(self.store, self.base, mode="r+")
         self.check_fits(self.writing)
         most = None if self.how.memory is None else self.how.at_once(self.writing.most_size())
-        job = self._begin()
+        job = self._begin({**call, "arrays": self.name_arrays()})
         share = 1 if options.levels == 0 else 2
         total = share * sum(prod(part.shape) * len(part.bands) for part in self.found.rasters)
         tick, filled = counter(total, self.how.progress), dict[str, Any]()
@@ -231,20 +234,22 @@ class RasterJob(FileJob):
             create_auxiliaries(root, self.documents, "")
             root.attrs.put(join_attributes({**root.attrs, **self.found.attributes}, placed))
         root = self._add_levels(root, total // 2, total) if below else root.consolidate()
-        job.end()
+        self.end(job, call)
         return root
 
-    def _begin(self) -> BegunJob:
-        """Record at the target that the job begins or goes on."""
+    def _describe(self) -> dict[str, Any]:
+        """The rasters, and how they are written."""
         options, rasters = self.options, self.found.rasters
-        said = {
+        return {
             "sources": [part.path for part in rasters],
-            "arrays": self.name_arrays(),
             "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in rasters]),
             "levels": options.levels,
             "method": options.method,
             "profile": options.profile,
         }
+
+    def _begin(self, said: Mapping[str, Any]) -> BegunJob:
+        """Record at the target that the job begins or goes on."""
         taken = self.taken([self.level] if self.level else self.arrays, resume=self.how.resume)
         if taken:
             expected = "expected a group without them"

@@ -16,10 +16,10 @@ import numpy as np
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.jobs.chunks import Location, StoredArray, sources_of
+from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Progress, current_part
-from zstore.jobs.record import begin_new, name_job
+from zstore.jobs.record import begin_new, name_job, read_record
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
@@ -27,7 +27,7 @@ from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.source import Source
 from zstore.jobs.target import check_apart, describe_source
-from zstore.jobs.versions import Sources
+from zstore.jobs.versions import Made, Sources, is_made
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing
@@ -45,6 +45,8 @@ SENT_SIZE = 256 << 20
 REQUEST_COUNT = 8
 # A patch of more units is not made to learn what it takes.
 SAMPLED_COUNT = 8
+# What a reduction's description says of the source's shape and documents, which may change.
+OF_SHAPES = ("version", "shape", "units")
 _memory = threading.local()
 
 
@@ -385,8 +387,13 @@ def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
         return expect_size(_Patches(planned, copy), held) if _Patches.is_small(planned.course) else 0
 
     how.stop_if_dry(planned.estimate)
+    sources, there = _sources(source), Location(store, "")
+    call = {name: said for name, said in planned.describe().items() if name not in OF_SHAPES}
+    keeps = how.resume and current_part() is None
+    is_left = keeps and read_record(*there) is None
+    if is_left and is_made(*there, call, sources, lambda: node_versions(there, [""])):
+        return open_array(store)
     check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
-    sources = _sources(source)
     job = begin_new(
         store, "", zarr_format, "reduce", planned.describe(), overwrite=how.overwrite, resume=how.resume
     )
@@ -399,6 +406,8 @@ def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
         _run(runner, planned, made, how.progress)
     job.check()
     new.publish()
+    if keeps:
+        job.keep(Made.of(call, sources, node_versions(there, [""])))
     job.end()
     return open_array(store)
 

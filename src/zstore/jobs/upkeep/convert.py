@@ -17,6 +17,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+import numpy as np
+
 from zstore.engine.documents import (
     KEYS,
     ancestors,
@@ -30,9 +32,10 @@ from zstore.engine.documents import (
     render_node,
 )
 from zstore.engine.making import create_node
+from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.jobs.chunks import Location, StoredArray, sources_of
+from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of, stored_node
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, current_part
 from zstore.jobs.record import JOB, BegunJob, Record, begin, begin_new, name_job, read_record, resumable
@@ -49,7 +52,7 @@ from zstore.jobs.upkeep.plan import (
     plan_group,
 )
 from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
-from zstore.jobs.versions import Sources
+from zstore.jobs.versions import Made, Sources
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import RegularGrid
@@ -222,15 +225,19 @@ def convert(
     changes = _plan(here, there, options)
     # Otherwise the place is empty, or the conversion does not begin.
     former = read_record(*there) if how.resume or how.overwrite or how.dry_run else None
-    if how.resume and not how.dry_run and former is None and _is_there(there, changes):
+    call = {"work": "convert", "source": here.url(), **_describe_options(options)}
+    made = Made.read(*there, call) if how.resume and current_part() is None else None
+    if made is not None and (former is None or former.is_ready):
+        _refresh(here, there, options, changes, made, former, how, check=check)
         return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
     rooms = _list_rooms(plain, former, scratch, target_options, how.executor)
-    transfers = _plan_transfers(here, there, options, changes, how.memory, rooms, how.executor)
+    transfers = _plan_transfers(here, there, options, changes, how, rooms)
     how.stop_if_dry(lambda: Estimate.of({below: one.estimate() for below, one in transfers.items()}))
     _check_room(there, [*transfers.values()], rooms)
-    plan = {"source": here.url(), **_describe(options, changes)}
+    plan = {"source": here.url(), **_describe_options(options), "documents": _name_documents(changes)}
     job = begin_new(*there, zarr_format, "convert", plan, overwrite=how.overwrite, resume=how.resume)
-    job.watch(here.watched(changes, transfers))
+    sources = here.watched(changes, transfers)
+    job.watch(sources)
     models = {change.below: change.new for change in changes}
     if job.is_resumed:
         check_own(*there, models)
@@ -254,8 +261,104 @@ def convert(
         create_node(there.store, parent, GroupModel(zarr_format))
     publish_nodes(*there, models)
     _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
+    if how.resume and not job.runs_in_parts:
+        job.keep(_fingerprint(there, call, sources, changes, transfers))
     job.end()
     return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
+
+
+def _refresh(
+    here: _Hierarchy | _Single,
+    there: Location,
+    options: ConvertOptions,
+    changes: Sequence[_Change],
+    made: Made,
+    former: Record | None,
+    how: How,
+    *,
+    check: bool,
+) -> None:
+    """Make again what has changed in the source since the target was made of it; nothing where nothing has.
+
+    Chunks are replaced one by one, so that readers find old and new ones until the end; the record tells.
+    """
+    transfers = _plan_transfers(here, there, options, changes, how, [])
+    sources, store = here.watched(changes, transfers), there.store
+    if former is None:
+        made.check_target(node_versions(there, [change.below for change in changes]), *there)
+    if made.is_current(sources):
+        if former is not None:  # it was interrupted when all was made
+            begin(*there, "convert", former.plan, name=former.name, resume=True).end()
+        return
+    parts = {}
+    try:
+        if any(made.frames[below] != _frames(changes).get(below) for below in made.frames):
+            raise ValueError("chunks or codecs are others")
+        for below, one in transfers.items():
+            parts[below] = one.of_changed(made.marks.get(below, np.zeros(one.source.counts, np.uint64)))
+    except ValueError:
+        made.check_current(sources)
+    how.stop_if_dry(lambda: Estimate.of({below: one.estimate() for below, (one, *_) in parts.items()}))
+    plan = {**made.call, "documents": None}
+    is_same = former is not None and former.plan == plan
+    job = begin(*there, "convert", plan, name=name_job(plan), resume=True, replace=is_same)
+    job.watch(sources)
+    replace(made, sources={}, marks={below: marks for below, (_, marks, _) in parts.items()}).put(*there)
+    total = sum(one.chunk_count + check * len(transfers[below].wanted) for below, (one, *_) in parts.items())
+    tick = counter(total, how.progress)
+    with job.runner(how.executor) as runner:
+        for number, (below, (one, _, lost)) in enumerate(parts.items()):
+            one.run(runner, f"refresh-{number}", there, tick, keeps=False)
+            map_threads(store.delete, map(one.target.key, lost), waiting_count=store.request_count)
+            if check:
+                transfers[below].compare(check_memory(how.memory), how.executor, tick)
+    job.check()
+    models = {change.below: change.new for change in changes}
+    stored = {below: stored_node(there, below) for below in models}
+    other = {
+        below: model
+        for below, model in models.items()
+        if (node := stored[below]) is None or render_node(node) != render_node(model)
+    }
+    publish_nodes(*there, other, replaces=True)
+    for one in transfers.values():
+        # What a shape that has shrunk cuts off, after the document that says so.
+        outside = [cell for cell in one.target.stored() or () if not one.target.holds(cell)]
+        map_threads(store.delete, map(one.target.key, outside), waiting_count=store.request_count)
+    if other:
+        _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), options.zarr_format)
+    job.keep(_fingerprint(there, made.call, sources, changes, transfers))
+    job.end()
+
+
+def _fingerprint(
+    there: Location,
+    call: Any,
+    sources: Sources,
+    changes: Sequence[_Change],
+    transfers: Mapping[str, Transfer],
+) -> Made:
+    listed = {below: one.stored.marks for below, one in transfers.items()}
+    marks = {below: marks for below, marks in listed.items() if marks is not None}
+    target = node_versions(there, [change.below for change in changes])
+    return Made.of(call, sources, target, _frames(changes), marks)
+
+
+def _frames(changes: Sequence[_Change]) -> dict[str, str]:
+    """By path, what of a node's documents changed chunks cannot make up for: all but shape and attributes."""
+
+    def frame(model: Model) -> Any:
+        documents = render_node(model.with_attributes({})).values()
+        return [
+            {name: value for name, value in document.items() if name != "shape"} for document in documents
+        ]
+
+    return {
+        change.below: name_job([frame(change.old), frame(change.new)])
+        if isinstance(change.old, ArrayModel)
+        else "group"
+        for change in changes
+    }
 
 
 def estimate_conversion(*args: Any, **words: Any) -> Mapping[str, Estimate]:
@@ -276,25 +379,31 @@ def _plan_transfers(
     there: Location,
     options: ConvertOptions,
     changes: Sequence[_Change],
-    memory: int | None,
+    how: How,
     rooms: Sequence[Room],
-    executor: Executor | None,
 ) -> dict[str, Transfer]:
     """The work on each array, by its path below the source."""
-    size, transfers, is_shared = check_memory(memory), dict[str, Transfer](), executor is not None
+    size, transfers, is_shared = check_memory(how.memory), dict[str, Transfer](), how.executor is not None
+    keeps = how.resume and current_part() is None
     for below, old, new, is_copy, _ in changes:
         if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
             continue
         one, other = here.array(below, old), _array(there, below, new, options.allow_pickle)
         if is_copy:
-            transfers[below] = Transfer.copying(one, other, is_shared=is_shared)
+            transfers[below] = Transfer.copying(one, other, is_shared=is_shared, keeps_marks=keeps)
             continue
         # What is beside the target has the room that the target leaves.
         needed = prod(new.shape) * other.item_size
         left = [room._replace(size=room.size - needed * room.is_target) for room in rooms]
         try:
             transfers[below] = Transfer.recoding(
-                one, other, size, is_firm=memory is not None, rooms=left, is_shared=is_shared
+                one,
+                other,
+                size,
+                is_firm=how.memory is not None,
+                rooms=left,
+                is_shared=is_shared,
+                keeps_marks=keeps,
             )
         except ZstoreError as error:
             raise error.locate(path=here.url(below)) from error
@@ -477,12 +586,18 @@ def _plan(
     return changes
 
 
-def _describe(options: ConvertOptions, changes: list[_Change]) -> dict[str, Any]:
-    """The arguments of a conversion and a hash of the documents that it makes, by which it is resumed."""
+def _describe_options(options: ConvertOptions) -> dict[str, Any]:
+    """The arguments of a conversion, by which it is told from others."""
     # The repr of a codec object may show its address in memory, which differs in each process.
     asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(options).items()}
-    made = [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy, _ in changes]
-    return {**asked, "zarr_format": options.zarr_format, "documents": name_job(made)}
+    return {**asked, "zarr_format": options.zarr_format}
+
+
+def _name_documents(changes: Sequence[_Change]) -> str:
+    """A hash of the documents that a conversion reads and makes."""
+    return name_job(
+        [[below, is_copy, render_node(old), render_node(new)] for below, old, new, is_copy, _ in changes]
+    )
 
 
 def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
@@ -494,17 +609,6 @@ def _remove_old(store: Store, path: str, zarr_format: ZarrFormat) -> None:
         names = () if old == zarr_format else (*KEYS[old], *((v2.CONSOLIDATED_KEY,) if old == 2 else ()))
         for name in names:
             store.delete(join_key(path, name))
-
-
-def _is_there(there: Location, changes: list[_Change]) -> bool:
-    """Whether every node is as a finished conversion leaves it."""
-    for below, _, new, *_ in changes:
-        there_is = read_node(there.store, there.key(below))
-        if isinstance(there_is, GroupModel):
-            there_is = replace(there_is, consolidated=None)
-        if there_is is None or render_node(there_is) != render_node(new):
-            return False
-    return True
 
 
 def _is_consolidated(model: Model) -> bool:

@@ -13,7 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
@@ -32,7 +32,7 @@ from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.how import How, HowWords, long_call
-from zstore.jobs.plan import Estimate, Plan
+from zstore.jobs.plan import Estimate, Plan, current_part
 from zstore.jobs.record import JOB, BegunJob, begin, check_begun, name_job, read_record
 from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
@@ -50,6 +50,7 @@ from zstore.jobs.upkeep.manifest import (
     render_name,
 )
 from zstore.jobs.upkeep.spool import Spool, align, name_of, split_lines
+from zstore.jobs.versions import LITTLE, Made, Marks, Sources
 from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import StoredNode
@@ -200,6 +201,10 @@ def copy(
     former = read_record(*there)
     if former is not None and not how.resume and how.if_exists != "overwrite":
         start()  # says what is unfinished there
+    # Other choices ask of each key, whether the copy is finished or not.
+    keeps = how.resume and how.if_exists == "error" and current_part() is None
+    call = {"work": "copy", **arguments}
+    made = Made.read(*there, call) if keeps else None
     own = [key for at in (here, there) if (key := key_within(at, manifest)) is not None]
     planner = Planner(
         here,
@@ -210,6 +215,7 @@ def copy(
         delete=delete,
         is_resumed=how.resume and former is not None,
         own_name="" if former is None else former.name,
+        made=made,
     )
     plan = planner.plan(_known(manifest) if how.if_exists == "changed" else None)
     pace = _Pace(bandwidth, how.memory)
@@ -218,13 +224,21 @@ def copy(
     )
     copying = _CopyKeys(planner, plan, pace, most, how, hashes=check or manifest is not None, checks=check)
     how.stop_if_dry(copying.estimate)
+    if made is not None and former is None and made.is_current(planner.sources()) and manifest is None:
+        return Copied(kept_count=len(planner.listed))
     _check_room(there, plan)
     job = start()
+    planner.own_name = job.name
     job.hold(plan.tops())
-    made = Manifest(copying.carry_out(job, how))
+    if made is not None:
+        replace(made, sources={}, marks={"": planner.unchanged()}).put(*there)
+    sums = Manifest(copying.carry_out(job, how))
     if manifest is not None:
-        made.write(manifest)
-        copying.done.root = made.root
+        sums.write(manifest)
+        copying.done.root = sums.root
+    if keeps:
+        copied, marks = {"": version_of(planner.list_target())}, np.sort(marks_of(planner.listed))
+        job.keep(Made.of(call, planner.sources(), copied, marks={"": marks}))
     job.end()
     return copying.done
 
@@ -576,6 +590,7 @@ class Planner:
         delete: bool,
         is_resumed: bool,
         own_name: str = "",
+        made: Made | None = None,
     ) -> None:
         self.here = here
         self.there = there
@@ -585,6 +600,7 @@ class Planner:
         self.delete = delete
         self.is_resumed = is_resumed
         self.own_name = own_name
+        self.made = made
         self.listed = Spool()
         self.leaves_documents = False
         self._documents = set[str]()
@@ -600,7 +616,9 @@ class Planner:
             raise NotFoundError("there is nothing to copy", path=self.here.url())
         # Counts as if all keys were copied; each key that is not copied is subtracted later.
         plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
-        there, _ = list_keys(self.there, self._is_in_the_way, self.doubtful)
+        there = self.list_target()
+        if self.made is not None and not self.is_resumed:
+            self.made.check_target({"": version_of(there)}, *self.there)
         if len(there):
             blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
             for mine, others in align(blocks, there.blocks()):
@@ -610,6 +628,24 @@ class Planner:
                 self._plan_new(plan, text)
         plan.documents.sort(key=lambda step: rank(step.entry.key))
         return plan
+
+    def list_target(self) -> Spool:
+        """The keys of the target that the copy takes to be its own, or in its way."""
+        return list_keys(self.there, self._is_in_the_way, self.doubtful)[0]
+
+    def sources(self) -> Sources:
+        """The keys of the source, as they were listed."""
+        return Sources(dict, self.here.url, {"": version_of(self.listed)})
+
+    def unchanged(self) -> Marks:
+        """The marks of the keys that are as they were when a finished copy was made, in order."""
+        marks = marks_of(self.listed)
+        return np.sort(marks[self._is_known(marks)])
+
+    def _is_known(self, marks: Marks) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        known = np.empty(0, np.uint64) if self.made is None else self.made.marks[""]
+        at = np.minimum(np.searchsorted(known, marks), max(0, len(known) - 1))
+        return known[at] == marks if len(known) else np.zeros(len(marks), np.bool_)
 
     def is_copied(self, key: str) -> bool:
         name = key.rpartition("/")[2]
@@ -658,8 +694,9 @@ class Planner:
     def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
         """Plan the action for a key that only the target has."""
         is_ours = self.is_resumed and self.if_exists == "error"
+        is_left = self.made is not None  # by a copy, when the source had it
         above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
-        if self.delete or (is_ours and above is not None):
+        if self.delete or is_left or (is_ours and above is not None):
             plan.deletions.add(render_name(entry.key))
             plan.needed_size -= entry.size
             plan.counts.deleted_count += 1
@@ -687,6 +724,9 @@ class Planner:
     ) -> None:
         """Plan the actions for a stretch of names, by the lines of the source and those of the target."""
         ours, theirs = ({line.partition(b"\0")[0]: line for line in lines} for lines in (mine, others))
+        known = set[bytes]()
+        if self.made is not None and mine:
+            known = {name_of(mine[at]) for at in np.flatnonzero(self._is_known(mark_lines(mine))).tolist()}
         documents = {*self._documents_between(name_of(mine[0]), mine[-1])} if mine else set[bytes]()
         steps, sizes = list[bytes](), dict[bytes, list[int]]({COPY: [], COMPARE: [], KEEP: []})
         for name, line in ours.items():
@@ -695,7 +735,7 @@ class Planner:
             if name in theirs:
                 _, own, version, *digest = line.split(b"\0")
                 size = theirs[name].split(b"\0", 2)[1]
-                action = self._act(name, is_same_size=size == own, is_known=bool(digest))
+                action = self._act(name, is_same_size=size == own, is_known=bool(digest) or name in known)
                 sizes[action].append(int(size if action == COPY else own))
                 step = b"\0".join((name, own, version, action, size, *(digest if action == KEEP else ())))
             if name in documents:
@@ -717,7 +757,9 @@ class Planner:
         counts.kept_count += len(sizes[KEEP])
 
     def _act(self, name: bytes, *, is_same_size: bool, is_known: bool) -> bytes:
-        """The action for a key that both have; `is_known`: a manifest has its hash."""
+        """The action for a key that both have; `is_known`: a manifest or a finished copy has this version."""
+        if self.made is not None:
+            return KEEP if is_known else COPY
         if self.if_exists == "skip":
             return KEEP
         if self.if_exists == "changed" and is_same_size:
@@ -758,6 +800,22 @@ def _left_out(key: str) -> str:
 
 def _is_job(key: str) -> bool:
     return JOB in key and JOB in key.split("/")
+
+
+def mark_lines(lines: Sequence[bytes]) -> Marks:
+    """A number for each line, which is another where the key, the size or the version is."""
+    return np.frombuffer(b"".join([hashlib.blake2b(line, digest_size=8).digest() for line in lines]), LITTLE)
+
+
+def marks_of(listed: Spool) -> Marks:
+    """The marks of all listed keys, in order."""
+    return np.concatenate([np.empty(0, np.uint64), *map(mark_lines, listed.blocks())])
+
+
+def version_of(listed: Spool) -> str:
+    """The version of all listed keys."""
+    is_certain = not any(line.endswith(b"\0") for line in listed)
+    return f"{int(marks_of(listed).sum(dtype=np.uint64)):016x}{'' if is_certain else '?'}"
 
 
 def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:

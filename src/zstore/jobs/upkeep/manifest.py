@@ -28,6 +28,7 @@ from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.room import free_size
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
+from zstore.jobs.versions import MADE
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key
@@ -240,6 +241,8 @@ def list_keys(
 ) -> tuple[Spool, int]:
     """(a line "name NUL size NUL version" for each accepted key below a path, the bytes of all values).
 
+    Fingerprints of finished jobs are left out: they are of this store alone.
+
     doubtful  only keys that may hold one of these texts are passed to `accept`; None: all keys are
     """
     made, size, entries = Spool(), 0, at.store.entries(at.path)
@@ -248,6 +251,8 @@ def list_keys(
         doubtful = [word for word in doubtful if sum(other in word for other in {*doubtful}) == 1]
     while page := [*islice(entries, PAGE_COUNT)]:
         text = "\n".join([entry.key for entry in page])
+        if MADE in text:
+            page = [entry for entry in page if MADE not in entry.key.split("/")]
         if doubtful is None or any(word in text for word in doubtful):
             page = [entry for entry in page if accept(at.below(entry.key))]
         lines, bytes_of_page = _render_page(page, at)

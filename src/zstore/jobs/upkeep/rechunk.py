@@ -29,6 +29,7 @@ from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.room import expect_size
 from zstore.jobs.runner import Executor, Runner
 from zstore.jobs.source import Box, Cell, ChunkSet, Shape, Source, StoredChunks, cells_of, edges
+from zstore.jobs.versions import UNKNOWN, Marks, held_marks
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import ArrayRequest
 from zstore.storage.base import Store
@@ -115,9 +116,11 @@ class Transfer(NamedTuple):
     most: int | None
 
     @classmethod
-    def copying(cls, source: Source, target: StoredArray, *, is_shared: bool = False) -> Transfer:
+    def copying(
+        cls, source: Source, target: StoredArray, *, is_shared: bool = False, keeps_marks: bool = False
+    ) -> Transfer:
         """The copy of all chunks, byte for byte; `is_shared`: an executor makes the units."""
-        stored = source.listing()
+        stored = source.listing(keeps_marks=keeps_marks)
         return cls(source, target, stored, stored.cells, None, None if is_shared else COPIES_AT_ONCE)
 
     @classmethod
@@ -130,6 +133,7 @@ class Transfer(NamedTuple):
         is_firm: bool,
         rooms: Sequence[Room] = (),
         is_shared: bool = False,
+        keeps_marks: bool = False,
     ) -> Transfer:
         """The decoding of the source and encoding of the target, in boxes.
 
@@ -147,7 +151,7 @@ class Transfer(NamedTuple):
             rooms = ()
         if target.data_type.is_object:
             rooms = ()
-        stored = source.listing()
+        stored = source.listing(keeps_marks=keeps_marks)
         at_once = _at_once(source, target)
         passes = plan_passes(
             Side.of(source),
@@ -161,6 +165,22 @@ class Transfer(NamedTuple):
         )
         wanted = stored.cells.spread(source, target)
         return cls(source, target, stored, wanted, passes, None if is_shared else at_once)
+
+    def of_changed(self, before: Marks) -> tuple[Transfer, Marks, ChunkSet]:
+        """(the work for chunks whose marks have changed, the marks meanwhile, chunks that the target loses).
+
+        before  the marks of the source's chunks when the target was made of them
+
+        Raises
+            ValueError: the source has no marks of chunks.
+        """
+        now, source, target = self.stored.marks, self.source, self.target
+        if now is None:
+            raise ValueError("no marks of chunks")
+        held = held_marks(before, now)
+        changed = ChunkSet(source.counts, [np.argwhere(held != now)]).spread(source, target)
+        lost = changed - self.stored.cells.spread(source, target)
+        return self._replace(wanted=changed - lost), np.where(held != now, UNKNOWN, held), lost
 
     @property
     def scratches(self) -> tuple[Shape, ...]:

@@ -1,0 +1,256 @@
+"""The same call with `resume`, night after night: what has changed is made again, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.base.byterange import ByteRange
+from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.jobs.record import find_unfinished
+from zstore.jobs.versions import MADE, Made
+from zstore.storage.local import LocalStore
+from zstore.storage.memory import MemoryStore
+
+CHUNK_SIZE = 8 * 8 * 8
+
+
+class Counted(MemoryStore):
+    """Counts the bytes of chunks that are read, and fails when so many more values were put."""
+
+    def __init__(self) -> None:
+        # A store with a name is told from others without a trial.
+        super().__init__(uuid4().hex)
+        self.read_size, self.left = 0, 1 << 30
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        value = super().get(key, byte_range)
+        self.read_size += len(value or b"") if "c" in key.split("/") else 0
+        return value
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StoreError("the disk is on fire")
+        super().put(key, value)
+
+
+def make(store: Any) -> zstore.Array:
+    zstore.create_group(store)
+    zstore.create_array(store, "other", data=np.arange(12.0), chunks=4)
+    data = np.arange(32.0 * 32).reshape(32, 32)
+    return zstore.create_array(store, "a", data=data, chunks=(8, 8), compressors=None)
+
+
+def check_same(source: Any, target: Any) -> None:
+    one, other = (dict(zstore.open_group(store, mode="r").arrays()) for store in (source, target))
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(other[name][...], array[...])
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "copy": zstore.copy,
+    "copied chunks": zstore.convert,
+    "other codecs": lambda s, t, **how: zstore.convert(s, t, compressors="zstd", **how),
+    "other chunks": lambda s, t, **how: zstore.convert(s, t, chunks=(4, 16), **how),
+    "other format": lambda s, t, **how: zstore.convert(s, t, zarr_format=2, **how),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_night_what_changed_is_read_and_nothing_else(way):
+    source, target, run = Counted(), Counted(), WAYS[way]
+    array = make(source)
+    run(source, target, resume=True)
+    check_same(source, target)
+
+    def night(most: int) -> None:
+        source.read_size, puts = 0, target.left
+        run(source, target, resume=True)
+        # One chunk of each array is read beforehand, to see whether chunks keep their bytes.
+        read, own = source.read_size, 0 if way == "copy" else CHUNK_SIZE + 32
+        assert read <= most * CHUNK_SIZE + own, (read, most)
+        assert (puts == target.left) == (most == 0)
+        check_same(source, target)
+        assert not find_unfinished(target, "") and zstore.verify(target).is_sound
+
+    night(0)
+    array[9, 9] = -1
+    night(1 if way != "other chunks" else 2)
+    night(0)
+    # New moments, a chunk that goes away, and one that comes back.
+    array.append(np.ones((8, 32)))
+    source.delete("a/c/0/0")
+    night(5 if way != "other chunks" else 6)
+    array[0, 0] = 5
+    night(1 if way != "other chunks" else 2)
+    array.resize((20, 32))
+    array.attrs["title"] = "cut"
+    night(4 if way != "other chunks" else 8)
+    assert zstore.open_array(target, "a").attrs["title"] == "cut"
+    zstore.create_array(source, "late", data=np.arange(3), chunks=2)
+    night(1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_night_that_is_interrupted_is_made_up_for(way):
+    """However far it came, and whatever is written before the next one."""
+    for puts in range(12):
+        source, target, run = Counted(), Counted(), WAYS[way]
+        array = make(source)
+        run(source, target, resume=True)
+        array[0] = -1
+        target.left = puts
+        try:
+            run(source, target, resume=True)
+        except StoreError:
+            target.left = 1 << 30
+            assert puts < 2 or find_unfinished(target, "")
+        else:
+            assert puts > 4
+        target.left = 1 << 30
+        # Back to what it was: versions are new, or the same, where a store makes them of the content.
+        array[0, :16] = np.arange(16)
+        source.delete("a/c/0/3")
+        run(source, target, resume=True)
+        check_same(source, target)
+        assert not find_unfinished(target, "")
+
+
+def test_a_target_that_somebody_wrote_to_is_not_touched(tmp_path):
+    for number, run in enumerate(WAYS.values()):
+        source, target = tmp_path / f"s{number}", tmp_path / f"t{number}"
+        array = make(source)
+        run(source, target, resume=True)
+        zstore.open_array(target, "a")[3, 3] = 77
+        array[0, 0] = 5
+        with pytest.raises(ChangedError, match=r"made was written to since.*overwrite=True"):
+            run(source, target, resume=True)
+        assert zstore.open_array(target, "a")[3, 3] == 77 and zstore.open_array(target, "a")[0, 0] == 0
+        again = {"if_exists": "overwrite"} if run is zstore.copy else {"overwrite": True}
+        run(source, target, **again)
+        check_same(source, target)
+
+
+def test_another_target_of_the_same_name_is_refused(tmp_path):
+    make(tmp_path / "s")
+    make(tmp_path / "mine")
+    zstore.open_array(tmp_path / "mine", "a")[...] = 7
+    for run in WAYS.values():
+        with pytest.raises(StoreError, match="there already"):
+            run(tmp_path / "s", tmp_path / "mine", resume=True)
+    zstore.convert(tmp_path / "mine", tmp_path / "t", resume=True)
+    with pytest.raises(StoreError, match="there already"):
+        zstore.convert(tmp_path / "s", tmp_path / "t", resume=True)
+    assert (zstore.open_array(tmp_path / "t", "a")[...] == 7).all()
+
+
+def test_what_cannot_be_made_again_in_parts_is_refused(tmp_path):
+    items = make(tmp_path / "s")[...]
+    zstore.convert(tmp_path / "s", tmp_path / "t", resume=True)
+    zstore.create_array(tmp_path / "s", "a", data=items, chunks=(16, 16), overwrite=True)
+    with pytest.raises(ChangedError, match="source was written to since the target was made"):
+        zstore.convert(tmp_path / "s", tmp_path / "t", resume=True)
+    times = []
+    for _ in range(2):
+        made = zstore.reduce(tmp_path / "s/a", "sum", 0, out=tmp_path / "sum", resume=True)
+        np.testing.assert_array_equal(made[...], items.sum(0))
+        times.append(sorted(path.stat().st_mtime_ns for path in (tmp_path / "sum").rglob("*")))
+    assert times[0] == times[1]
+    zstore.open_array(tmp_path / "s", "a")[0, 0] = 9
+    with pytest.raises(ChangedError, match="source was written to since the target was made"):
+        zstore.reduce(tmp_path / "s/a", "sum", 0, out=tmp_path / "sum", resume=True)
+
+
+def test_a_fingerprint_is_of_its_own_target(tmp_path):
+    """Copies, manifests and other jobs leave it alone, and a damaged one says nothing."""
+    source, target = tmp_path / "s", tmp_path / "t"
+    make(source)
+    zstore.convert(source, target, resume=True)
+    [key] = [key for key in LocalStore(target).list("") if MADE in key]
+    zstore.copy(target, tmp_path / "u", manifest=tmp_path / "m")
+    assert not [key for key in LocalStore(tmp_path / "u").list("") if MADE in key]
+    assert zstore.verify(target, manifest=tmp_path / "m").is_sound
+    assert not any(MADE in name for name in zstore.manifest(target))
+    data = bytearray((target / key).read_bytes())
+    data[len(data) // 2] ^= 1
+    (target / key).write_bytes(data)
+    with pytest.raises(StoreError, match="there already"):
+        zstore.convert(source, target, resume=True)
+    assert b"secret" not in data and Made.read(LocalStore(target), "", {}) is None
+    with pytest.raises((StoreError, MetadataError)):
+        zstore.create_group(target)
+
+
+CALLS = """
+import sys, zstore
+from zstore.errors import ZstoreError
+source, kind = sys.argv[1:]
+print("ready", flush=True)
+for target in map(str.strip, sys.stdin):
+    try:
+        if kind == "reduce":
+            zstore.reduce(source + "/a", "sum", 0, out=target, resume=True)
+        elif kind == "copy":
+            zstore.copy(source, target, resume=True)
+        else:
+            zstore.convert(source, target, chunks=(4, 16), resume=True)
+        print("made", flush=True)
+    except ZstoreError as error:
+        print("refused:", type(error).__name__, error, flush=True)
+"""
+
+
+def race(kind: str, count: int, place: Path) -> None:
+    """Two processes make the same at once: both end well or one is refused, and what is there is whole."""
+    make(place / "s")
+    job = {"reduce": lambda t: zstore.reduce(place / "s/a", "sum", 0, out=t),
+           "copy": lambda t: zstore.copy(place / "s", t),
+           "convert": lambda t: zstore.convert(place / "s", t, chunks=(4, 16))}[kind]  # fmt: skip
+    job(place / "whole")
+    words = [sys.executable, "-c", CALLS, str(place / "s"), kind]
+    calls = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+
+    def files(folder: Path) -> dict[str, bytes]:
+        kept = (path for path in folder.rglob("*") if path.is_file() and MADE not in path.parts)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
+
+    try:
+        assert [call.stdout.readline() for call in calls if call.stdout] == ["ready\n"] * 2
+        for number in range(count):
+            target = place / f"t{number}"
+            for call in calls:
+                assert call.stdin is not None
+                call.stdin.write(f"{target}\n")
+                call.stdin.flush()
+            ends = sorted(call.stdout.readline().strip() for call in calls if call.stdout)
+            refused = ("made", "refused: ChangedError", "refused: StoreError")
+            assert ends[0] == "made" and ends[1].startswith(refused), ends
+            assert files(target) == files(place / "whole"), ends
+            assert not find_unfinished(LocalStore(target), "")
+    finally:
+        for call in calls:
+            call.kill()
+            call.communicate()
+
+
+@pytest.mark.parametrize("kind", ["copy", "convert", "reduce"])
+def test_two_equal_jobs_at_once_leave_one_whole_result(kind, tmp_path):
+    race(kind, 5, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["copy", "convert", "reduce"])
+def test_a_hundred_races_leave_a_hundred_whole_results(kind, tmp_path):
+    race(kind, 100, tmp_path)
