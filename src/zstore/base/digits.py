@@ -16,9 +16,9 @@ def parse_digits(data: Any, begins: Any, ends: Any) -> Any:
     Nothing is checked: each is of 1 to `MOST_DIGITS` bytes, all of them digits.
     """
     lengths = ends - begins
-    found = np.zeros(len(ends), np.int64)
+    numbers = np.zeros(len(ends), np.int64)
     for place in range(int(lengths.max(initial=0))):
         # Of a shorter number, what stands before its first digit is none of it.
         digits = data[np.maximum(ends - 1 - place, begins)] - np.int64(ord("0"))
-        found += np.where(place < lengths, digits, 0) * 10**place
-    return found
+        numbers += np.where(place < lengths, digits, 0) * 10**place
+    return numbers

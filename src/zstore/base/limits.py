@@ -189,12 +189,12 @@ def set_limits(**changes: Unpack[Changes]) -> None:
         TypeError: there is no limit of that name.
     """
     global _current
-    default, given = _default_limits(), {}
+    default, values = _default_limits(), {}
     for name, value in changes.items():
         if name not in _kinds():
             raise TypeError(f"no limit {name!r}; expected {', '.join(_kinds())}")
-        given[name] = getattr(default, name) if value is None else _checked(f"limit {name}", name, value)
-    _current = replace(current_limits(), **given)
+        values[name] = getattr(default, name) if value is None else _checked(f"limit {name}", name, value)
+    _current = replace(current_limits(), **values)
 
 
 def _kinds() -> Mapping[str, Any]:
@@ -202,15 +202,15 @@ def _kinds() -> Mapping[str, Any]:
 
 
 def _default_limits() -> Limits:
-    given = {}
+    values = {}
     for variable, text in os.environ.items():
         if variable.startswith(PREFIX) and text:
             name = variable.removeprefix(PREFIX).lower()
             if name not in _kinds():
                 expected = ", ".join(PREFIX + name.upper() for name in _kinds())
                 raise ValueError(f"no limit {variable!r} (in the environment); expected {expected}")
-            given[name] = _checked(variable, name, text)
-    return Limits(**given)
+            values[name] = _checked(variable, name, text)
+    return Limits(**values)
 
 
 def _checked(what: str, name: str, value: Any) -> Any:

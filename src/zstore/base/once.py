@@ -59,15 +59,15 @@ class ByContent(Generic[T]):
             content = marshal.dumps(value, 2)
         except ValueError:  # the value holds something that JSON does not have
             return make(value)
-        found = self._made.get(content)
-        if found is None:
+        kept = self._made.get(content)
+        if kept is None:
             copy = marshal.loads(content) if len(content) <= SIZE_LIMIT else None
             if copy != value:
                 return make(value)
             # Made of the copy, which no caller can change.
-            found = make(copy)
-            if keeps is None or keeps(found):
+            kept = make(copy)
+            if keeps is None or keeps(kept):
                 if len(self._made) >= COUNT_LIMIT:
                     self._made.clear()
-                self._made[content] = found
-        return found
+                self._made[content] = kept
+        return kept

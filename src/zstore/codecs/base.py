@@ -247,11 +247,11 @@ def refuse_unknown(codec: str, configuration: Iterable[str], options: Collection
         )
 
 
-def name_nearest(given: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names`, which may have been meant by `given`; None if none is similar."""
+def name_nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of `names`, which may have been meant by `name`; None if none is similar."""
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(given, [*names], 1, 0.5)), None)
+    return next(iter(get_close_matches(name, [*names], 1, 0.5)), None)
 
 
 def usual_options(options: Iterable[Option]) -> dict[str, Any]:

@@ -120,8 +120,8 @@ class CastValue(ArrayCodec):
         out_of_range = self.out_of_range
         if out_of_range == "wrap" and not is_integer(dtype):
             out_of_range = None  # means nothing when decoding to floats
-        found = [_matches(chunk, key) for key, _ in pairs]
-        is_mapped = np.logical_or.reduce(found) if found else None
+        matches = [_matches(chunk, key) for key, _ in pairs]
+        is_mapped = np.logical_or.reduce(matches) if matches else None
         if is_mapped is not None and is_mapped.any():
             # The mapped values are not converted: any value that can be takes their place.
             chunk = chunk.copy()
@@ -131,7 +131,7 @@ class CastValue(ArrayCodec):
             return result
         result = result.copy() if result is chunk else result
         # The first matching key counts, so it is written last.
-        for (_, value), where in zip(reversed(pairs), reversed(found), strict=True):
+        for (_, value), where in zip(reversed(pairs), reversed(matches), strict=True):
             result[where] = value
         return result
 
@@ -154,12 +154,12 @@ def _parse_scalar(value: Any, data_type: DataType) -> Any:
 
 
 def _matches(chunk: np.ndarray[Any, Any], key: np.generic) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any]
+    matches: np.ndarray[Any, Any]
     if key == key:
-        found = np.asarray(chunk == key)
+        matches = np.asarray(chunk == key)
     elif key.tobytes() == np.asarray(np.nan).astype(chunk.dtype).tobytes():
-        found = np.asarray(chunk != chunk)
+        matches = np.asarray(chunk != chunk)
     else:
         word = np.dtype(f"u{chunk.dtype.itemsize}")
-        found = chunk.view(word) == np.frombuffer(key.tobytes(), word)[0]
-    return found
+        matches = chunk.view(word) == np.frombuffer(key.tobytes(), word)[0]
+    return matches

@@ -74,8 +74,8 @@ def _read_name(value: str, zarr_format: int) -> CodecModel:
         return _meant(value, zarr_format)
     codec = _meant(name, zarr_format)
     options = [option.name for option in registry.resolve(codec.name).options]
-    known = next((option for option in LEVELS if option in options), LEVELS[0])
-    return replace(codec, configuration={**codec.configuration, known: int(level)})
+    level_option = next((option for option in LEVELS if option in options), LEVELS[0])
+    return replace(codec, configuration={**codec.configuration, level_option: int(level)})
 
 
 def _meant(name: str, zarr_format: int) -> CodecModel:
@@ -107,15 +107,15 @@ def _describe(value: Any, zarr_format: int) -> CodecModel:
 
 def _describe_zarr(value: Any) -> CodecModel:
     """The model of a codec object of zarr-python, without the options that it filled in by itself."""
-    stated = value.to_dict()
-    configuration = dict(stated.get("configuration", {}))
+    document = value.to_dict()
+    configuration = dict(document.get("configuration", {}))
     for name in getattr(value, "_tunable_attrs", ()):
         configuration.pop(name, None)
     for name in configuration:
         held = getattr(value, name, None)
         if isinstance(held, tuple) and held and all(hasattr(codec, "to_dict") for codec in held):
             configuration[name] = held
-    return CodecModel(stated["name"], configuration)
+    return CodecModel(document["name"], configuration)
 
 
 def _describe_named(value: Mapping[str, Any], zarr_format: int) -> CodecModel:
@@ -160,8 +160,8 @@ def complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[Cod
         return _complete_chain(models, spec)
 
     fill = spec.fill_value.tobytes() if isinstance(spec.fill_value, np.generic) else repr(spec.fill_value)
-    known = (content, spec.shape, repr(spec.dtype), fill)
-    return make(None) if spec.dtype.hasobject else _completed.get(known, make)
+    key = (content, spec.shape, repr(spec.dtype), fill)
+    return make(None) if spec.dtype.hasobject else _completed.get(key, make)
 
 
 def _complete_chain(models: tuple[CodecModel, ...], spec: ChunkSpec) -> tuple[CodecModel, ...]:
@@ -208,15 +208,17 @@ def _stated(models: Iterable[CodecModel], chain: Chain) -> tuple[CodecModel, ...
     """The models with the configurations of their bound codecs."""
     bound: tuple[Codec, ...] = (*chain.array_codecs, chain.serializer, *chain.bytes_codecs)
     made = []
-    for given, codec in zip(models, bound, strict=True):
-        stated = codec.to_configuration()
+    for model, codec in zip(models, bound, strict=True):
+        configuration = codec.to_configuration()
         if isinstance(codec, ShardingIndexed):
-            stated["codecs"] = [one.describe() for one in _stated(codec.codecs, codec.inner)]
-            stated["index_codecs"] = [one.describe() for one in _stated(codec.index_codecs, codec.index)]
-        if given.name.startswith(PREFIX):
-            following = {name: stated[name] for name in FOLLOWING if name in stated}
-            stated = {**given.configuration, **following}
-        made.append(replace(given, configuration=stated))
+            configuration["codecs"] = [one.describe() for one in _stated(codec.codecs, codec.inner)]
+            configuration["index_codecs"] = [
+                one.describe() for one in _stated(codec.index_codecs, codec.index)
+            ]
+        if model.name.startswith(PREFIX):
+            following = {name: configuration[name] for name in FOLLOWING if name in configuration}
+            configuration = {**model.configuration, **following}
+        made.append(replace(model, configuration=configuration))
     return tuple(made)
 
 

@@ -70,8 +70,8 @@ class Reshape(ArrayCodec):
             prod(shape[d] for d in entry) if isinstance(entry, tuple) else entry for entry in self.shape
         ]
         if -1 in result:
-            known = -prod(result)
-            result[result.index(-1)] = prod(shape) // known if known else 0
+            others = -prod(result)
+            result[result.index(-1)] = prod(shape) // others if others else 0
         if prod(result) != prod(shape):
             raise self.refuse(
                 f"has shape {configured}, which has {prod(result)} items for a chunk of {shape}"

@@ -70,13 +70,13 @@ class VlenArray(Serializer):
                 return b""
             raise self._misfit(item, place)
         try:
-            given = np.asarray(item, self.dtype if is_list and not item else None)
-            stored = given.astype(self.dtype)
+            array = np.asarray(item, self.dtype if is_list and not item else None)
+            stored = array.astype(self.dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise self._misfit(item, place) from error
         # Floats may be rounded, as numpy does; no other value may change.
-        is_rounded = given.dtype.kind == self.dtype.kind == "f"
-        if stored.ndim != 1 or not (is_rounded or np.array_equal(given, stored)):
+        is_rounded = array.dtype.kind == self.dtype.kind == "f"
+        if stored.ndim != 1 or not (is_rounded or np.array_equal(array, stored)):
             raise self._misfit(item, place)
         return stored.tobytes()
 

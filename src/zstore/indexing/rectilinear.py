@@ -217,7 +217,7 @@ def plan_points(layout: RectilinearLayout, indices: Sequence[Index], shape: Shap
 
 def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
     """For each chunk along a dimension, the part that contains some of evenly spaced positions."""
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     done = 0
     while done < count:
         position = start + done * step
@@ -227,9 +227,9 @@ def _runs(edge: Any, start: int, count: int, step: int) -> list[Stretch]:
         size = min(left + 1, count - done)
         last = position - begin + (size - 1) * step
         stop = last + 1 if step > 0 else (last - 1 if last else None)
-        found.append(Stretch(place, slice(position - begin, stop, step), slice(done, done + size), size))
+        stretches.append(Stretch(place, slice(position - begin, stop, step), slice(done, done + size), size))
         done += size
-    return found
+    return stretches
 
 
 def _groups(edge: Any, positions: Index) -> list[Stretch]:

@@ -142,11 +142,11 @@ class Runs:
             here = [index[begin:end] for index in points]
             begin = end
             if len(rows) > 1:
-                found = [np.unique(index, return_inverse=True) for index in here]
-                sizes = tuple(len(kept) for kept, _ in found)
+                axes = [np.unique(index, return_inverse=True) for index in here]
+                sizes = tuple(len(kept) for kept, _ in axes)
                 if (prod(sizes) - len(rows)) * row_size <= len(rows) * POINT_SIZE:
-                    places = np.ravel_multi_index([place for _, place in found], sizes)
-                    yield PointShare(self._box([kept for kept, _ in found], sizes), rows, places)
+                    places = np.ravel_multi_index([place for _, place in axes], sizes)
+                    yield PointShare(self._box([kept for kept, _ in axes], sizes), rows, places)
                     continue
             yield from self._singles(rows, here)
 
@@ -316,8 +316,8 @@ def _is_mesh(arrays: Sequence[Index]) -> bool:
     """Whether each array varies along an axis of its own, as the arrays of `numpy.ix_` do."""
     ndim = max((index.ndim for index in arrays), default=0)
     long = [_long_axes(index, ndim) for index in arrays]
-    axes = [axis for found in long for axis in found]
-    return all(len(found) <= 1 for found in long) and len(set(axes)) == len(axes)
+    axes = [axis for varying in long for axis in varying]
+    return all(len(varying) <= 1 for varying in long) and len(set(axes)) == len(axes)
 
 
 def _mesh(
@@ -337,9 +337,9 @@ def _mesh(
             axes.append(slice_axis(entry, shape[d]))
             dims.append(len(lengths))
             lengths.append(axes[-1][1])
-        elif found := _long_axes(arrays[d], len(together)):
+        elif varying := _long_axes(arrays[d], len(together)):
             axes.append(arrays[d].reshape(-1))
-            dims.append(places[found[0]])
+            dims.append(places[varying[0]])
         else:
             axes.append((int(arrays[d].reshape(())), 1, 1))
             dims.append(-1)
@@ -416,19 +416,19 @@ def split_fields(selection: Any, dtype: np.dtype[Any]) -> tuple[Fields, Any]:
         SelectionError: items have no such field, or it is named twice.
     """
     entries = selection if isinstance(selection, tuple) else (selection,)
-    found = [entry for entry in entries if _is_named(entry)]
-    if not found:
+    named = [entry for entry in entries if _is_named(entry)]
+    if not named:
         return None, selection
-    names = [name for entry in found for name in ([entry] if isinstance(entry, str) else entry)]
-    known = dtype.names or ()
+    names = [name for entry in named for name in ([entry] if isinstance(entry, str) else entry)]
+    fields = dtype.names or ()
     for name in names:
-        if name not in known:
-            has = f"the fields {', '.join(map(repr, known))}" if known else "no fields"
+        if name not in fields:
+            has = f"the fields {', '.join(map(repr, fields))}" if fields else "no fields"
             raise SelectionError(f"field {name!r} is not there; items of {dtype} have {has}")
     if len(set(names)) < len(names):
         raise SelectionError(f"fields {names} name one twice")
     rest = tuple(entry for entry in entries if not _is_named(entry))
-    return (names[0] if found == [names[0]] else tuple(names)), (rest if rest else Ellipsis)
+    return (names[0] if named == [names[0]] else tuple(names)), (rest if rest else Ellipsis)
 
 
 def _is_named(entry: Any) -> bool:

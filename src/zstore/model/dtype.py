@@ -312,8 +312,8 @@ class DataType:
             UnsupportedError: Zarr v3 does not have this type.
         """
         if 3 not in self.formats:
-            known = ", only in v2" if 2 in self.formats else ""
-            raise UnsupportedError(f"data type {self.name!r}, {self.numpy}, cannot be said in Zarr v3{known}")
+            hint = ", only in v2" if 2 in self.formats else ""
+            raise UnsupportedError(f"data type {self.name!r}, {self.numpy}, cannot be said in Zarr v3{hint}")
         return self.describe()
 
     def parse_fill(self, value: Any, zarr_format: int, order: Order = "little") -> Any:
@@ -502,10 +502,10 @@ def order_of(dtype: np.dtype[Any]) -> Order:
         return {"<": "little", ">": "big"}.get(dtype.byteorder, sys.byteorder)
     assert dtype.fields is not None
     orders = [order_of(dtype.fields[name][0]) for name in dtype.names]
-    known = [order for order in orders if order is not None]
-    if not known:
+    marked = [order for order in orders if order is not None]
+    if not marked:
         return None
-    return known[0] if isinstance(known[0], str) and all(order == known[0] for order in known) else orders
+    return marked[0] if isinstance(marked[0], str) and all(order == marked[0] for order in marked) else orders
 
 
 def stored_dtype(dtype: np.dtype[Any], order: Order) -> np.dtype[Any]:
@@ -540,13 +540,13 @@ def split_swaps(dtype: np.dtype[Any], order: Order) -> list[tuple[int, int, int]
 
     Neighbouring parts with the same unit are joined; empty if all bytes are in the same order.
     """
-    found: list[tuple[int, int, int]] = []
+    swaps: list[tuple[int, int, int]] = []
     for offset, unit, count in _swaps(dtype, order, 0):
-        if found and found[-1][1] == unit and found[-1][0] + found[-1][2] * unit == offset:
-            offset, _, before = found.pop()
+        if swaps and swaps[-1][1] == unit and swaps[-1][0] + swaps[-1][2] * unit == offset:
+            offset, _, before = swaps.pop()
             count += before
-        found.append((offset, unit, count))
-    return found
+        swaps.append((offset, unit, count))
+    return swaps
 
 
 def _swaps(dtype: np.dtype[Any], order: Order, offset: int) -> list[tuple[int, int, int]]:

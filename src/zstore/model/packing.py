@@ -247,23 +247,23 @@ def encode(
 
 def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
     """The data type of the numbers: `_Unsigned` turns integers into unsigned or signed ones."""
-    stated = str(attributes.get("_Unsigned", "")).lower()
+    unsigned = str(attributes.get("_Unsigned", "")).lower()
     kinds = {("i", "true"): "u", ("u", "false"): "i"}
-    kind = kinds.get((dtype.kind, stated))
+    kind = kinds.get((dtype.kind, unsigned))
     return dtype if kind is None else np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
 
 
 def meant_fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
     """The numbers that mark missing values, in the data type of `meant_type`; NaN always does."""
-    found, signed = [], meant_type(dtype, attributes)
+    fills, signed = [], meant_type(dtype, attributes)
     for name in ("_FillValue", "missing_value"):
-        stated = attributes.get(name)
-        for value in stated if isinstance(stated, (list, tuple)) else [] if stated is None else [stated]:
+        stored = attributes.get(name)
+        for value in stored if isinstance(stored, (list, tuple)) else [] if stored is None else [stored]:
             try:
                 fill = np.array(decode_fill(value, dtype), dtype).view(signed).item()
             except MetadataError:
                 if signed is dtype:
                     raise
                 fill = decode_fill(value, signed)
-            found.append(fill)
-    return found
+            fills.append(fill)
+    return fills

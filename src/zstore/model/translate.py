@@ -69,33 +69,33 @@ def _little(serializer: CodecModel, filters: list[CodecModel]) -> CodecModel:
 
 
 def _to_v3(codec: CodecModel, item_size: int) -> CodecModel:
-    given = codec.configuration
+    options = codec.configuration
     name = codec.name.removeprefix(PREFIX)
     if name in OBJECTS:
         return CodecModel(name)
     if name == "zstd":
         return CodecModel(
-            name, {"level": given.get("level", 0), "checksum": bool(given.get("checksum", False))}
+            name, {"level": options.get("level", 0), "checksum": bool(options.get("checksum", False))}
         )
     if name == "gzip":
-        return CodecModel(name, {"level": given.get("level", 1)})
-    if name == "crc32c" and given.get("location") == "end":
+        return CodecModel(name, {"level": options.get("level", 1)})
+    if name == "crc32c" and options.get("location") == "end":
         return CodecModel(name)
     if name == "blosc":
-        return CodecModel(name, _blosc_to_v3(given, item_size))
-    return CodecModel(codec.name, given, codec.must_understand)
+        return CodecModel(name, _blosc_to_v3(options, item_size))
+    return CodecModel(codec.name, options, codec.must_understand)
 
 
-def _blosc_to_v3(given: Any, item_size: int) -> dict[str, Any]:
-    shuffle = given.get("shuffle", 1)
+def _blosc_to_v3(options: Any, item_size: int) -> dict[str, Any]:
+    shuffle = options.get("shuffle", 1)
     if shuffle == -1:  # depends on the item size
         shuffle = 2 if item_size == 1 else 1
     return {
-        "cname": given.get("cname", "lz4"),
-        "clevel": given.get("clevel", 5),
+        "cname": options.get("cname", "lz4"),
+        "clevel": options.get("clevel", 5),
         "shuffle": SHUFFLE_NAMES.get(shuffle, shuffle),
         "typesize": min(item_size, 255),
-        "blocksize": given.get("blocksize", 0),
+        "blocksize": options.get("blocksize", 0),
     }
 
 

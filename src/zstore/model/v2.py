@@ -238,9 +238,9 @@ def _render_chain(model: ArrayModel) -> tuple[str, Order, list[dict[str, Any]], 
     order = "C"
     if codecs and codecs[0].name == "transpose":
         reverse = list(range(model.ndim - 1, -1, -1))
-        given = codecs.pop(0).configuration.get("order")
-        if list(given or ()) != reverse:
-            raise refuse_format(f"transpose with order {given!r}", 2, f"{reverse} only")
+        permutation = codecs.pop(0).configuration.get("order")
+        if list(permutation or ()) != reverse:
+            raise refuse_format(f"transpose with order {permutation!r}", 2, f"{reverse} only")
         order = "F"
     endian: Order = None
     if not model.data_type.is_object:

@@ -98,15 +98,15 @@ def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group],
 
     It is None too where a member cannot be read, which the group's own `members` tells.
     """
-    found: list[tuple[tuple[str, Array | Group], ...] | None] = []
-    known = groups[0]._stored_below([(group.path, group) for group in groups]) if groups else {}
+    gathered: list[tuple[tuple[str, Array | Group], ...] | None] = []
+    below = groups[0]._stored_below([(group.path, group) for group in groups]) if groups else {}
     for group in groups:
-        stored = known.get(group.path)
+        stored = below.get(group.path)
         try:
-            found.append(None if stored is None else tuple(group._walk("", 0, None, stored)))
+            gathered.append(None if stored is None else tuple(group._walk("", 0, None, stored)))
         except ZstoreError:
-            found.append(None)
-    return found
+            gathered.append(None)
+    return gathered
 
 
 class Tree:
@@ -150,14 +150,14 @@ class Group(GroupNames):
         wanted = [(name, self._member_path(name)) for name in names]
         paths = list(dict.fromkeys(path for _, path in wanted))
         models: list[ArrayModel | GroupModel | None]
-        known = self._consolidated()
-        if known is None:
+        consolidated = self._consolidated()
+        if consolidated is None:
             asked = [join_key(self._path, path) for path in paths]
-            found = find_documents(self._store, asked, self.zarr_format)
+            documents = find_documents(self._store, asked, self.zarr_format)
             where = self._where()
-            models = [parse_node(one, f"{where}/{path}") for path, one in zip(paths, found, strict=True)]
+            models = [parse_node(one, f"{where}/{path}") for path, one in zip(paths, documents, strict=True)]
         else:
-            models = [known.get(path) for path in paths]
+            models = [consolidated.get(path) for path in paths]
         opened = {
             path: self._open(path, model)
             for path, model in zip(paths, models, strict=True)
@@ -179,9 +179,9 @@ class Group(GroupNames):
         if not isinstance(name, str) or not name.strip("/"):
             return False
         path = self._member_path(name)
-        known = self._consolidated()
-        if known is not None:
-            return path in known
+        consolidated = self._consolidated()
+        if consolidated is not None:
+            return path in consolidated
         return (
             node_kind(find_documents(self._store, [join_key(self._path, path)], self.zarr_format)[0])
             is not None
@@ -191,14 +191,14 @@ class Group(GroupNames):
         return self.keys()
 
     def __len__(self) -> int:
-        known = self._consolidated()
-        return sum(1 for _ in self._stored()) if known is None else len(known.names())
+        consolidated = self._consolidated()
+        return sum(1 for _ in self._stored()) if consolidated is None else len(consolidated.names())
 
     def keys(self) -> Iterator[str]:
         """The names of the group's direct members, sorted."""
-        known = self._consolidated()
-        if known is not None:
-            return iter(known.names())
+        consolidated = self._consolidated()
+        if consolidated is not None:
+            return iter(consolidated.names())
         return (name for name, _ in self._stored())
 
     def values(self) -> Iterator[Array | Group]:
@@ -256,7 +256,7 @@ class Group(GroupNames):
                 members.append((name, self._open(name, load())))
             except ZstoreError as error:
                 members.append((name, error))
-        known = {} if deeper == 0 else self._stored_below(members)
+        below = {} if deeper == 0 else self._stored_below(members)
         for index, (name, member) in enumerate(members):
             branch, further = ("└── ", "    ") if index == len(members) - 1 else ("├── ", "│   ")
             shown = printable(name)
@@ -266,7 +266,7 @@ class Group(GroupNames):
                 yield f"{indent}{branch}{shown} {member.shape} {member.model.dtype}"
             else:
                 yield f"{indent}{branch}{shown}"
-                yield from member._draw(indent + further, deeper, known.get(name))
+                yield from member._draw(indent + further, deeper, below.get(name))
 
     @advise_options
     def create_group(
@@ -438,8 +438,8 @@ class Group(GroupNames):
 
     def _stored(self, stored: Stored | None = None) -> Iterator[tuple[str, Documents]]:
         """(name, documents) of the members: those in `stored`, else read from the store."""
-        found = list_nodes(self._store, self._path, self.zarr_format) if stored is None else stored
-        return ((name, documents) for name, documents in found if node_kind(documents))
+        children = list_nodes(self._store, self._path, self.zarr_format) if stored is None else stored
+        return ((name, documents) for name, documents in children if node_kind(documents))
 
     def _stored_below(self, members: Iterable[tuple[str, object]]) -> dict[str, Stored | None]:
         """The children of each group among the members, if reading those of all groups at once is better."""
@@ -451,10 +451,10 @@ class Group(GroupNames):
         self, stored: Stored | None = None
     ) -> Iterator[tuple[str, Callable[[], ArrayModel | GroupModel]]]:
         """(name, function that loads its model) of the members, so that each can fail by itself."""
-        known = self._consolidated()
-        if known is not None:
-            for name in known.names():
-                yield name, partial(known.__getitem__, name)
+        consolidated = self._consolidated()
+        if consolidated is not None:
+            for name in consolidated.names():
+                yield name, partial(consolidated.__getitem__, name)
             return
         for name, documents in self._stored(stored):
             yield name, partial(_load, documents, f"{self._where()}/{name}")
@@ -477,12 +477,12 @@ class Group(GroupNames):
                 if unreadable is None:
                     raise
                 unreadable[prefix + name] = error
-        known = {} if max_depth == 0 else self._stored_below(members)
+        below = {} if max_depth == 0 else self._stored_below(members)
         for name, member in members:
             yield prefix + name, member
             if isinstance(member, Group) and max_depth != 0:
                 deeper = None if max_depth is None else max_depth - 1
-                yield from member._walk(f"{prefix}{name}/", deeper, unreadable, known.get(name))
+                yield from member._walk(f"{prefix}{name}/", deeper, unreadable, below.get(name))
 
 
 def _load(documents: Documents, where: str) -> ArrayModel | GroupModel:

@@ -141,15 +141,15 @@ class LazyArray(Generic[A]):
         return tuple(self._selectors())
 
     def _selectors(self) -> Iterator[Any]:
-        given = 0
+        done = 0
         for axis in self._axes:
             if axis is None:
                 yield None
                 continue
-            yield from self._places[given:axis]
+            yield from self._places[done:axis]
             yield _as_slice(self._range(axis))
-            given = axis + 1
-        yield from self._places[given:]
+            done = axis + 1
+        yield from self._places[done:]
 
     def _range(self, dimension: int) -> range:
         place = self._places[dimension]

@@ -475,13 +475,13 @@ def say_near(store: Store, path: str) -> str:
 def say_file(url: str) -> str:
     """The end of an error message: the file at or above a "file://" URL in place of a directory."""
     place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
-    found = next((path for path in (place, *place.parents) if path.is_file()), None)
-    if found is None:
+    obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
+    if obstacle is None:
         return ""
-    with found.open("rb") as file:
+    with obstacle.open("rb") as file:
         begin = file.read(16)
     what, advice = next((what, advice) for mark, what, advice in FILES if begin.startswith(mark))
-    return f", found {what} at {str(found)!r}: {advice.format(path=found)}"
+    return f", found {what} at {str(obstacle)!r}: {advice.format(path=obstacle)}"
 
 
 def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
@@ -506,7 +506,7 @@ def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
 def _nodes(store: Store, path: str) -> list[str]:
     names = _names(store, path)[: 4 * MOST_SAID]
     documents = find_documents(store, [join_key(path, name) for name in names])
-    return [name for name, found in zip(names, documents, strict=True) if node_kind(found) is not None]
+    return [name for name, stored in zip(names, documents, strict=True) if node_kind(stored) is not None]
 
 
 def _names(store: Store, path: str) -> list[str]:

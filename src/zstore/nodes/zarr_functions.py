@@ -124,10 +124,10 @@ def save(store: StoreLike, *arrays: Any, path: str | None = None, zarr_format: A
 
 def load(store: StoreLike, path: str | None = None, zarr_format: Any = None) -> Any:
     """Load the array at `path` into memory, or a dictionary of all arrays directly in the group there."""
-    found = open_node(store, path, "r", zarr_format)
-    if isinstance(found, Array):
-        return found[...]
-    return {name: member[...] for name, member in found.arrays()}
+    node = open_node(store, path, "r", zarr_format)
+    if isinstance(node, Array):
+        return node[...]
+    return {name: member[...] for name, member in node.arrays()}
 
 
 def tree(group: Group, level: int | None = None) -> Tree:
