@@ -335,6 +335,8 @@ def test_an_interrupted_scan_goes_on_with_unchanged_files(
         with pytest.raises(KeyboardInterrupt):
             virtualize(paths, target, concat="time", progress=stop)
         assert not target.exists() and (tmp_path / f"all.json{JOURNAL}").is_dir()
+        [work] = zstore.verify(tmp_path).unfinished
+        assert work.path == f"all.json{JOURNAL}" and "zstore_virtual.virtualize(" in work.again
         scanned.clear()
         same(virtualize(paths, target, concat="time"), expected)
         same(open_manifest(target), expected)

@@ -98,6 +98,7 @@ WORKS = {
     "netcdf_to_zarr": Work("the conversion of a NetCDF or HDF5 file", f"{RASTERS}.netcdf_to_zarr", "resume"),
     "reduce": Work("a reduction", "zstore.reduce", "resume"),
     "verify": Work("a verification", "zstore.verify"),
+    "virtualize": Work("the scanning of files for a manifest", "zstore_virtual.virtualize"),
     "fix": Work("the fixing of documents", "zstore.geo.validation.fixing.fix.fix"),
 }
 UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")

@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from zstore.errors import MetadataError, NotFoundError, StoreError
-from zstore.plugin.jobs import Estimate, How, HowWords, Journal, Runner, counter, long_call, name_job
-from zstore.plugin.stores import ByteRange, Store, current_storage_options, join_key
+from zstore.plugin.jobs import (
+    BegunJob,
+    Estimate,
+    How,
+    HowWords,
+    Runner,
+    begin,
+    counter,
+    long_call,
+    name_job,
+)
+from zstore.plugin.stores import ByteRange, Store, current_storage_options
 from zstore_virtual.forms import FOLDERS, check_replaceable, open_beside, plain_address, write_manifest
 from zstore_virtual.manifest import Manifest, Source
 from zstore_virtual.places import Place, Places, folder_of, local_path, open_place
@@ -24,6 +34,7 @@ __all__ = ["virtualize"]
 # The journal of what was scanned lies beside the manifest, under its name and this, until that is written.
 JOURNAL = ".scanned"
 STEP = "files"
+WORK = "virtualize"
 
 
 @long_call(
@@ -83,7 +94,8 @@ def virtualize(
     )
     how.stop_if_dry(lambda: Estimate(unit_count=len(paths), write_size=None))
     store, folder = (None, "") if target is None else _open_journal(target, options)
-    parts = _scan(plan, len(paths), store, folder, how)
+    job = None if store is None else _begin(plan, store, folder)
+    parts = _scan(plan, len(paths), job, how)
     manifest = append_to
     if dimension is None:
         manifest = parts[0].manifest
@@ -102,31 +114,35 @@ def virtualize(
     assert manifest is not None
     if target is not None:
         write_manifest(manifest, target, storage_options=storage_options, durable=how.durable)
-    if store is not None:
+    if store is not None and job is not None:
+        job.end()
         store.delete_prefix(folder)
         store.close()
     return manifest
 
 
-def _scan(
-    plan: ScanPlan,
-    count: int,
-    store: Store | None,
-    folder: str,
-    how: How,
-) -> list[ScannedFile]:
+def _begin(plan: ScanPlan, store: Store, folder: str) -> BegunJob:
+    """The job at the prefix of the journal, which tells of it until the manifest is written.
+
+    What an interrupted call has scanned of the same plan is taken up; of another plan, it is removed.
+    """
+    name = name_job([plan.addresses.hex(), plan.drop, plan.dimension, plan.is_new])
+    try:
+        return begin(store, folder, WORK, {"files": name}, name=name, resume=True)
+    except MetadataError:
+        return begin(store, folder, WORK, {"files": name}, name=name, replace=True)
+
+
+def _scan(plan: ScanPlan, count: int, job: BegunJob | None, how: How) -> list[ScannedFile]:
     """The parts of a plan, in order; those that the journal has of the same plan are not scanned again."""
-    journal, parts = None, dict[int, ScannedFile]()
+    parts = dict[int, ScannedFile]()
     tick = counter(count, how.progress)
-    if store is not None:
-        request = [plan.addresses.hex(), plan.drop, plan.dimension, plan.is_new]
-        journal = Journal(store, join_key(folder, name_job(request)))
 
     def take(unit: Sequence[int], part: ScannedFile) -> None:
         parts[unit[0]] = part
         tick(1)
 
-    with Runner(how.executor, journal) as runner:
+    with Runner(how.executor, None if job is None else job.journal()) as runner:
         runner.run(plan, STEP, take)
     return [parts[number] for number in range(count)]
 
