@@ -105,6 +105,9 @@ def test_a_small_disk_is_refused_or_fills_up_and_the_job_goes_on(kind, tmp_path,
     assert not [*small.iterdir()], "nothing was written"
     if kind == "copy":
         return  # what it takes is known
+    # What is learned of all units, or of many, is too near to the truth for a disk to pass and then fill up.
+    monkeypatch.setattr("zstore.jobs.room.SAMPLE_COUNT", 4)
+    monkeypatch.setattr("zstore.jobs.room.CERTAIN_SHARE", 0.5)
     disk(total * 3 // 4 // 1024)
     with pytest.raises(StoreError, match=r"No space left .*; make room there, then resume=True goes on"):
         run(tmp_path / "s", small / "t")
@@ -144,3 +147,28 @@ def test_what_is_replaced_makes_room_and_nothing_is_measured_where_all_fits(tmp_
     limit(monkeypatch, data.nbytes)
     monkeypatch.setattr("zstore.jobs.upkeep.rechunk.expect_size", None)
     call(tmp_path / "s", tmp_path / "v", chunks=(32, 32))
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        ({}, 0.95),
+        ({"grid": "gdal"}, 0.95),
+        ({"method": "cubic", "levels": 5}, 0.95),
+        ({"memory": 500_000}, 0.7),
+    ],
+)
+def test_a_pyramid_asks_for_what_it_fills(options, share, tmp_path, monkeypatch):
+    """All of it where all units are made to learn it, and never more."""
+    group = zstore.create_group(tmp_path / "s")
+    data = np.random.default_rng(0).integers(1, 60000, (768, 768)).astype("u2")
+    group.create_array("v", data=data, chunks=(64, 64), dimension_names=["y", "x"])
+    zstore.build_pyramid(group, tmp_path / "whole", **options)
+    filled = sum(map(len, values(tmp_path / "whole").values()))
+    for free in (filled * share, filled):
+        limit(monkeypatch, free)
+        if free < filled:
+            with pytest.raises(StoreError, match="at least for levels"):
+                zstore.build_pyramid(group, tmp_path / "t", **options)
+        else:
+            zstore.build_pyramid(group, tmp_path / "t", **options)

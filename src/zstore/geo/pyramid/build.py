@@ -52,7 +52,7 @@ from zstore.geo.pyramid.levels import (
     pair_of,
     recorded_layer,
 )
-from zstore.geo.pyramid.passes import Budget, run_step
+from zstore.geo.pyramid.passes import Budget, run_step, store_shares
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
@@ -318,7 +318,11 @@ def _check_fits(pyramid: PyramidPlan, group: Group, options: How) -> None:
         store, budget = MemoryStore(), Budget.of(options.memory)
         arrays = _drafted(pyramid, group, store)
         steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
-        return sum(expect_size(step.plan, store, step.is_blank) for first in steps for step in first)
+        return sum(
+            expect_size(step.plan, store, step.is_blank, store_shares(step.plan))
+            for first in steps
+            for step in first
+        )
 
     check_room(group.store, group.path, pyramid.size, expect, "levels")
 

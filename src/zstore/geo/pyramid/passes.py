@@ -450,11 +450,10 @@ def run_step(
     is_replacing  whether older chunks are there, which a power cut may bring back
     """
     plan, is_blank = step
-    shared = _SharedChunks()
+    store = store_shares(plan)
 
     def take(unit: Shape, parts: list[Items]) -> None:
-        for share, cells in zip(plan.shared(unit), parts, strict=False):  # the last part may be versions
-            shared.add(share, cells)
+        store(unit, parts)
         if tick is not None:
             tick(plan.cell_count(unit))
 
@@ -466,6 +465,17 @@ def run_step(
     # Units of other sizes, or that write other levels, are other units.
     own = name_job([plan.unit, [array.path for array in plan.arrays]])
     runner.run(_Replacing(plan) if is_replacing else plan, f"{label}-{own}", take, known, plan.most)
+
+
+def store_shares(plan: LevelPlan) -> Callable[[Shape, list[Items]], None]:
+    """A function that takes what units give back, and writes each chunk that they share when it is whole."""
+    shared = _SharedChunks()
+
+    def take(unit: Shape, parts: list[Items]) -> None:
+        for share, cells in zip(plan.shared(unit), parts, strict=False):  # the last part may be versions
+            shared.add(share, cells)
+
+    return take
 
 
 class _SharedChunks:
