@@ -19,11 +19,18 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.geo.pyramid.dataset import Mask
+from zstore.geo.pyramid.passes import Budget, Recipe, Step, plan_passes, run_step
 from zstore.geo.resampling.methods import downsample
+from zstore.jobs.chunks import StoredArray
 from zstore.jobs.record import find_unfinished
+from zstore.jobs.runner import Runner
 from zstore.jobs.versions import MADE
+from zstore.model.grid import RegularGrid
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+
+from ..jobs.test_source import Indices
 
 ALIGNED = ("average", "sum", "rms", "mode", "med", "q1", "q3", "nearest", "max", "min")
 FILTERS = ("bilinear", "cubic", "cubic_spline", "lanczos", "gauss")
@@ -424,3 +431,37 @@ def test_packed_values_that_a_method_would_not_mean(
         else:
             made = zstore.build_pyramid(source, MemoryStore(), levels=1, method=method)
             assert made["1/data"].attrs.items() >= attributes.items()
+
+
+@pytest.mark.parametrize("method", ["average", "cubic"])
+def test_levels_are_made_of_any_source_and_masked_by_any(method):
+    """Of functions of indices, with a mask that is one too, as of arrays that hold the same."""
+    grid, shape = RegularGrid((32, 32)), (300, 200)
+    data, valid = Indices(shape, grid), Indices(shape, grid, "u2")
+    made, expected = MemoryStore(), MemoryStore()
+    plain = make_array(expected, data.whole(), dimension_names=None)
+    covered = zstore.create_array(expected, "mask", data=valid.whole() % 7 != 3, chunks=32)
+
+    class Mask7(Indices):
+        def read(self, box, out=None):
+            return super().read(box) % 7 != 3
+
+    for store, source, mask in (
+        (made, data, Mask7(shape, grid, "u2")),
+        (expected, StoredArray.of(plain), StoredArray.of(covered)),
+    ):
+        levels = [
+            zstore.create_array(
+                store, f"l{n}", shape=[-(-size // 2**n) for size in shape], dtype="f8", chunks=32
+            )
+            for n in (1, 2)
+        ]
+        recipe = Recipe(source, (2, 2), method, mask=Mask(mask, (0, 1)), is_chained=False)
+        with Runner() as runner:
+            for number, work in enumerate(plan_passes(recipe, None, levels, Budget.of(None))):
+                run_step(runner, Step(work), str(number))
+    for name in ("l1", "l2"):
+        found, wanted = (zstore.open_array(store, name)[...] for store in (made, expected))
+        np.testing.assert_array_equal(found, wanted)
+        assert np.isfinite(found).any()
+    assert data.boxes

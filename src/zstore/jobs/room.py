@@ -25,8 +25,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # So many units are made to learn what all will store. They are taken for what they say less three times its
-# standard error: where units differ much, they refuse nothing. Where they are alike, others may store nothing,
-# but hardly more than a fifth of all: then 24 would be alike once in 200 times.
+# standard error: where units differ much, they refuse nothing. Where they are alike, others may store
+# nothing, but hardly more than a fifth of all: then 24 would be alike once in 200 times.
 SAMPLE_COUNT = 24
 CERTAIN_SHARE = 0.8
 FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))

@@ -72,6 +72,7 @@ from zstore.plugin.jobs import (
     Location,
     Made,
     Marks,
+    Source,
     Sources,
     StoredArray,
     Versions,
@@ -143,7 +144,8 @@ def build(
     if keeps and left is None and former is not None and len(taken) == len(pyramid.made):
         made = Made.read(group.store, group.path, _call(record))
         if made is not None and _call(former) == _call(record):
-            masks = [layer.recipe.mask.array for layer in pyramid.layers if layer.recipe.mask is not None]
+            masked = (layer.recipe.mask.array for layer in pyramid.layers if layer.recipe.mask is not None)
+            masks = [Array(one.store, one.path, one.model) for one in masked if isinstance(one, StoredArray)]
             dataset, options = _checked_source(group, former, pyramid.dataset), replace(options, resume=True)
             mask = masks[0] if masks else None
             return _update_from(group, former, _Left({}, ()), dataset, None, None, mask, options)
@@ -353,7 +355,7 @@ def _record(pyramid: PyramidPlan) -> Record:
 
 
 def _sources(pyramid: PyramidPlan) -> Sources:
-    """The source arrays and their masks, by name.
+    """The sources of a pyramid, by name.
 
     Masks are among them, what is copied beside the levels, and, where these are elsewhere, the coordinates
     that the affine comes from; beside the finest level the work itself writes those.
@@ -363,21 +365,23 @@ def _sources(pyramid: PyramidPlan) -> Sources:
     """
     dataset = pyramid.dataset
     arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
-    places = {} if dataset.level else dataset.places
-    arrays |= {f"{name}, beside": array for name, array in {**dataset.extras, **places}.items()}
+    beside = {**dataset.extras, **({} if dataset.level else dataset.places)}
+    arrays |= {f"{name}, beside": StoredArray.of(array) for name, array in beside.items()}
     for layer in pyramid.layers:
         if layer.recipe.mask is not None:
             arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
 
-    def version(array: Array) -> str:
-        model = read_node(array.store, array.path, array.zarr_format)
+    def version(array: Source) -> str:
+        if not isinstance(array, StoredArray):
+            return array.version()
+        model = read_node(array.store, array.path, array.model.zarr_format)
         if not isinstance(model, ArrayModel):
             return ""
         chunks = StoredArray(array.store, array.path, model).listing(has_documents=False)
         return f"{name_job(render_node(model.with_attributes({})))} {chunks.version or '?'}"
 
     return Sources(
-        lambda: {name: version(array) for name, array in arrays.items()}, lambda name: place_of(arrays[name])
+        lambda: {name: version(array) for name, array in arrays.items()}, lambda name: arrays[name].url
     )
 
 
@@ -394,8 +398,7 @@ def _call(record: Record) -> Any:
 def _marks(pyramid: PyramidPlan) -> dict[str, Marks]:
     """The marks of the chunks of the arrays that the levels are made of, by name."""
     listed = {
-        layer.name: StoredArray.of(layer.recipe.source).listing(keeps_marks=True).marks
-        for layer in pyramid.layers
+        layer.name: StoredArray.of(layer.array).listing(keeps_marks=True).marks for layer in pyramid.layers
     }
     return {name: marks for name, marks in listed.items() if marks is not None}
 
@@ -411,7 +414,7 @@ def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> lis
 
     Boxes of more chunks than `MOST_BOXES` are one.
     """
-    array = StoredArray.of(layer.recipe.source)
+    array = StoredArray.of(layer.array)
     changed = made.changed(layer.name, marks.get(layer.name))
     if changed is None:
         return [whole(array.shape)]
@@ -504,7 +507,7 @@ def _fill(
                     for number, step in enumerate(steps):
                         taken = tick if number == 0 else None
                         run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
-    except StoreError:
+    except OSError:
         # Whoever has taken the place over removes what is written there.
         job.check_held()
         raise
@@ -610,7 +613,7 @@ def build_pyramid(
     layers = [make_layer(dataset, name, options, steps, grid) for name in dataset.geo.variables]
     levels_grid = FactorGrid.choose(
         dataset.geo.shape,
-        layers[0].tile_of(layers[0].recipe.source),
+        layers[0].tile_of(layers[0].array),
         factors=steps,
         kind=grid,
         chunks=chunks,
@@ -1025,7 +1028,7 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> 
         assert isinstance(level, Array)
         tile = first.tile_of(level)
     if dataset.level:
-        own = first.tile_of(first.recipe.source)
+        own = first.tile_of(first.array)
     grid = FactorGrid(
         names=[record["finest"] or "0", *record["levels"]],
         factors=(y, x),

@@ -24,6 +24,7 @@ from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
+from zstore.plugin.jobs import Source, StoredArray
 from zstore.storage.base import Store, join_url
 from zstore.storage.url import open_store
 
@@ -294,12 +295,12 @@ class Mask:
     axes  the dimensions of the data that are the mask's
     """
 
-    array: Array
+    array: Source
     axes: tuple[int, ...]
 
     def read(self, box: tuple[slice, ...]) -> Items:
         """Whether the cells of a box of the data are valid; to be broadcast over its other dimensions."""
-        valid: Items = self.array[tuple(box[axis] for axis in self.axes)] != 0
+        valid: Items = self.array.read(tuple(box[axis] for axis in self.axes)) != 0
         missing = tuple(axis for axis in range(len(box)) if axis not in self.axes)
         return np.expand_dims(valid, missing)
 
@@ -384,7 +385,7 @@ def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, whe
             f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
             path=where,
         )
-    return Mask(array, axes)
+    return Mask(StoredArray.of(array), axes)
 
 
 # Records

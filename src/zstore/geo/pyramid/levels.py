@@ -44,7 +44,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_array, rehearse
-from zstore.plugin.jobs import Runner
+from zstore.plugin.jobs import Runner, StoredArray
 from zstore.storage.base import join_key
 
 # Layers: arrays of data, and how their levels are made
@@ -90,6 +90,7 @@ class Layer:
     """
 
     name: str
+    array: Array
     axes: tuple[int, int]
     variable: Variable
     recipe: Recipe
@@ -149,13 +150,14 @@ def make_layer(
     # GDAL's spellings are aliases; what is written is GeoZarr's.
     chosen = resample.method if isinstance(resample, Resampler) else chosen
     _check_packing(name, variable, chosen, dataset.place)
+    source = StoredArray.of(array)
     is_chained, depth = _is_chained(chosen, options.derive, grid), 64
     if not is_chained and options.derive == "auto":
-        depth = direct_depth(array, steps)
+        depth = direct_depth(source, steps)
     mask, mask_name = _mask(dataset, name, options.mask, hole)
     said = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
-    recipe = Recipe(array, steps, chosen, hole, grid, is_chained, depth, mask)
-    return Layer(name, axes, said, recipe, mask_name, is_mask or is_alpha(variable))
+    recipe = Recipe(source, steps, chosen, hole, grid, is_chained, depth, mask)
+    return Layer(name, array, axes, said, recipe, mask_name, is_mask or is_alpha(variable))
 
 
 def recorded_layer(
@@ -633,7 +635,7 @@ class PyramidPlan:
 
     def _array_options(self, level: Level, layer: Layer) -> dict[str, Any]:
         """The arguments of `create_array` for one array of a level."""
-        document, source = self.documents[f"{level.path}/{layer.name}"], layer.recipe.source
+        document, source = self.documents[f"{level.path}/{layer.name}"], layer.array
         # In Zarr v2 a fill value means nodata to most readers: without nodata there is none.
         is_bare = layer.variable.nodata is None and self.encoding.zarr_format == 3
         fill_value = source.fill_value if is_bare else document["fill_value"]
@@ -651,7 +653,7 @@ class PyramidPlan:
 
     def _storage_options(self, layer: Layer) -> dict[str, Any]:
         """Chunks, shards and codecs of the levels of one array."""
-        source, axes, encoding = layer.recipe.source, layer.axes, self.encoding
+        source, axes, encoding = layer.array, layer.axes, self.encoding
         chunks, shards = with_sides(source.chunks, axes, self.grid.tile), None
         if isinstance(encoding.shards, tuple):
             shards = with_sides(chunks, axes, encoding.shards)
@@ -794,7 +796,7 @@ def _copy_array(array: Array, found: Any, nodes: NewNodes, path: str, zarr_forma
     if array.ndim == 0:
         made[...] = array[...]
         return
-    recipe = Recipe(array, (1,) * array.ndim, "nearest")
+    recipe = Recipe(StoredArray.of(array), (1,) * array.ndim, "nearest")
     with Runner() as runner:
         for work in plan_passes(recipe, made, [], Budget.of(None)):
             run_step(runner, Step(work), path)

@@ -23,7 +23,7 @@ from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, m
 from zstore.geo.pyramid.dataset import Mask, Masking
 from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, plan_part, trace_box
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import Plan, Runner, name_job, units_at_once
+from zstore.plugin.jobs import Plan, Runner, Source, StoredArray, name_job, units_at_once
 
 # Passes and their units
 
@@ -51,7 +51,7 @@ class Recipe:
     mask        where the source is valid, in the source's cells
     """
 
-    source: Array
+    source: Source
     factors: Shape
     method: str
     nodata: Any = None
@@ -97,7 +97,7 @@ class Pass:
     most: int | None = None
 
     @property
-    def source(self) -> Array:
+    def source(self) -> Source:
         """The array that is read."""
         return self.recipe.source
 
@@ -281,7 +281,7 @@ class Pass:
         if self.copy is None:
             return (), None
         held, box = self.needs(unit)[0], self.own(unit, 0)
-        cells = self.source[held]
+        cells = self.source.read(held)
         if volume(box):
             self.copy[box] = cells[inside(box, held)]
         return held, cells
@@ -355,17 +355,20 @@ def outer_chunks(array: Array) -> Shape:
     return array.shards or array.chunks
 
 
-def _read(source: Array, box: Box) -> Items:
+def pieces_of(source: Source) -> Shape:
+    """The shape of the parts of a source that can be read alone: inner chunks, or chunks."""
+    return source.piece_shape or source.grid.chunk_shape
+
+
+def _read(source: Source, box: Box) -> Items:
     """A box of the source, in memory that this thread uses again for the next one."""
     size = volume(box) * source.dtype.itemsize
     if source.dtype.kind not in "iufcb" or size > KEPT_SIZE:
-        cells: Items = source[box]
-        return cells
+        return source.read(box)
     if not hasattr(_memory, "held"):
         _memory.held = np.empty(KEPT_SIZE, np.uint8)
     into = _memory.held[:size].view(source.dtype).reshape(lengths(box))
-    source.read(box, out=into)
-    return into  # type: ignore[no-any-return]
+    return source.read(box, into)
 
 
 # Units run
@@ -545,11 +548,11 @@ class Budget:
         return cls(memory, memory, True)
 
 
-def direct_depth(source: Array, factors: Shape) -> int:
+def direct_depth(source: Source, factors: Shape) -> int:
     """The number of levels that can be made from one finer level before windows outgrow memory."""
     depth = 1
     while True:
-        lengths = zip(factors, source.shape, source.chunks, strict=True)
+        lengths = zip(factors, source.shape, pieces_of(source), strict=True)
         cells = prod(min(n, f ** (depth + 1) if f > 1 else c) for f, n, c in lengths)
         is_whole = all(f == 1 or f**depth >= n for f, n in zip(factors, source.shape, strict=True))
         if is_whole or cells * source.dtype.itemsize > WINDOW_SIZE:
@@ -595,9 +598,11 @@ def plan_passes(
     while begin < len(levels) or (copy is not None and not passes):
         source = recipe
         if begin:
-            mask = replace(recipe.mask, array=masks[begin - 1]) if recipe.mask is not None and masks else None
+            mask = recipe.mask
+            if mask is not None and masks:
+                mask = replace(mask, array=StoredArray.of(masks[begin - 1]))
             mask = mask if recipe.nodata is None else None
-            source = replace(recipe, source=levels[begin - 1], mask=mask)
+            source = replace(recipe, source=StoredArray.of(levels[begin - 1]), mask=mask)
         made, parts = tuple(levels[begin : begin + depth]), boxes[begin : begin + depth + 1]
         whole_pass = Pass(source, None if begin else copy, made, parts)
         work = _cut(whole_pass, budget, can_split=recipe.is_chained)
@@ -609,7 +614,7 @@ def plan_passes(
         begin += max(1, len(work.levels))
     if recipe.mask is not None and recipe.nodata is None and len(passes) > 1 and not masks:
         raise UnsupportedError(
-            f"{recipe.source.basename!r} has a mask and no nodata, and {len(levels)} levels by "
+            f"{recipe.source.url!r} has a mask and no nodata, and {len(levels)} levels by "
             f"{recipe.method!r} take several passes; expected nodata, a mask beside it, or fewer levels"
         )
     return passes
@@ -632,7 +637,7 @@ def _cut(work: Pass, budget: Budget, *, can_split: bool) -> Pass | None:
             raise MetadataError(
                 f"memory is {budget.limit} bytes; expected at least {min(costs)}, for units of whole chunks "
                 f"and windows of {'the level before' if work.recipe.is_chained else 'the finest level'}",
-                path=work.source.path,
+                path=work.source.url,
             )
         return choices[costs.index(min(costs))]
     best = fitting[0]
@@ -660,7 +665,7 @@ def _tiled(work: Pass) -> Pass:
     Windows that overlap would be read again with every tile.
     """
     deepest = work.scale(len(work.levels))
-    lengths = [lcm(*pair) for pair in zip(work.source.chunks, deepest, strict=True)]
+    lengths = [lcm(*pair) for pair in zip(pieces_of(work.source), deepest, strict=True)]
     if not work.is_apart or any(u % n for u, n in zip(work.unit, lengths, strict=True)):
         return replace(work, tile=work.unit)
     size = prod(lengths) * work.source.dtype.itemsize
@@ -683,7 +688,7 @@ def _candidates(work: Pass) -> list[Shape]:
         written = zip(outer_chunks(work.levels[0]), work.recipe.factors, strict=True)
         made = tuple(chunk * factor for chunk, factor in written)
     deepest = work.scale(len(work.levels))
-    shards, chunks = outer_chunks(work.source), work.source.chunks
+    shards, chunks = work.source.grid.chunk_shape, pieces_of(work.source)
     # A unit of one object of the source is the least; it may share chunks of the first level with others.
     groups = [
         (copied, made, shards, deepest),
@@ -724,7 +729,7 @@ def _most_needs(work: Pass, steps: Shape | None = None) -> list[Box]:
 
     It is one in which a cell of the last level begins: that cell's window may be larger than a unit.
     """
-    boxes = tuple(whole(array.shape) for array in (work.source, *work.levels))
+    boxes = tuple(whole(work.shape(level)) for level in range(len(work.levels) + 1))
     sides = zip(work.source.shape, steps or work.unit, work.scale(len(work.levels)), strict=True)
     middle = tuple(max(0, n - 1) // 2 // lcm(u, f) * lcm(u, f) for n, u, f in sides)
     return replace(work, boxes=boxes).needs(middle)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.engine.documents import place
 from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Documents, GeoModel, Level
@@ -23,7 +24,7 @@ from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, Pass, Share, Step, direct_depth, outer_chunks, plan_passes
 from zstore.geo.resampling.sample import reach_of, sample
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import units_at_once
+from zstore.plugin.jobs import Source, StoredArray, units_at_once
 
 # Transforms between grids in different CRSs
 
@@ -421,7 +422,7 @@ class Reprojection:
     tiles   the tiles to make; they are not pickled with the plan
     """
 
-    source: Array
+    source: Source
     target: Array
     axes: tuple[int, int]
     transform: GridTransform
@@ -546,7 +547,7 @@ class Reprojection:
                 part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
                 is_seen |= self._fill(box, columns[tuple(at)], rows[tuple(at)], cells[..., part[0], part[1]])
             return is_seen
-        source = np.moveaxis(self.source[read], self.axes, (-2, -1))
+        source = np.moveaxis(self.source.read(read), self.axes, (-2, -1))
         valid = None if self.mask is None else np.moveaxis(self.mask.read(read), self.axes, (-2, -1))
         cells[...] = sample(
             source,
@@ -776,10 +777,13 @@ class TileGrid(LevelGrid):
             return steps
         # However small the source is, tile matrices are as large as the ground: as many levels are made at a
         # time as windows fit in memory.
-        depth = min(recipe.depth, direct_depth(finest, recipe.factors))
+        made = StoredArray.of(finest)
+        depth = min(recipe.depth, direct_depth(made, recipe.factors))
         # What has nodata has it where the mask left cells out.
-        of_mask = replace(mask, array=masks[0]) if mask is not None and recipe.nodata is None else None
-        of_finest = replace(recipe, source=finest, mask=of_mask, depth=depth)
+        of_mask = None
+        if mask is not None and recipe.nodata is None:
+            of_mask = replace(mask, array=StoredArray.of(masks[0]))
+        of_finest = replace(recipe, source=made, mask=of_mask, depth=depth)
         # Where all is made, what reads no tile is left out, unit by unit.
         for rectangle in map(limits_of, split_at_gap(work.tiles)) if is_whole else rectangles(work.tiles):
             within = self._box(work.within, axes, rectangle)
@@ -797,7 +801,8 @@ class TileGrid(LevelGrid):
 
     def _blanks(self, arrays: Sequence[Array], work: Pass, axes: tuple[int, int]) -> Callable[[Shape], bool]:
         """A function that tells whether a unit reads only tiles without stored chunks."""
-        tiles = self.every[next(n for n, array in enumerate(arrays) if array is work.source)]
+        urls = [place(array.store, array.path) for array in arrays]
+        tiles = self.every[urls.index(work.source.url)]
         shows = tile_finder(tiles, axes, self.tile)
         return lambda unit: not shows(work.needs(unit)[0])
 
