@@ -124,12 +124,12 @@ class Kind:
     hides: bool = True
 
 
-RECHUNKED: dict[str, Any] = {"chunks": (256, 8), "memory": 120_000}
+RECHUNKED: dict[str, Any] = {"chunks": (256, 8), "memory": 230_000}
 KINDS = {
     "copy": Kind(lambda s, **how: zstore.copy(s.source, s.target, **how), again={"resume": True}),
     "convert": Kind(lambda s, **how: zstore.convert(s.source, s.target, **how)),
     "recode": Kind(
-        lambda s, **how: zstore.convert(s.source, s.target, compressors=None, memory=200_000, **how)
+        lambda s, **how: zstore.convert(s.source, s.target, compressors=None, memory=310_000, **how)
     ),
     "rechunk": Kind(lambda s, **how: zstore.convert(s.source, s.target, **RECHUNKED, **how)),
     "reduce": Kind(
@@ -152,6 +152,7 @@ KINDS = {
 }
 # So that small sources have many units.
 SMALL = {
+    "zstore.jobs.upkeep.rechunk.WINDOWS_SIZE": 0,
     "zstore.geo.pyramid.boxes.BLOCK_SIZE": 16_000,
     "zstore.geo.rasters.netcdf.WINDOW_SIZE": 64 << 8,
     "zstore.jobs.upkeep.copy.UNIT_COUNT": 3,
@@ -207,7 +208,7 @@ def test_what_is_made_is_of_one_state(name, moment, site, tmp_path, monkeypatch)
         monkeypatch.setattr(place, size)
     old, count = expected(kind, 1, tmp_path / "old")
     new, _ = expected(kind, 2, tmp_path / "new")
-    assert count > 2 and old != new
+    assert count > 1 and old != new
     kind.put(site, 1)
     if name == "update":
         # Its levels are of an older state; what is updated is all of it.
