@@ -125,7 +125,11 @@ def test_the_conventions_own_examples(entry) -> None:
     document = json.loads((FIXTURES / entry["path"]).read_text())
     attributes = document["attributes"]
     if document["node_type"] == "array":
-        geo, findings = read_geo(FakeArray("a", np.zeros((4, 4), np.uint8), ("Y", "X"), attributes))
+        box, affine = attributes.get("spatial:bbox"), attributes["spatial:transform"]
+        extent = None if box is None else Affine(*affine).cell_at(box[2], box[1])
+        shape = (4, 4) if extent is None else (round(extent[1]), round(extent[0]))
+        data = np.broadcast_to(np.uint8(0), shape)
+        geo, findings = read_geo(FakeArray("a", data, ("Y", "X"), attributes))
         assert list(geo.affine) == attributes["spatial:transform"]
         assert findings == []
     else:

@@ -241,8 +241,8 @@ DOCUMENTS = [
     case("GZ-20", attribute("0/b02", note="\ud800"), "0/b02"),
     case("GZ-21", attribute("0/b02", valid_min=float("nan")), "0/b02"),
     case("GZ-21", attribute("0/b02", note={"a": None}), "0/b02", severity="warning"),
-    case("GZ-23", attribute("0/b02", Standard_Name="x"), "0/b02"),
-    case("GZ-24", attribute("", history='{"type":"Feature"}')),
+    case("GZ-23", attribute("0/b02", Standard_Name="x"), "0/b02", is_mechanical=False),
+    case("GZ-24", attribute("", history='{"type":"Feature"}'), is_mechanical=False),
     case(
         "GZ-25",
         attribute("", metadata="QmFzZTY0IG9mIGJ5dGVzIHRoYXQgbm9ib2R5IGNhbiByZWFkIGhlcmUx"),
@@ -264,7 +264,7 @@ DOCUMENTS = [
     case(
         "ZS-02", lambda d: d.edit("0/b02", lambda n: n["attributes"].update(long_name="x")), make=consolidated
     ),
-    case("ZS-02", lambda d: d.remove("0/x"), "", "ZC-07", make=consolidated),
+    case("ZS-02", lambda d: d.remove("0/x"), "", "ZC-07", make=consolidated, is_mechanical=False),
     case(
         "ZS-03",
         lambda d: [d.store.put(k, b"damaged") for k in list(d.store.list("0/x")) if not k.endswith("json")],
@@ -321,7 +321,7 @@ VARIABLES = [
     case("GZ-14", attribute("x", axis=None, units=None), "x", make=flat),
     case("GZ-15", attribute("b02", grid_mapping="crs"), "b02", make=flat),
     case("GZ-16", attribute("b02", scale_factor="0.0001"), "b02", make=flat),
-    case("GZ-16", attribute("b02", _FillValue=-9999), "b02", make=flat),
+    case("GZ-16", attribute("b02", _FillValue=-9999), "b02", make=flat, is_mechanical=False),
     case("GZ-16", attribute("0/b02", _FillValue=-9999.0), "0/b02", "GZ-22", make=floats, severity="warning"),
     case("GZ-17", attribute("", Conventions=1.10), make=flat),
     case("GZ-17", attribute("", Conventions=None), make=flat, severity="warning"),
@@ -355,6 +355,7 @@ VARIABLES = [
         time_axis({"standard_name": "time", "units": "days", "calendar": "standard", "axis": "T"}),
         "time",
         make=flat,
+        is_mechanical=False,
     ),
     case(
         "MS-09",
@@ -375,6 +376,7 @@ VARIABLES = [
         ),
         "time",
         make=flat,
+        is_mechanical=False,
     ),
     case(
         "MS-09",
@@ -383,6 +385,7 @@ VARIABLES = [
         ),
         "time",
         make=flat,
+        is_mechanical=False,
     ),
     case(
         "MS-11",

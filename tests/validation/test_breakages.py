@@ -15,7 +15,7 @@ import zstore
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.validation.fixing.fix import FixPlan, plan_fix
-from zstore.geo.validation.run import validate
+from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.view import ArrayView, GroupView, load_hierarchy
 from zstore.storage.memory import MemoryStore
 
@@ -111,6 +111,9 @@ def test_a_breakage_is_mended_or_named(breakage: Breakage) -> None:
     plan = plan_fix(store, **options)
     check_left(plan, broken, truth)
     check_meaning(plan, options.get("crs"))
+    # What is mended has a finding, and its rule says that it is mended.
+    mended = {id for id, rule in all_rules().items() if rule.is_mended}
+    assert {done.rule for done in plan.fixed} <= mended and (options or plan.before.by_rule())
     again = plan_fix(plan.store, **options)
     assert again.changes == {}
     if breakage.rule is not None:

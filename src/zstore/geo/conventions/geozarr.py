@@ -236,6 +236,10 @@ def parse_layout(layout: Any, path: str, findings: list[Finding]) -> list[LevelE
         if "derived_from" in item and not isinstance(item.get("transform"), Mapping):
             message = f"level {asset!r} is derived and has no transform"
             findings.append(Finding("ZC-02", "error", path, message, "transform"))
+        stated = member_of(item.get("transform"), "scale")
+        if stated is not None and not (isinstance(stated, list) and parse_numbers(stated, len(stated))):
+            message = f"scale of level {asset!r} is {stated!r}; expected a number for each dimension"
+            findings.append(Finding("ZC-02", "error", path, message, None, stated))
         entries[asset] = _parse_item(item, asset, scales.get(asset), path, findings)
     return list(entries.values())
 
@@ -376,9 +380,13 @@ def _parse_own(node: Node) -> Facts:
         findings.append(unused_attribute(node, "ZC-05", "spatial:bbox", "[xmin, ymin, xmax, ymax]"))
         bbox = None
     bbox = bbox or parse_numbers(node.attrs.get("proj:bbox"), 4)
+    affines = _parse_transform(node, findings)
+    if affines and attributes.get("spatial:registration") == "node":
+        # Of points, tools disagree on whether it ends at the centres or at the edges.
+        bbox = None
     return Facts(
         crs=_parse_crs(node, findings),
-        affines=_parse_transform(node, findings),
+        affines=affines,
         dimensions=None if dimensions is None else (dimensions[0], dimensions[1]),
         shape=None if shape is None else (int(shape[0]), int(shape[1])),
         bbox=None if bbox is None else (bbox[0], bbox[1], bbox[2], bbox[3]),
@@ -395,6 +403,9 @@ def _parse_crs(node: Node, findings: list[Finding]) -> tuple[tuple[str, Crs], ..
         kind = {"proj:projjson": Mapping, "proj:epsg": int}.get(name, str)
         if isinstance(stated, kind):
             found += parse_crs(name, stated, "ZC-07", node.path, findings)
+            if name == "proj:code" and ":" not in str(stated):
+                message = f"proj:code is {stated!r}; expected an authority and a code"
+                findings.append(Finding("ZC-07", "warning", node.path, message, "EPSG:32632", stated))
         else:
             findings.append(Finding("ZC-07", "error", node.path, f"{name}: it is {stated!r}", None, stated))
     return tuple(found)

@@ -76,6 +76,18 @@ def choose_affine(
     return Affine((xmax - xmin) / shape[1], 0.0, xmin, 0.0, (ymin - ymax) / shape[0], ymax)
 
 
+def compare_boxes(
+    facts: Sequence[Facts], affine: Affine, shape: tuple[int, int], path: str
+) -> Iterator[Finding]:
+    """Find bounding boxes that are not the outer edges of the grid."""
+    bounds, (height, width) = affine.bounds(shape), affine.cell
+    small = [TOLERANCE * length for length in (width, height, width, height)]
+    for bbox in dict.fromkeys(found.bbox for found in facts if found.bbox is not None):
+        if any(abs(a - b) > least for a, b, least in zip(bbox, bounds, small, strict=True)):
+            message = f"the bounding box is {list(bbox)}; the grid's outer edges are {list(bounds)}"
+            yield Finding("ZC-05", "error", path, message, list(bounds), list(bbox))
+
+
 def _rank(source: str) -> int:
     return next((place for place, name in enumerate(ORDER) if source.endswith(name)), len(ORDER))
 
@@ -295,12 +307,23 @@ def make_level(
         factors = (base.shape[0] / geo.shape[0], base.shape[1] / geo.shape[1])
     elif affine is None and base.affine is not None:
         affine = base.affine.scaled(factors)
+    elif affine is not None and base.affine is not None:
+        findings += _compare_ways(entry.path, affine, base.affine, path)
     if scale is not None and not np.allclose(scale, factors, rtol=1e-6):
         message = (
             f"transform.scale of level {entry.path!r} comes to {scale} of the finest, its cells to {factors}"
         )
         findings.append(Finding("ZC-06", "warning", path, message, factors, scale))
     return Level(entry.path, geo.shape, affine, factors, entry.tile_shape)
+
+
+def _compare_ways(name: str, affine: Affine, base: Affine, path: str) -> Iterator[Finding]:
+    """Find that rows or columns of a level run the other way than those of the finest one."""
+    ways = {"rows": affine.e * base.e, "columns": affine.a * base.a}
+    turned = " and ".join(word for word, product in ways.items() if product < 0)
+    if turned and not affine.is_rotated and not base.is_rotated:
+        message = f"the {turned} of level {name!r} run the other way than the finest level's"
+        yield Finding("ZC-06", "error", path, message, list(base), list(affine))
 
 
 def _choose_factors(

@@ -42,6 +42,7 @@ from zstore.geo.conventions.levels import (
     LevelPlace,
     cell_count,
     choose_affine,
+    compare_boxes,
     compare_levels,
     first_of,
     join_levels,
@@ -274,7 +275,14 @@ class Meaning:
             raise MetadataError(
                 f"grid of the array is {array.shape}; expected one cell at least", path=array.path
             )
-        return _place_grid(grid, entry, root)
+        geo, findings = _place_grid(grid, entry, root)
+        above = (*self.facts(array), *(facts for group in array.ancestors() for facts in self.facts(group)))
+        stated = next((facts.dimensions for facts in above if facts.dimensions is not None), None)
+        own = next((f.coordinate_dimensions for f in grid.facts if f.coordinate_dimensions is not None), None)
+        if stated is not None and own == stated[::-1]:
+            message = f"spatial:dimensions are {list(stated)}; the coordinates say {list(own)}"
+            findings.append(Finding("ZC-05", "error", array.path, message, list(own), list(stated)))
+        return geo, findings
 
     def _read_dataset(
         self, group: HeldGroup, entry: LevelEntry | None, root: Facts | None
@@ -476,6 +484,7 @@ def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tup
         findings.append(Finding("ZC-06", "error", node.path, message, shape, entry.shape))
     crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
     affine = choose_affine(parsed, entry, shape, node.path, findings)
+    findings += () if affine is None else compare_boxes(parsed, affine, shape, node.path)
     if crs is None:
         crs = _assume_crs(grid, affine, findings)
     y, x = map(plain_name, grid.dimensions)

@@ -422,6 +422,11 @@ class Rule:
         for subject in getattr(hierarchy, self.each) if self.each else (hierarchy,):
             yield from self.check(subject) if self.check is not None else ()
 
+    @property
+    def is_mended(self) -> bool:
+        """Whether `zstore fix` mends a breach, where the store itself tells the right value."""
+        return "zstore fix" in self.fix
+
     def severity_under(self, profile: Profile | str | None) -> Severity:
         """The severity of this rule's findings under a profile, or under none."""
         return self.severity if profile is not None or self.general is None else self.general

@@ -286,13 +286,9 @@ def fix_fill_values(draft: Draft) -> None:
     for array in draft.hierarchy.arrays:
         if has_no_fill(array):
             _fix_no_fill(draft, array)
-        stated: Any = array.attrs.get("_FillValue")
-        if stated is None or array.dtype.kind not in "iuf":
+        if not is_unreadable_fill(array):
             continue
-        is_list = isinstance(stated, list)
-        is_text_in_v2 = isinstance(stated, str) and (array.zarr_format == 2 or array.dtype.kind != "f")
-        if not (is_unreadable_fill(array) or is_list or is_text_in_v2):
-            continue
+        stated: Any = array.attrs["_FillValue"]
         try:
             nodata = decode_fill(_number_of(stated), array.dtype)
         except MetadataError as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
-from zstore.geo.conventions.base import RESAMPLING_METHODS
+from zstore.geo.conventions.base import RESAMPLING_METHODS, Finding
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.validation.fixing.documents import (
     Draft,
@@ -34,6 +34,7 @@ from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_p
 from zstore.geo.validation.run import Target, check_hierarchy, open_hierarchy
 from zstore.geo.validation.verdict import Verdict
 from zstore.geo.validation.view import (
+    RULES,
     ArrayView,
     GroupView,
     Hierarchy,
@@ -152,6 +153,9 @@ def make_plan(
     lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return replace(nothing, refused=tuple(lost))
+    asked = (hierarchy.profile, crs, method, fill_value)
+    if asked == (None,) * 4 and not any(map(_is_mended, before.findings)):
+        return nothing
     broken: list[Fix] = []
     for count in range(len(FIXES), 0, -1):
         blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
@@ -161,6 +165,12 @@ def make_plan(
             return replace(plan, refused=tuple(_leftovers(plan, broken)))
         broken += worse
     return replace(nothing, refused=tuple(dict.fromkeys(broken)))
+
+
+def _is_mended(finding: Finding) -> bool:
+    """Whether a finding is for the fixes to mend, or to refuse with the reason."""
+    rule = RULES.get(finding.rule)
+    return finding.severity != "note" or (rule is not None and rule.is_mended)
 
 
 def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing: FixPlan) -> FixPlan:

@@ -68,7 +68,7 @@ def _holds_nodes(group: GroupView, path: str, depth: int) -> bool:
 
 
 @Rule("GZ-04", "error", "core", "draft 8.1.1", "The root is a group, and so is everything that holds a node.",
-      "write a group document there", general="warning")  # fmt: skip
+      "write a group document there (zstore fix does)", general="warning")  # fmt: skip
 def check_groups(hierarchy: Hierarchy) -> Iterator[Found]:
     for group, name in implicit_groups(hierarchy):
         message = f"{name or '/'!r} holds arrays or groups but is no group itself"
@@ -113,7 +113,7 @@ def misplaced_members(node: NodeView) -> list[str]:
 
 
 @Rule("GZ-07", "error", "core", "draft 8.1.1", "Metadata of users is in `attributes` (Zarr v3).",
-      "move the member into attributes", each="nodes")  # fmt: skip
+      "move the member into attributes (zstore fix does)", each="nodes")  # fmt: skip
 def check_v3_members(node: NodeView) -> Iterator[Found]:
     for name in misplaced_members(node):
         yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
@@ -188,7 +188,7 @@ def check_readable(node: NodeView) -> Iterator[Found]:
 
 @Rule("ZS-02", "error", "core", "Zarr v3, consolidated metadata; zarr-python",
       "Consolidated metadata says what the documents say.",
-      "consolidate anew (zstore consolidate)")  # fmt: skip
+      "consolidate anew (zstore consolidate, or zstore fix, does)")  # fmt: skip
 def check_consolidated(hierarchy: Hierarchy) -> Iterator[Found]:
     by_path = {node.path: node for node in hierarchy.nodes}
     for group in hierarchy.groups:
@@ -307,7 +307,7 @@ def check_persistent_uris(hierarchy: Hierarchy) -> Iterator[Found]:
 
 @Rule("GZ-17", "error", "core", "draft 8.1.5, table 6",
       "A group of data names the version of CF it follows in `Conventions`.",
-      'set Conventions to "CF-1.11"')  # fmt: skip
+      'set Conventions to "CF-1.11" (zstore fix does, where it names another version)')  # fmt: skip
 def check_conventions(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
         found = group.attrs.get("Conventions")
@@ -365,7 +365,7 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 @Rule("GZ-23", "warning", "core", "draft 8.1.6", "Attributes are spelt as the conventions spell them.",
-      "rename the attribute", each="nodes")  # fmt: skip
+      "rename the attribute (zstore fix does)", each="nodes")  # fmt: skip
 def check_spelling(node: NodeView) -> Iterator[Found]:
     for name in node.stored:
         right = STANDARD_SPELLINGS.get(name.lower().replace("_", ""))
@@ -374,7 +374,8 @@ def check_spelling(node: NodeView) -> Iterator[Found]:
 
 
 @Rule("GZ-24", "warning", "core", "draft 8.1.6",
-      "Structured metadata are objects, not JSON text in a string.", "write the object itself")  # fmt: skip
+      "Structured metadata are objects, not JSON text in a string.",
+      "write the object itself (zstore fix does)")  # fmt: skip
 def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, _, value in _attributes(hierarchy):
         if parse_text(value) is not None:
@@ -554,20 +555,23 @@ Rule("GZ-15", "error", "crs", "draft 8.1.3", "grid_mapping names an array beside
 
 @Rule("GZ-16", "error", "core", "draft 8.1.4",
       "scale_factor, add_offset, _FillValue, flags and names have the types that CF gives them.",
-      "write numbers as numbers, and a fill value that the type holds", each="arrays")  # fmt: skip
+      "write numbers as numbers, and a fill value that the type holds (zstore fix does)",
+      each="arrays")  # fmt: skip
 def check_fill(array: ArrayView) -> Iterator[Found]:
     if is_unreadable_fill(array):
-        message = (
-            f"_FillValue is {array.attrs['_FillValue']!r}, which xarray refuses on a Zarr v3 float array"
-        )
-        yield Found(array, message, "base64 of the little-endian float64", None, "warning")
+        message = f"_FillValue is {array.attrs['_FillValue']!r}, which xarray does not read"
+        expected = "a number, or on a Zarr v3 float array base64 of the little-endian float64"
+        yield Found(array, message, expected, None, "warning")
 
 
 def is_unreadable_fill(array: ArrayView) -> bool:
-    """Whether `_FillValue` is a plain number, where xarray needs base64."""
+    """Whether `_FillValue` is a list, text of a number, or a plain number where xarray needs base64."""
     found: Any = array.attrs.get("_FillValue")
+    is_base64 = array.zarr_format == 3 and array.dtype.kind == "f"
+    if isinstance(found, list) or (isinstance(found, str) and not is_base64):
+        return array.dtype.kind in "iuf"
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return is_number and array.zarr_format == 3 and array.dtype.kind == "f" and bool(np.isfinite(found))
+    return is_number and is_base64 and bool(np.isfinite(found))
 
 
 def has_no_fill(array: ArrayView) -> bool:

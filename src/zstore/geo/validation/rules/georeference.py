@@ -24,7 +24,8 @@ from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, R
 
 Rule("GZ-28", "error", "geotransform", "draft 8.1.8",
      "GeoTransform is six numbers in GDAL's order, AREA_OR_POINT Area or Point, spatial_ref a CRS.",
-     "write c a b f d e: x of the corner, width, 0, y of the corner, 0, minus the height")  # fmt: skip
+     "write c a b f d e: x of the corner, width, 0, y of the corner, 0, minus the height "
+     "(zstore fix does)")  # fmt: skip
 Rule("GZ-29", "error", "geotransform", "draft 8.1.8",
      "Coordinates are the centres of the cells that the transform gives, regularly spaced.",
      "write the centres (zstore fix does)")  # fmt: skip
@@ -34,9 +35,19 @@ Rule("MS-28", "error", "overviews", "mini spec, derived",
 Rule("OC-05", "error", "crs", "OGC Zarr 2.0 4.4.1; CF 5.6",
      "crs_wkt of the grid mapping variable is a CRS, and its parameters say the same.",
      "write the parameters of the CRS that crs_wkt is (zstore fix does)")  # fmt: skip
-Rule("OC-06", "error", "crs", "OGC Zarr 2.0 4.4.2",
-     "_CRS is an object with url, wkt or projjson, on the array.",
-     'write {"url": ..., "wkt": ..., "projjson": ...} (zstore fix does)')  # fmt: skip
+
+
+@Rule("OC-06", "error", "crs", "OGC Zarr 2.0 4.4.2",
+      "_CRS is an object with url, wkt or projjson, on the array.",
+      'write {"url": ..., "wkt": ..., "projjson": ...} (zstore fix does)')  # fmt: skip
+def check_gdals_crs(hierarchy: Hierarchy) -> Iterator[Found]:
+    for group in hierarchy.groups:
+        grids = hierarchy.meaning.grids(group)
+        bare = sorted(n for n, g in grids.items() if g.crs is not None and "_CRS" not in g.node.attrs)
+        if bare:
+            yield Found(group, f"arrays {bare} have no _CRS, which is GDAL's own", "_CRS", None, "note")
+
+
 Rule("OC-07", "error", "crs", "OGC Zarr 2.0 4.4.2",
      "Every member of _CRS is a CRS: readers try url, then wkt, then projjson.",
      "correct the member, or leave it out (zstore fix does)", general="warning")  # fmt: skip
@@ -93,6 +104,11 @@ def check_data_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
                 yield Found(grid.node, "there is no grid_mapping", "the name of the array with the CRS")
         elif mapping is not None and not _carries_crs(mapping.attrs):
             yield Found(grid.node, f"grid_mapping is {name!r}, which carries no CRS", "crs_wkt", name)
+        elif mapping is not None and mapping.parent is parent:
+            listed = words(grid.node.attrs.get("coordinates"))
+            if name not in listed:
+                message = f"coordinates do not list {name!r}: xarray reads it as data, and rioxarray no CRS"
+                yield Found(grid.node, message, [*listed, name], listed, "note")
 
 
 TIME_UNITS = re.compile(
@@ -184,7 +200,8 @@ def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
 
 
 @Rule("GZ-14", "warning", "core", "draft 8.1.3",
-      "Coordinates of space and time say standard_name, units and axis.", "add the attributes")  # fmt: skip
+      "Coordinates of space and time say standard_name, units and axis.",
+      "add the attributes (zstore fix does, of places)")  # fmt: skip
 def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
     described = [coordinate for _, _, coordinate in _spatial(hierarchy)]
     coordinates = [
@@ -249,7 +266,7 @@ def is_length(units: Any, other: str) -> bool:
 
 @Rule("MS-09", "error", "time", "mini spec, Dataset, CF compliance; CF 4.4",
       "Coordinates of time say standard_name time, units as \"days since 2000-01-01\", and a calendar.",
-      "add the attributes")  # fmt: skip
+      "add the attributes (zstore fix does, where the units are those of time)")  # fmt: skip
 def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
     spatial = {coordinate.path for _, _, coordinate in _spatial(hierarchy)}
     for group in hierarchy.groups:
@@ -321,7 +338,7 @@ def _twins(base: LevelPlace, level: LevelPlace) -> Iterator[tuple[Grid, Grid]]:
 
 Rule("GZ-22", "error", "overviews", "draft 8.1.6",
      "A variable has the same units, packing, fill value and flags at every level.",
-     "copy the attributes of the finest level")  # fmt: skip
+     "copy the attributes of the finest level (zstore fix does, where the cells confirm it)")  # fmt: skip
 Rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
      "make the variable at that level too", profiles=(DRAFT,))  # fmt: skip
 Rule("GZ-33", "error", "overviews", "draft 8.2.1",

@@ -124,8 +124,12 @@ def check_multiscales(hierarchy: Hierarchy) -> Iterator[Found]:
         if isinstance(stated, list) or stated is None:
             if is_asked:
                 yield Found(pyramid.group, "multiscales is a list: another dialect", "an object", "a list")
-        elif not isinstance(stated, Mapping) or ("layout" in stated and not is_asked):
+        elif not isinstance(stated, Mapping):
             continue
+        elif "layout" in stated and not is_asked:
+            if "tile_matrix_set" in stated and "resampling_method" not in stated:
+                message = "multiscales has a tile_matrix_set, and no resampling_method"
+                yield Found(pyramid.group, message, "resampling_method", sorted(stated), "note")
         elif "datasets" not in stated or is_asked:
             for name in ("tile_matrix_set", "resampling_method"):
                 if name not in stated:
@@ -493,7 +497,7 @@ def check_declarations(node: NodeView) -> Iterator[Found]:
 
 Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
      "layout is a list of levels, each with a relative asset, and with a transform where it is derived.",
-     "write the path of the level relative to the group")  # fmt: skip
+     "write the path of the level relative to the group (zstore fix does)")  # fmt: skip
 
 
 @Rule("ZC-03", "error", "overviews", "zarr-conventions/multiscales 0.1",
