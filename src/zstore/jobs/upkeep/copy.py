@@ -194,9 +194,10 @@ def copy(
     patterns = {"include": _words(include), "exclude": _words(exclude)}
     arguments = {"source": here.url(), "if_exists": how.if_exists, "delete": delete, **patterns}
 
-    def start() -> BegunJob:
+    def start(*, is_empty: bool = False) -> BegunJob:
         replaces = how.if_exists == "overwrite" and not how.resume
-        return begin(*there, "copy", arguments, name=name_job(arguments), resume=how.resume, replace=replaces)
+        words = {"resume": how.resume, "replace": replaces, "is_empty": is_empty}
+        return begin(*there, "copy", arguments, name=name_job(arguments), **words)
 
     former = read_record(*there)
     if former is not None and not how.resume and how.if_exists != "overwrite":
@@ -227,7 +228,7 @@ def copy(
     if made is not None and former is None and made.is_current(planner.sources()) and manifest is None:
         return Copied(kept_count=len(planner.listed))
     _check_room(there, plan)
-    job = start()
+    job = start(is_empty=former is None and planner.is_bare)
     planner.own_name = job.name
     job.hold(plan.tops())
     if made is not None:
@@ -603,6 +604,7 @@ class Planner:
         self.made = made
         self.listed = Spool()
         self.leaves_documents = False
+        self.is_bare = True  # whether no list of the target had a key
         self._documents = set[str]()
 
     def plan(self, known: Manifest | None) -> CopyPlan:
@@ -667,6 +669,7 @@ class Planner:
         return True
 
     def _is_in_the_way(self, key: str) -> bool:
+        self.is_bare = False
         if _is_job(key) and not key.startswith(f"{JOB}/") and not self._is_own(key):
             raise StoreError(
                 "there is unfinished work in the target; expected it to be ended",
