@@ -93,6 +93,11 @@ def making(act: Callable[[Path], Any], expected: Any, path: str = "", target: st
     )
 
 
+def is_scarcity(damage: Any) -> bool:
+    """Whether a chunk could not be read for want of memory or files, and is not said to be damaged."""
+    return damage.kind == "unreachable" or "emory" in damage.cause
+
+
 def beside(place: Path) -> Path:
     return place.parent / "new"
 
@@ -216,7 +221,7 @@ VERBS: dict[str, Verb] = {
     "verify": Verb(
         # A chunk for which there is no memory cannot be vouched for, and it says why.
         lambda place: zstore.verify(place),
-        lambda place, result: same([d for d in result.damages if "emory" not in d.cause], []),
+        lambda place, result: same([d for d in result.damages if not is_scarcity(d)], []),
     ),
     "zip": Verb(
         zip_file,

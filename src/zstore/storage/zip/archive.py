@@ -168,7 +168,11 @@ class _Draft:
         self.path = os.path.join(above, f"{SCRATCH}.{name}")  # noqa: PTH118
         os.makedirs(above, exist_ok=True)  # noqa: PTH103
         descriptor = self._own(path)
-        os.ftruncate(descriptor, 0)
+        try:
+            os.ftruncate(descriptor, 0)
+        except BaseException:
+            os.close(descriptor)  # and with it the lock
+            raise
         self.source = FileSource(descriptor, path)
         self.is_changed = False
         self.has_waste = False
