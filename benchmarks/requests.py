@@ -320,7 +320,7 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
         Counts(9, 22),
     ),
     "delete an array of 4 chunks": (lambda rig: rig.delete("deleted", "a"), Counts(9, 697)),
-    # One of them asks whether the record of the copy is still its own, before that is removed: about 300 bytes.
+    # One of them asks whether the record is still the copy's, before it is removed: about 300 bytes.
     "copy 64 chunks within the bucket": (lambda rig: rig.copy("chunks", "copied"), Counts(74, 800)),
     "verify 64 chunks": (
         lambda rig: zstore.verify(rig.place("chunks"), storage_options=rig.options),

@@ -19,6 +19,7 @@ import pytest
 
 import zstore
 from zstore.errors import CodecError, StoreError, UnsupportedError
+from zstore.jobs.versions import MADE
 from zstore.storage.url import use_storage_options
 
 from ..storage.bucket_server import BucketServer
@@ -91,11 +92,11 @@ class Slow(BucketServer):
             return Counter(p for method, p in self.requests if method == "GET" and p.startswith("/from/s/c/"))
 
     def made(self, name: str) -> dict[str, bytes]:
-        """What is below a name, but for what who is killed leaves: looks at which conditions are kept."""
+        """The objects below a name, without fingerprints and a killed writer's look for conditions."""
         place = f"/to/{name}/"
         with self.lock:
             found = {k.removeprefix(place): v for k, v in self.values.items() if k.startswith(place)}
-        return {key: value for key, value in found.items() if ".zstore-conditions-" not in key}
+        return {k: v for k, v in found.items() if ".zstore-conditions-" not in k and MADE not in k}
 
 
 def carry_out(name: str, target: str, options: dict[str, Any], **more: Any) -> Any:

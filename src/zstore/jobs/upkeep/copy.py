@@ -196,8 +196,10 @@ def copy(
 
     def start(*, is_empty: bool = False) -> BegunJob:
         replaces = how.if_exists == "overwrite" and not how.resume
-        words = {"resume": how.resume, "replace": replaces, "is_empty": is_empty}
-        return begin(*there, "copy", arguments, name=name_job(arguments), **words)
+        name = name_job(arguments)
+        return begin(
+            *there, "copy", arguments, name=name, resume=how.resume, replace=replaces, is_empty=is_empty
+        )
 
     former = read_record(*there)
     if former is not None and not how.resume and how.if_exists != "overwrite":
