@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.jobs.plan import name_job
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.versions import MADE, Made
 from zstore.storage.local import LocalStore
@@ -254,3 +258,18 @@ def test_two_equal_jobs_at_once_leave_one_whole_result(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["copy", "convert", "reduce"])
 def test_a_hundred_races_leave_a_hundred_whole_results(kind, tmp_path):
     race(kind, 100, tmp_path)
+
+
+def test_fingerprints_are_expanded_no_further_than_they_say(tmp_path: Path) -> None:
+    """Nothing that a store says is trusted as a size, with a right checksum either."""
+    store, call = LocalStore(tmp_path), {"work": "convert"}
+    for shape in ([2], [1 << 40], [-1], ["a"]):
+        blob = zlib.compress(bytes(64 << 20))
+        said = {"sources": {}, "target": {}, "frames": {}, "marks": [["", shape, len(blob)]]}
+        data = json.dumps(said).encode() + b"\n" + blob
+        store.put(f"{MADE}/{name_job(call)}", zlib.crc32(data).to_bytes(4, "little") + data)
+        tracemalloc.start()
+        made = Made.read(store, "", call)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        tracemalloc.stop()
+        assert made is None if shape != [2] else made is not None and made.marks[""].tolist() == [0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import re
 import socket
@@ -17,6 +18,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+import pytest
+
+
+def forget_settings(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Nothing but what a test says is a setting: no variables, no credentials, no configuration."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "no credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "no config"))
 
 
 class _Server(ThreadingHTTPServer):

@@ -17,7 +17,7 @@ import pytest
 import zstore
 from zstore.storage.url import open_store, use_storage_options
 
-from ..storage.bucket_server import BucketServer
+from ..storage.bucket_server import BucketServer, forget_settings
 
 pytest.importorskip("obstore", reason="the package behind the store")
 
@@ -26,10 +26,7 @@ ITEMS = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 
 @pytest.fixture(autouse=True)
 def nothing_else_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
+    forget_settings(monkeypatch, tmp_path)
 
 
 @pytest.fixture

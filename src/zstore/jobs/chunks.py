@@ -25,8 +25,8 @@ from zstore.engine.walk import listed_cell, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import name_job
-from zstore.jobs.source import MASK_SIZE, Box, Cell, ChunkSet, Rows, Shape, Source, StoredChunks
-from zstore.jobs.versions import Sources, Versions
+from zstore.jobs.source import Box, Cell, ChunkSet, Rows, Shape, Source, StoredChunks
+from zstore.jobs.versions import MARK_COUNT, Sources, Versions
 from zstore.model.array import ArrayModel
 from zstore.model.dtype import DataType, is_same_type
 from zstore.model.grid import Grid
@@ -297,7 +297,7 @@ class StoredArray(Source):
             return StoredChunks(ChunkSet(self.counts, None), 0, "")
         size = total = 0
         is_certain = True
-        marks = np.zeros(self.counts, np.uint64) if keeps_marks and prod(self.counts) <= MASK_SIZE else None
+        marks = np.zeros(self.counts, np.uint64) if keeps_marks and prod(self.counts) <= MARK_COUNT else None
 
         def rows() -> Iterator[Rows]:
             nonlocal size, total, is_certain

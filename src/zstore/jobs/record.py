@@ -292,12 +292,12 @@ class BegunJob:
         try:
             paths = [join_key(self.base, path) for path in new]
             map_threads(put, paths, waiting_count=self.store.request_count)
-            if not self.is_resumed and any(map(node_kind, found := find_documents(self.store, paths))):
-                taken = next(
-                    path for path, documents in zip(paths, found, strict=True) if node_kind(documents)
-                )
-                message = "somebody else has just made a node there; expected nothing"
-                raise StoreError(message, path=place(self.store, taken))
+            if not self.is_resumed:
+                kinds = map(node_kind, find_documents(self.store, paths))
+                taken = next((path for path, kind in zip(paths, kinds, strict=True) if kind), None)
+                if taken is not None:
+                    message = "somebody else has just made a node there; expected nothing"
+                    raise StoreError(message, path=place(self.store, taken))
         except StoreError:
             if not self.is_resumed and self._is_held():
                 self.end()

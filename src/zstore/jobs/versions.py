@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ Versions = Mapping[str, str]
 # A number for each chunk of a grid, or for each key, that changes with it; 0 where no chunk is stored.
 Marks = np.ndarray[Any, np.dtype[np.uint64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+# More marks than these are neither kept nor read: 1 GiB.
+MARK_COUNT = 1 << 27
 # The mark of a chunk that is being made again.
 UNKNOWN = np.uint64(2**64 - 1)
 
@@ -96,7 +99,11 @@ class Made:
         with suppress(ValueError, KeyError, TypeError, zlib.error):
             said, marks = json.loads(head), dict[str, Marks]()
             for name, shape, size in said.pop("marks"):
-                numbers = np.frombuffer(zlib.decompress(rest[:size]), LITTLE)
+                if not 0 <= prod(shape) <= MARK_COUNT:
+                    return None
+                # What the file says it holds, and no more, however far it could be expanded.
+                expanded = zlib.decompressobj().decompress(rest[:size], prod(shape) * LITTLE.itemsize or 1)
+                numbers = np.frombuffer(expanded, LITTLE)
                 marks[name], rest = numbers.astype(np.uint64).reshape(shape), rest[size:]
             return cls(call, **said, marks=marks)
         return None

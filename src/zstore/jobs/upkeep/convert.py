@@ -136,11 +136,13 @@ class _Single:
 
     def nodes(self) -> Iterator[tuple[str, Model]]:
         source, fill = self.source, self.source.fill_value
-        chunks = [source.grid.lengths(d, length) for d, length in enumerate(source.shape)]
+        chunks: Any = source.grid.chunk_shape
+        if not isinstance(source.grid, RegularGrid):
+            chunks = [source.grid.lengths(d, length) for d, length in enumerate(source.shape)]
         model = ArrayRequest(
             shape=source.shape,
             dtype=source.data_type,
-            chunks=source.grid.chunk_shape if isinstance(source.grid, RegularGrid) else chunks,
+            chunks=chunks,
             zarr_format=self.zarr_format,
         ).model()
         yield "", model if fill is None else replace(model, fill_value=fill)
@@ -292,7 +294,8 @@ def _refresh(
         return
     parts = {}
     try:
-        if any(made.frames[below] != _frames(changes).get(below) for below in made.frames):
+        frames = _frames(changes)
+        if any(frame != frames.get(below) for below, frame in made.frames.items()):
             raise ValueError("chunks or codecs are others")
         for below, one in transfers.items():
             parts[below] = one.of_changed(made.marks.get(below, np.zeros(one.source.counts, np.uint64)))
