@@ -22,7 +22,7 @@ the code that raised could not know (`locate`).
 from __future__ import annotations
 
 import re
-from errno import EACCES, EPERM
+from errno import EACCES, ENOTSUP, EPERM
 
 __all__ = [
     "ChangedError",
@@ -158,6 +158,11 @@ class StoreError(ZstoreError, OSError):
     def is_denied(self) -> bool:
         """Whether the store reports a lack of permission, at least for this user."""
         return self.errno in (EACCES, EPERM)
+
+    @property
+    def is_no_list(self) -> bool:
+        """Whether a list was asked of a store that has none, or none for this user; else it has failed."""
+        return self.is_denied or self.errno == ENOTSUP
 
 
 class ReadOnlyError(StoreError):

@@ -24,8 +24,8 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.fix import fix
 from zstore.jobs.record import JOB, find_unfinished
+from zstore.jobs.source import MADE
 from zstore.jobs.upkeep.convert import convert_metadata
-from zstore.jobs.versions import MADE
 from zstore.storage.local import LocalStore
 
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")

@@ -29,7 +29,7 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.storage.url import use_storage_options
 
 from ..storage.bucket_server import BucketServer

@@ -22,7 +22,7 @@ from zstore.errors import StoreError, ZstoreError
 from zstore.geo.rasters.geotiff import zarr_to_raster
 from zstore.geo.rasters.raster import raster_to_zarr
 from zstore.jobs.record import find_unfinished
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.report.summary import make_report
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore

@@ -23,7 +23,7 @@ import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
 from zstore.jobs.record import find_unfinished
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

@@ -19,7 +19,7 @@ import pytest
 
 import zstore
 from zstore.errors import CodecError, StoreError, UnsupportedError
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.storage.url import use_storage_options
 
 from ..storage.bucket_server import BucketServer

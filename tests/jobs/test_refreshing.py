@@ -20,7 +20,7 @@ from zstore.base.byterange import ByteRange
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.plan import name_job
 from zstore.jobs.record import find_unfinished
-from zstore.jobs.versions import MADE, Made
+from zstore.jobs.source import MADE, Made
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

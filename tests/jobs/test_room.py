@@ -16,7 +16,7 @@ import pytest
 import zstore
 from zstore.errors import StoreError
 from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.storage.memory import MemoryStore
 
 from ..faults import test_killed_jobs as kinds
@@ -106,8 +106,8 @@ def test_a_small_disk_is_refused_or_fills_up_and_the_job_goes_on(kind, tmp_path,
     if kind == "copy":
         return  # what it takes is known
     # What is learned of all units, or of many, is too near to the truth for a disk to pass and then fill up.
-    monkeypatch.setattr("zstore.jobs.room.SAMPLE_COUNT", 4)
-    monkeypatch.setattr("zstore.jobs.room.CERTAIN_SHARE", 0.5)
+    monkeypatch.setattr("zstore.jobs.plan.SAMPLE_COUNT", 4)
+    monkeypatch.setattr("zstore.jobs.plan.CERTAIN_SHARE", 0.5)
     disk(total * 3 // 4 // 1024)
     with pytest.raises(StoreError, match=r"No space left .*; make room there, then resume=True goes on"):
         run(tmp_path / "s", small / "t")

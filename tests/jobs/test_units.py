@@ -26,8 +26,8 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
 from zstore.jobs.record import JOB, find_unfinished
+from zstore.jobs.source import MADE
 from zstore.jobs.upkeep.rechunk import Transfer
-from zstore.jobs.versions import MADE
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

@@ -25,7 +25,7 @@ from zstore.geo.resampling.methods import downsample
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.runner import Runner
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.model.grid import RegularGrid
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

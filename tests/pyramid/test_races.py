@@ -14,7 +14,7 @@ import pytest
 import zstore
 from zstore.errors import StoreError
 from zstore.geo.pyramid import build
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 
 BUILD = re.compile(rb'"build": "[0-9a-f]{16}"')
 # Builds one target after the other, each when a line says so, and tells how it ended.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.reduction import methods, plan, reduce
-from zstore.jobs.versions import MADE
+from zstore.jobs.source import MADE
 from zstore.model.packing import render_nodata
 from zstore.storage.memory import MemoryStore
 

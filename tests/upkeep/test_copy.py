@@ -19,12 +19,12 @@ import zstore
 from zstore.errors import ChangedError, ChecksumError, MetadataError, NotFoundError, StoreError
 from zstore.jobs.chunks import Location
 from zstore.jobs.record import JOB, find_unfinished
+from zstore.jobs.source import MADE
 from zstore.jobs.upkeep import copy as copy_module
 from zstore.jobs.upkeep import manifest as manifests
 from zstore.jobs.upkeep import spool
 from zstore.jobs.upkeep.copy import COMPARE, COPY, KEEP, Copied, CopyStep, Planner
 from zstore.jobs.upkeep.manifest import Manifest, render_name
-from zstore.jobs.versions import MADE
 from zstore.storage.base import Entry, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

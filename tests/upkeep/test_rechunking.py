@@ -30,11 +30,10 @@ from zstore.errors import MetadataError, StoreError
 from zstore.jobs import chunks
 from zstore.jobs.chunks import Location, StoredArray
 from zstore.jobs.record import JOB
-from zstore.jobs.source import ChunkSet, StoredChunks, cells_of
+from zstore.jobs.source import MADE, ChunkSet, StoredChunks, cells_of
 from zstore.jobs.upkeep import convert as converting
 from zstore.jobs.upkeep.convert import estimate_conversion
 from zstore.jobs.upkeep.rechunk import Room, Side, Transfer, check_memory, plan_passes
-from zstore.jobs.versions import MADE
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore

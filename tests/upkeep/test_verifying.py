@@ -21,6 +21,7 @@ from zstore.jobs.record import asked_as, begin, find_unfinished, name_job
 from zstore.jobs.upkeep.verify import Damage
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
+from zstore.storage.objects.failures import no_listing
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -250,10 +251,9 @@ class Unlisted(MemoryStore):
         return self
 
     def list(self, prefix: str = ""):
-        raise StoreError("no listing", path=self.url)
+        raise no_listing(self.url, prefix)
 
-    def list_children(self, prefix: str = ""):
-        raise StoreError("no listing", path=self.url)
+    list_children = list
 
 
 def test_a_store_that_cannot_list_is_gone_through_by_its_consolidated_metadata():

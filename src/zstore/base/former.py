@@ -24,6 +24,8 @@ FORMER = {
     "zstore.model.consolidated": "zstore.model.group",
     "zstore.base.misses": "zstore.errors",
     "zstore.geo.conventions.profiles": "zstore.geo.conventions.write",
+    "zstore.jobs.room": "zstore.jobs.plan",
+    "zstore.jobs.versions": "zstore.jobs.source",
     "zstore.jobs.workers": "zstore.jobs.runner",
     "zstore.jobs.parts": "zstore.jobs.plan",
     "zstore.codecs.native": "zstore.codecs.base",

@@ -708,7 +708,7 @@ def _survey(
                 ask()
     except StoreError as error:
         # A caller that may read and write, but not list, requests every document.
-        if not error.is_denied and error.errno is not None:
+        if not error.is_no_list:
             raise
         everything = store.get_first([*above, *paths], ANY)
         return everything[: len(above)], dict(zip(paths, everything[len(above) :], strict=True)), set()
@@ -946,7 +946,7 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
     try:
         names = store.list_children(path)
     except StoreError as error:
-        if not error.is_denied and error.errno is not None:
+        if not error.is_no_list:
             raise
         return
     for name in names:

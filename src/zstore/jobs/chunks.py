@@ -25,8 +25,18 @@ from zstore.engine.walk import listed_cell, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import name_job
-from zstore.jobs.source import Box, Cell, ChunkSet, Rows, Shape, Source, StoredChunks
-from zstore.jobs.versions import MARK_COUNT, Sources, Versions
+from zstore.jobs.source import (
+    MARK_COUNT,
+    Box,
+    Cell,
+    ChunkSet,
+    Rows,
+    Shape,
+    Source,
+    Sources,
+    StoredChunks,
+    Versions,
+)
 from zstore.model.array import ArrayModel
 from zstore.model.dtype import DataType, is_same_type
 from zstore.model.grid import Grid
@@ -371,13 +381,19 @@ def thread_count_for(size: int, shares: int, *stores: Store, memory: int = MEMOR
 
 
 def _listed(find: Callable[[], Iterator[T]]) -> Iterator[T] | None:
-    """The iterator of `find`; None if the store cannot list."""
+    """The iterator of `find`; None if the store has no lists, or none for this user."""
     try:
         each = find()
         first = next(each, None)
-    except StoreError:
-        return None
+    except StoreError as error:
+        return None if error.is_no_list else _failing(error)
     return iter(()) if first is None else chain((first,), each)
+
+
+def _failing(error: StoreError) -> Iterator[Any]:
+    """The iterator of a list that fails before its first item."""
+    raise error
+    yield
 
 
 def _mark(page: Page) -> Any:

@@ -40,10 +40,9 @@ from zstore.engine.making import (
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import current_part, name_job
-from zstore.jobs.room import naming_full_disks
+from zstore.jobs.plan import current_part, name_job, naming_full_disks
 from zstore.jobs.runner import Executor, Runner, check_executor
-from zstore.jobs.versions import Made, Sources, is_certain
+from zstore.jobs.source import Made, Sources, is_certain
 from zstore.storage.base import Store, join_key
 
 # Journals lie below `JOB` by the names of jobs; so many values of one are removed by one request with the

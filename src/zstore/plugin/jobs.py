@@ -6,14 +6,12 @@ from zstore.engine.making import read_intent
 from zstore.jobs.chunks import Location, StoredArray, node_versions
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, current_part
+from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, check_room, current_part, expect_size
 from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.reduction.methods import REDUCTIONS
-from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import Executor, Runner, counter, units_at_once
-from zstore.jobs.source import Source
+from zstore.jobs.source import Made, Marks, Source, Sources, Versions, is_made
 from zstore.jobs.target import check_outside, describe_source
-from zstore.jobs.versions import Made, Marks, Sources, Versions, is_made
 
 __all__ = [
     "NOT_BY_KEYS",

@@ -31,7 +31,7 @@ from zstore.storage.base import (
     join_key,
     merge_requests,
 )
-from zstore.storage.objects.failures import HIDDEN
+from zstore.storage.objects.failures import HIDDEN, no_listing
 from zstore.storage.objects.options import as_flag, fsspec_options, kind_of
 from zstore.storage.range_requests import (
     MISSING,
@@ -348,11 +348,7 @@ class FsspecStore(BatchStore):
 
     def _listing(self, prefix: str, ask: Callable[[], Any]) -> Names:
         if self._is_http:
-            raise StoreError(
-                "HTTP has no listing; expected consolidated metadata, or the name of the array",
-                path=self.url,
-                key=prefix or None,
-            )
+            raise no_listing(self.url, prefix)
         with _store_errors("list", self.url, prefix or None):
             try:
                 self._filesystem.invalidate_cache()
@@ -454,7 +450,8 @@ def _failed(action: str, url: str, key: str | None, error: BaseException) -> Sto
     if action == "read" and is_denied:
         reason += HIDDEN
     failure = StoreError(f"cannot {action}: {reason}", path=url, key=key)
-    failure.errno = errno.EACCES if is_denied else getattr(error, "errno", None)
+    number = errno.ENOTSUP if isinstance(error, NotImplementedError) else getattr(error, "errno", None)
+    failure.errno = errno.EACCES if is_denied else number
     return failure
 
 

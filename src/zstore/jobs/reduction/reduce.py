@@ -18,16 +18,14 @@ from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, Plan, Progress, current_part
+from zstore.jobs.plan import Estimate, Plan, Progress, check_room, current_part, expect_size
 from zstore.jobs.record import begin_new, name_job, read_record
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
-from zstore.jobs.room import check_room, expect_size
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
-from zstore.jobs.source import Source
+from zstore.jobs.source import Made, Source, Sources, is_made
 from zstore.jobs.target import check_apart, describe_source
-from zstore.jobs.versions import Made, Sources, is_made
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing

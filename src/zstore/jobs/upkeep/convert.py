@@ -37,11 +37,10 @@ from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of, stored_node
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, current_part
+from zstore.jobs.plan import Estimate, check_room, current_part, free_size
 from zstore.jobs.record import JOB, BegunJob, Record, begin, begin_new, name_job, read_record, resumable
-from zstore.jobs.room import check_room, free_size
 from zstore.jobs.runner import Executor, counter
-from zstore.jobs.source import Source
+from zstore.jobs.source import Made, Source, Sources
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.plan import (
     SAME,
@@ -52,7 +51,6 @@ from zstore.jobs.upkeep.plan import (
     plan_group,
 )
 from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
-from zstore.jobs.versions import Made, Sources
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import RegularGrid

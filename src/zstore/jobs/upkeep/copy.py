@@ -32,10 +32,10 @@ from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.how import How, HowWords, long_call
-from zstore.jobs.plan import Estimate, Plan, current_part
+from zstore.jobs.plan import Estimate, Plan, current_part, free_size
 from zstore.jobs.record import JOB, BegunJob, begin, check_begun, name_job, read_record
-from zstore.jobs.room import free_size
 from zstore.jobs.runner import counter
+from zstore.jobs.source import LITTLE, Made, Marks, Sources
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import (
     PART_SIZE,
@@ -50,7 +50,6 @@ from zstore.jobs.upkeep.manifest import (
     render_name,
 )
 from zstore.jobs.upkeep.spool import Spool, align, name_of, split_lines
-from zstore.jobs.versions import LITTLE, Made, Marks, Sources
 from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import StoredNode

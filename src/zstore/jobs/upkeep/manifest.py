@@ -25,10 +25,10 @@ from zstore.base.once import once
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How, HowWords, long_call
-from zstore.jobs.room import free_size
+from zstore.jobs.plan import free_size
+from zstore.jobs.source import MADE
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
-from zstore.jobs.versions import MADE
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key

@@ -25,11 +25,21 @@ import numpy as np
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, StoredArray, same_items, thread_count_for
-from zstore.jobs.plan import Estimate, Plan, Unit, current_part
-from zstore.jobs.room import expect_size
+from zstore.jobs.plan import Estimate, Plan, Unit, current_part, expect_size
 from zstore.jobs.runner import Executor, Runner
-from zstore.jobs.source import Box, Cell, ChunkSet, Shape, Source, StoredChunks, cells_of, edges
-from zstore.jobs.versions import UNKNOWN, Marks, held_marks
+from zstore.jobs.source import (
+    UNKNOWN,
+    Box,
+    Cell,
+    ChunkSet,
+    Marks,
+    Shape,
+    Source,
+    StoredChunks,
+    cells_of,
+    edges,
+    held_marks,
+)
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import ArrayRequest
 from zstore.storage.base import Store

@@ -68,6 +68,14 @@ def changed(url: str, key: str) -> ChangedError:
     )
 
 
+def no_listing(url: str, prefix: str) -> StoreError:
+    """The error of a web server, which is asked for a list and has none."""
+    message = "HTTP has no listing; expected consolidated metadata, or the name of the array"
+    error = StoreError(message, path=url, key=prefix or None)
+    error.errno = errno.ENOTSUP
+    return error
+
+
 @contextmanager
 def telling(action: str, url: str, key: str | None, kind: str = "") -> Iterator[None]:
     """Raise StoreError for any exception of obstore."""
@@ -142,9 +150,12 @@ def failed(
     # obstore shows its own source's structures behind an empty line.
     reason = f"{type(error).__name__}: {first_line(error)}"
     failure = StoreError(f"cannot {action}: {f'{said} ({reason})' if said else reason}", path=url, key=key)
-    if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+    is_denied = type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError")
+    if is_denied or status_of(error) in (401, 403):  # which lists have no exception of their own for
         # Whoever looks for several documents goes on with those that may be read.
         failure.errno = errno.EACCES
+    elif is_unsupported(error):
+        failure.errno = errno.ENOTSUP
     return failure
 
 

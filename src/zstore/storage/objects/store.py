@@ -35,7 +35,7 @@ from zstore.storage.local import LocalStore
 from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Version
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
-from zstore.storage.objects.failures import Elsewhere, changed
+from zstore.storage.objects.failures import Elsewhere, changed, no_listing
 from zstore.storage.objects.library import ask_all, is_installed, wait_for
 from zstore.storage.objects.memory import MemoryBackend
 from zstore.storage.objects.options import is_for_fsspec, kind_of
@@ -348,11 +348,7 @@ class ObjectStore(BatchStore):
     def _check_listing(self, prefix: str) -> None:
         check_prefix(prefix)
         if self._is_http:
-            raise StoreError(
-                "HTTP has no listing; expected consolidated metadata, or the name of the array",
-                path=self._url,
-                key=prefix or None,
-            )
+            raise no_listing(self._url, prefix)
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
