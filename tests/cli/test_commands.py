@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -100,12 +99,30 @@ def test_an_error_speaks_of_options(typed, monkeypatch: pytest.MonkeyPatch) -> N
     assert "expected --storage-option key, or --storage-option anon=true for what is public" in said
 
 
-def test_our_own_words_load_no_plugin(tmp_path: Path) -> None:
-    code = (
-        "import sys; from zstore.cli.root import zstore; zstore(['info', '--help'], standalone_mode=False); "
-        "sys.exit('pluggy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path).returncode == 0
+def loaded_by(*words: str) -> set[str]:
+    """The modules that a line loads."""
+    code = f"import sys; from zstore.cli.root import zstore; zstore({words!r}, standalone_mode=False); "
+    code += "print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stderr.split())
+
+
+def test_our_own_words_load_no_plugin() -> None:
+    assert "pluggy" not in loaded_by("info", "--help")
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_the_list_of_words_is_shown_without_their_modules(word: str) -> None:
+    loaded = loaded_by(word)
+    assert {name for name in loaded if name.startswith("zstore.cli.")} == {"zstore.cli.root"}
+    assert not loaded & {"numpy", "rich", "zstore_serve.commands", "zstore_tune.command"}
+
+
+def test_words_are_completed_with_their_lines() -> None:
+    context = root.zstore.make_context("zstore", [], resilient_parsing=True)
+    items = {item.value: item.help for item in root.zstore.shell_complete(context, "co")}
+    assert [*items] == ["consolidate", "convert", "copy"]
+    assert items["copy"].startswith("Copy a store byte for byte")
 
 
 def test_the_registry_is_what_the_command_line_asks() -> None:

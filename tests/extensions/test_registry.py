@@ -101,7 +101,7 @@ def test_a_plugin_is_found_by_name_and_alias(plant: Plant, load: Load) -> None:
     assert names.resolve("acme") is names.resolve("other-acme") is Fraction
     assert names.names() == ["acme", "own"]
     line = names.listings()[1]
-    assert line == ("codec", "acme", ("other-acme",), "fractions:Fraction", "good", "1.2", "ok", "")
+    assert line == ("codec", "acme", ("other-acme",), "fractions:Fraction", "good", "1.2", "ok", "", "")
     assert names.load(line) == line
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -95,7 +94,7 @@ def present_name(name: str) -> str | None:
     return None
 
 
-class _FormerNames(MetaPathFinder, Loader):
+class _FormerNames:
     """Loads a module by its former name: one module object under both names."""
 
     def __init__(self) -> None:
@@ -106,7 +105,8 @@ class _FormerNames(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if not name.startswith("zstore.") or present_name(name) is None:
             return None
-        return ModuleSpec(name, self)
+        # A loader without its base class: importing importlib.abc takes as long as all of this package.
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         name = present_name(spec.name)

@@ -82,7 +82,7 @@ def doctor(paths: tuple[str, ...], as_json: bool) -> None:
         "place": str(Path(library.__file__).parent),
         "python": f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}",
         "kernels": {name: "fails" if trouble else "ok" for name, trouble in kernels.items()},
-        "gdal": gdal_version() or "not installed",
+        "gdal": gdal_version() or "not installed, in zstore[raster]",
         "packages": {name: _version_of(name) or f"not installed{_extra(name)}" for name in PACKAGES},
         "plugins": plugins,
         "threads": f"{thread_count()} of {os.cpu_count()} CPUs{_set_by('ZSTORE_THREADS')}",
@@ -114,14 +114,6 @@ def _advise(path: str) -> Iterator[str]:
                     f"{where}: {codecs}: no checksum, so a changed byte can be read as another value; "
                     "`zstore convert --checksum` adds one"
                 )
-
-
-def version_line() -> str:
-    """The versions of zstore and GDAL and the number of working kernels, in one line."""
-    working = sum(not _trouble_of(name) for name in KERNELS)
-    gdal = gdal_version() or "not installed, expected the extra zstore[raster]"
-    kernels = f"kernels: {working} of {len(KERNELS)} work"
-    return f"zstore, version {library.__version__} ({kernels}; GDAL: {gdal})"
 
 
 def _trouble_of(kernel: str) -> str:

@@ -31,6 +31,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zstore.base.sizes import format_size
+from zstore.cli.root import LINE
 from zstore.errors import ZstoreError, clean
 from zstore.extensions.registry import codecs as registry
 
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from zstore.nodes.group import Group
     from zstore.plugin.jobs import Estimate
 
-# The command line, in the `meta` of every context of it.
-LINE = "zstore.line"
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
 CODECS = ("zstd", "gzip", "blosc", "lz4", "zlib")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from difflib import get_close_matches
 from errno import ENOTDIR
 from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from zstore import __version__
 from zstore.base.limits import set_durable
-from zstore.cli.options import LINE
 from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
 from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
@@ -20,6 +22,8 @@ from zstore.extensions.registry import commands
 # An argument of a Python function in the text of an error.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
 QUOTES = "'\""
+# The command line, in the `meta` of every context of it.
+LINE = "zstore.line"
 
 
 class _Commands(click.Group):
@@ -41,6 +45,22 @@ class _Commands(click.Group):
         except ExtensionError as error:
             return _broken_command(cmd_name, error)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*self._lines(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        lines = [(word, line) for word, line in self._lines(ctx) if word.startswith(incomplete)]
+        items = [CompletionItem(word, help=line) for word, line in lines]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _lines(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        """Each word with a line about it; only commands that are offered without a summary are imported."""
+        for word, summary in commands.summaries().items():
+            command = None if summary else self.get_command(ctx, word)
+            if command is None or not command.hidden:
+                yield word, summary if command is None else command.get_short_help_str(1000)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
@@ -119,7 +139,7 @@ def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
     if is_asked and not ctx.resilient_parsing:
-        click.echo(import_module("zstore.cli.doctor").version_line())
+        click.echo(f"zstore, version {__version__} (kernels, GDAL and packages: zstore doctor)")
         ctx.exit()
 
 
@@ -130,7 +150,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool
     expose_value=False,
     is_eager=True,
     callback=_show_version,
-    help="Say the versions of zstore, its kernels and GDAL.",
+    help="Show the version of zstore; `zstore doctor` has those of kernels, GDAL and packages.",
 )
 @click.option("--traceback", is_flag=True, help="Show where in the program an error comes from.")
 @click.option(

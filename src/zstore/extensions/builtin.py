@@ -137,11 +137,24 @@ JOBS = (
 
 # `zstore info` is the function `info` of the module `zstore.cli.info`, with underscores for hyphens.
 COMMANDS = tuple(
-    Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")))
-    for word in (
-        *("consolidate", "convert", "copy", "doctor", "fix", "info", "manifest", "plugins", "pyramid"),
-        *("quicklook", "reduce", "run-units", "tree", "validate", "verify"),
-    )
+    Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")), summary=summary)
+    for word, summary in {
+        "consolidate": "Gather the metadata of all nodes below a group in one document.",
+        "convert": "Make a Zarr of rasters, NetCDF, HDF5 or another Zarr, or a GeoTIFF of a Zarr.",
+        "copy": "Copy a store byte for byte: directories, zip files, buckets.",
+        "doctor": "Describe the installation: versions, kernels, plugins, credentials.",
+        "fix": "Correct documents and coordinates, never data.",
+        "info": "Describe an array or a group: shape, codecs, sizes, CRS, levels, readers.",
+        "manifest": "Hash every value of a store with SHA-256.",
+        "plugins": "List the offers of zstore and its plugins, or write a new plugin.",
+        "pyramid": "Make the coarser levels of a raster, or bring them up to date.",
+        "quicklook": "Make a picture of a raster.",
+        "reduce": "Make sums, means, extremes and the like along dimensions of an array.",
+        "run-units": "Make a part of a planned job, or end the job.",
+        "tree": "Draw the nodes of a hierarchy.",
+        "validate": "Report errors of metadata: the node, the expected value, and the fix.",
+        "verify": "Read every chunk, and report damaged, unreachable and unfinished ones.",
+    }.items()
 )
 
 # Read through obstore if it is installed, else through fsspec; the prefixes "obstore+" and "fsspec+" choose.

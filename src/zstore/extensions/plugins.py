@@ -125,6 +125,7 @@ def _checked(offer: object, hook: str) -> Offer:
         and all(isinstance(name, str) and name for name in (offer.name, *offer.aliases))
         and not isinstance(offer.aliases, str)
         and isinstance(offer.target, str)
+        and isinstance(offer.summary, str)
         and TARGET.fullmatch(offer.target)
     ):
         return offer

@@ -56,6 +56,7 @@ class Listing(NamedTuple):
     version: str
     state: str = "ok"
     detail: str = ""
+    summary: str = ""
 
 
 class _Names(NamedTuple):
@@ -121,6 +122,12 @@ class Registry:
         line = self._from_plugins().owners.get(name)
         return None if line is None else line.target
 
+    def summaries(self) -> dict[str, str]:
+        """The names as `names` lists them, with the summaries of their offers; nothing is imported."""
+        summaries = {name: line.summary for name, line in self._from_plugins().owners.items()}
+        summaries |= {offer.name: offer.summary for offer in self._built_in}
+        return {name: summaries[name] for name in self.names()}
+
     def names(self) -> list[str]:
         """All names that can be resolved, without aliases, sorted."""
         owners = self._from_plugins().owners
@@ -131,11 +138,12 @@ class Registry:
         """Every offer of this kind, built-in ones first."""
         version = _own_version()
         offers = (*self._built_in, *(Offer(f"{prefix}*", target) for prefix, target in self._prefixes))
-        built_in = [
-            Listing(self.kind, offer.name, offer.aliases, offer.target, BUILT_IN_PACKAGE, version)
-            for offer in offers
-        ]
+        built_in = [self._listing(offer, BUILT_IN_PACKAGE, version) for offer in offers]
         return built_in + self._from_plugins().listings
+
+    def _listing(self, offer: Offer, package: str, version: str) -> Listing:
+        name, target, aliases, summary = offer
+        return Listing(self.kind, name, aliases, target, package, version, summary=summary)
 
     def load(self, line: Listing) -> Listing:
         """The listing with its state after importing the class."""
@@ -158,7 +166,7 @@ class Registry:
 
     def _sort_out(self, loaded: Iterable[Plugin]) -> _Names:
         lines = [
-            Listing(self.kind, offer.name, offer.aliases, offer.target, plugin.package, plugin.version)
+            self._listing(offer, plugin.package, plugin.version)
             for plugin in loaded
             for kind, offer in plugin.offers
             if kind == self.kind

@@ -18,7 +18,12 @@ __all__ = ["Settings", "register_commands", "register_jobs", "router"]
 @hookimpl
 def register_commands() -> list[Offer]:
     """The commands that this package adds to `zstore`."""
-    return [Offer(word, f"zstore_serve.commands:{word}") for word in ("export", "serve", "view")]
+    summaries = {
+        "export": "Write tiles of a store: PMTiles, MBTiles or a directory.",
+        "serve": "Serve stores over HTTP as map tiles.",
+        "view": "Show stores on a map in the browser.",
+    }
+    return [Offer(word, f"zstore_serve.commands:{word}", summary=line) for word, line in summaries.items()]
 
 
 @hookimpl

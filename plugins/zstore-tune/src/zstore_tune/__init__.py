@@ -18,7 +18,8 @@ __all__ = ["Choice", "Tuning", "register_commands", "tune"]
 @hookimpl
 def register_commands() -> list[Offer]:
     """The command that this package adds to `zstore`."""
-    return [Offer("tune", "zstore_tune.command:tune")]
+    summary = "Measure codecs, chunks and shards on a sample of an array."
+    return [Offer("tune", "zstore_tune.command:tune", summary=summary)]
 
 
 if not TYPE_CHECKING:  # so that type checkers still report unknown names

@@ -25,4 +25,5 @@ def register_codecs() -> list[Offer]:
 @hookimpl
 def register_commands() -> list[Offer]:
     """The command `zstore virtualize`."""
-    return [Offer("virtualize", "zstore_virtual.scan.command:virtualize")]
+    summary = "Write references to the chunks of NetCDF, HDF5, GeoTIFF and Zarr files."
+    return [Offer("virtualize", "zstore_virtual.scan.command:virtualize", summary=summary)]
