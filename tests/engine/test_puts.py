@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.chunks import open_chunks
+from zstore.errors import StoreError
 from zstore.storage.local import LocalStore
 
 EDGE = 64
@@ -192,3 +194,13 @@ def test_windows_of_large_uncompressed_chunks(path, options, dtype):
     array[5:800, 3:9] = items[5:800, 13:19]
     items[5:800, 3:9] = items[5:800, 13:19]
     np.testing.assert_array_equal(array[...], items)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="needs /proc, in which nobody can make directories"
+)
+def test_a_directory_that_cannot_be_made_is_an_error_of_the_store(path):
+    chunks = open_chunks(LocalStore("/proc/zstore"), "a", make(path).model)
+    chunks.is_published = False
+    with pytest.raises(StoreError, match=r"No such file or directory .*'a' of 'file:///proc/zstore'"):
+        chunks.write(chunks.plan(...), ITEMS)

@@ -104,10 +104,11 @@ WAITING = LazyPool("zstore-waiting", lambda: WAITING_COUNT)
 class Reservation:
     """A share of a `WindowBudget`, held until the context ends or its event loop is closed."""
 
-    def __init__(self, budget: WindowBudget, size: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, budget: WindowBudget, size: int) -> None:
         self._budget = budget
         self.size = size
-        self.loop = loop
+        self.loop = asyncio.get_running_loop()
+        self.granted: asyncio.Future[None] = self.loop.create_future()
 
     def __enter__(self) -> None:
         pass
@@ -115,27 +116,10 @@ class Reservation:
     def __exit__(self, *error: object) -> None:
         self._budget.give_back(self)
 
-
-class Waiter:
-    """A task that waits for a reservation: a future of its loop, and the reservation once it is granted."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self.loop.create_future()
-        self.reservation: Reservation | None = None
-
     def wake(self) -> None:
-        """Tell the task that it has its reservation; give that back if the task's loop is closed."""
-        try:
-            self.loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:
-            assert self.reservation is not None
-            self.reservation.__exit__()
-
-    def _wake(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
+        """Tell the task that waits for it that it is granted."""
+        if not self.granted.done():
+            self.granted.set_result(None)
 
 
 class WindowBudget:
@@ -149,63 +133,50 @@ class WindowBudget:
 
     def _start(self) -> None:
         self.count = self.size = 0
-        self._waiters: deque[Waiter] = deque()
-        self._reservations: set[Reservation] = set()
+        self._waiting: deque[Reservation] = deque()
+        self._held: set[Reservation] = set()
         self._returned: deque[Reservation] = deque()
         self._lock = threading.Lock()
 
     async def reserve(self, size: int) -> AbstractContextManager[None]:
         """Reserve room for a window of `size` bytes; one above the limit waits until it is the only one."""
-        size, loop = min(size, self._most_size), asyncio.get_running_loop()
-        waiter = taken = None
+        mine = Reservation(self, min(size, self._most_size))
         with self._lock:
-            if not self._waiters and self._has_room(size):
-                taken = self._take(size, loop)
+            if is_granted := not self._waiting and self._has_room(mine.size):
+                self._take(mine)
             else:
-                waiter = Waiter(size)
-                self._waiters.append(waiter)
+                self._waiting.append(mine)
         self._settle()
-        if waiter is None:
-            assert taken is not None
-            return taken
         try:
-            while not waiter.future.done():
+            while not (is_granted or mine.granted.done()):
                 self._give_back_of_closed()
-                await asyncio.wait([waiter.future], timeout=LOOK_TIME)
+                await asyncio.wait([mine.granted], timeout=LOOK_TIME)
         except BaseException:
-            with self._lock:
-                if waiter.reservation is None:
-                    self._waiters.remove(waiter)
-            if waiter.reservation is not None:
-                waiter.reservation.__exit__()
-            self._settle()
+            self.give_back(mine)
             raise
-        assert waiter.reservation is not None
-        return waiter.reservation
+        return mine
 
     def give_back(self, reservation: Reservation) -> None:
-        """Return a reservation to the budget; returning it again does nothing."""
+        """Return a reservation, granted or not, to the budget; returning it again does nothing."""
         self._returned.append(reservation)
         self._settle()
 
     def _give_back_of_closed(self) -> None:
         """Return the reservations of tasks whose event loop was closed: those never run again."""
         with self._lock:
-            self._returned.extend(held for held in self._reservations if held.loop.is_closed())
+            self._returned.extend(held for held in self._held if held.loop.is_closed())
         self._settle()
 
     def _has_room(self, size: int) -> bool:
         return self.count < self._most_count and self.size + size <= self._most_size
 
-    def _take(self, size: int, loop: asyncio.AbstractEventLoop) -> Reservation:
-        reservation = Reservation(self, size, loop)
-        self._reservations.add(reservation)
+    def _take(self, reservation: Reservation) -> None:
+        self._held.add(reservation)
         self.count += 1
-        self.size += size
-        return reservation
+        self.size += reservation.size
 
     def _settle(self) -> None:
-        """Take back returned reservations, and grant new ones to the waiters that fit now.
+        """Take back returned reservations, and grant those that are waited for and fit now.
 
         A finalizer can return a reservation at any point in here, so nothing blocks on the lock: the thread
         that holds it runs the loop again for the others.
@@ -215,18 +186,22 @@ class WindowBudget:
             try:
                 while self._returned:
                     reservation = self._returned.popleft()
-                    if reservation in self._reservations:
-                        self._reservations.remove(reservation)
+                    if reservation in self._held:
+                        self._held.remove(reservation)
                         self.size -= reservation.size
                         self.count -= 1
-                while self._waiters and self._has_room(self._waiters[0].size):
-                    waiter = self._waiters.popleft()
-                    waiter.reservation = self._take(waiter.size, waiter.loop)
-                    granted.append(waiter)
+                    elif reservation in self._waiting:
+                        self._waiting.remove(reservation)
+                while self._waiting and self._has_room(self._waiting[0].size):
+                    granted.append(self._waiting.popleft())
+                    self._take(granted[-1])
             finally:
                 self._lock.release()
-            for waiter in granted:
-                waiter.wake()
+            for reservation in granted:
+                try:
+                    reservation.loop.call_soon_threadsafe(reservation.wake)
+                except RuntimeError:  # its loop is closed
+                    self._returned.append(reservation)
             if not self._returned:
                 return
 

@@ -287,7 +287,7 @@ class RegularChunks(Chunks):
             return self._stretches() if self.bound.is_native else None
         if not self.is_published:
             # Before the document is written there may be no directory yet.
-            make_directory(str(directory), durable=self.store.durable)
+            self._in_folder(partial(make_directory, str(directory), durable=self.store.durable))
         # An array with a cache of its own keeps every chunk; the others share the memory of the process.
         size = self._cache_size
         return Folder(
@@ -305,10 +305,8 @@ class RegularChunks(Chunks):
         if found.has_c != bool(keys.prefix) or (found.grid and found.separator != keys.separator):
             return None  # the stretches are indexed by another chunk-key encoding
         _, _, _, number, file, offset, size, data, places, files = found
-        try:
-            stretches = Stretches(found.grid, number, file, offset, size, data, places, files)
-        except OSError as error:
-            raise self._gone(error) from error
+        make = partial(Stretches, found.grid, number, file, offset, size, data, places, files)
+        stretches = self._in_folder(make)
         return Folder("", cache_size=self._cache_size, keeps_chunks=self._cache_size > 0, stretches=stretches)
 
     @once

@@ -8,7 +8,6 @@ event loop; `zstore.engine.awaiting` has the scheduler for asyncio.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -54,33 +53,142 @@ def set_threads(count: int | None) -> None:
     _chosen = count
 
 
+_END: Any = object()
+
+
+class _LeftError(BaseException):
+    """Raised on a thread of a crew that was left, in place of the answer that it has waited for."""
+
+
+class Crew(Generic[T]):
+    """Threads that call `act` for items, in their order, until there are none left or one has failed.
+
+    A caller who is interrupted (by Ctrl-C) waits until no thread is working. With `may_leave`, threads that
+    wait in `ask` are left behind: they do nothing more with the answer.
+    """
+
+    def __init__(self, act: Callable[[T], object], items: Iterable[T], *, may_leave: bool) -> None:
+        self._act = act
+        self._items = enumerate(items)
+        self._may_leave = may_leave
+        self._changed = threading.Condition()
+        # Threads that have an item: those that work on it, and those that wait for an answer about it.
+        self._working = self._waiting = 0
+        self._ends = self._is_left = False
+        # The number of the first item that failed, and its error.
+        self._failure: tuple[int, BaseException] | None = None
+        self._above: Crew[Any] | None = getattr(_inside, "crew", None)
+        self._below: set[Crew[Any]] = set()
+
+    def run(self, count: int) -> None:
+        """Do all items on `count` threads; raises the error of the first item that failed."""
+        threads = [threading.Thread(target=self._work, name="zstore-working") for _ in range(count)]
+        if self._above is not None:
+            self._above._below.add(self)
+        try:
+            for thread in threads:
+                thread.start()
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_left or (self._ends and not (self._working or self._waiting))
+                )
+        except BaseException:
+            self._leave()
+            raise
+        finally:
+            if self._above is not None:
+                self._above._below.discard(self)
+        if self._is_left:
+            raise _LeftError
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure[1]
+
+    def _leave(self) -> None:
+        """Wait until no thread is working; those that wait for answers end when these have come."""
+        with self._changed:
+            self._ends = True
+            self._is_left = self._may_leave
+        for crew in [*self._below]:
+            crew._leave()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._working and (self._is_left or not self._waiting))
+
+    def _work(self) -> None:
+        enter_worker()
+        _inside.crew = self if self._may_leave else None
+        number, item = 0, _END
+        with self._changed:
+            self._working += 1
+        try:
+            while True:
+                with self._changed:
+                    number, item = (0, _END) if self._ends else next(self._items, (0, _END))
+                if item is _END:
+                    break
+                self._act(item)
+        except BaseException as error:
+            with self._changed:
+                if self._failure is None or number < self._failure[0]:
+                    self._failure = number, error
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._ends = True
+                self._changed.notify_all()
+
+    def ask(self, request: Callable[[], R]) -> R:
+        """The answer to a request; a caller who is interrupted meanwhile does not wait for this thread."""
+        with self._changed:
+            self._working -= 1
+            self._waiting += 1
+            if self._ends:
+                self._changed.notify_all()
+        try:
+            return request()
+        finally:
+            with self._changed:
+                self._waiting -= 1
+                self._working += 1
+                if self._is_left:
+                    raise _LeftError
+
+
+def _run_each(
+    act: Callable[[T], object], items: Iterable[T], waiting_count: int | None, *, may_leave: bool
+) -> None:
+    """Call `act` for every item, on `waiting_count` threads, or on those that the engine may use here."""
+    count = thread_count() if waiting_count is None else waiting_count
+    if isinstance(items, Sequence):
+        count = min(count, len(items))
+    if count <= 1 or (waiting_count is None and getattr(_inside, "is_worker", False)):
+        for item in items:
+            act(item)
+    else:
+        Crew(act, items, may_leave=may_leave).run(count)
+
+
 def map_threads(
     function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
 ) -> list[R]:
     """`function` of every item, in order, on `thread_count()` threads; the first error stops the rest.
 
-    On a thread of such a pool it runs without further threads, so that nested calls do not multiply them.
+    On a thread of such a crew it runs without further threads, so that nested calls do not multiply them.
     Work that mostly waits gets `waiting_count` threads, even there.
     """
     work = list(items)
-    is_waiting = waiting_count is not None
-    threads = min(thread_count() if waiting_count is None else waiting_count, len(work))
-    if threads <= 1 or (getattr(_inside, "is_worker", False) and not is_waiting):
-        return [function(item) for item in work]
-    # Imported here: reads and writes by native codecs never need it.
-    from concurrent.futures import ThreadPoolExecutor
+    found: list[Any] = [None] * len(work)
 
-    with ThreadPoolExecutor(threads, initializer=enter_worker) as pool:
-        futures = [pool.submit(function, item) for item in work]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    def one(number: int) -> None:
+        found[number] = function(work[number])
+
+    _run_each(one, range(len(work)), waiting_count, may_leave=False)
+    return found
 
 
 def enter_worker() -> None:
-    """Mark the calling thread as one of a pool, on which `map_threads` starts no further threads."""
+    """Mark the calling thread as one of a crew, on which `map_threads` starts no further threads."""
     _inside.is_worker = True
 
 
@@ -148,7 +256,6 @@ READ_COUNT = 32
 # the work to a thread and to take its result.
 SHORT_SIZE = 64 << 10
 
-_END: Any = object()
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -174,42 +281,46 @@ def proven(store: Store, requests: Sequence[Request], values: list[T]) -> list[T
     return values
 
 
-class Scheduler(ABC):
-    """Runs the steps of reads and writes: requests to stores, computation, and work on files."""
+class Scheduler:
+    """Runs the steps of reads and writes, on the calling thread and on threads that it waits for."""
 
     read_count: int = READ_COUNT
     """The most selections that are read at the same time from a store with latency."""
 
-    @abstractmethod
     async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
-        """The result of `store.get_many`."""
+        """The result of `store.get_many`, with missing chunks proven to be missing."""
+        return _answer(lambda: proven(store, requests, store.get_many(requests)))
 
-    @abstractmethod
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
-        """The result of `store.get_parts`."""
+        """The result of `store.get_parts`, as of `get_many`."""
+        return _answer(lambda: proven(store, requests, store.get_parts(requests)))
 
-    @abstractmethod
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:
         """The result of a function that computes, or works on files.
 
         `size` says that all it does is to decode that many bytes with native codecs.
         """
+        return function()
 
-    @abstractmethod
     async def map(
         self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
     ) -> list[R]:
-        """`function` of every item, in order; the same as `zstore.engine.schedulers.map_threads`."""
+        """`function` of every item, in order, as by `map_threads`."""
+        return map_threads(function, items, waiting_count=waiting_count)
 
-    @abstractmethod
     async def each(self, act: Act[T], items: Iterable[T], at_once: int, *, waits: bool = True) -> None:
-        """Await `act` of every item, `at_once` at a time; the first error stops the rest.
+        """Await `act` of every item of a read, `at_once` at a time; the first error stops the rest.
 
         `waits=False` says that they compute rather than wait: then no more of them run at the same time than
         the engine has threads.
         """
+        if at_once <= 1 or (isinstance(items, Sequence) and len(items) <= 1):
+            for item in items:
+                await act(item)
+            return
+        waiting_count = at_once if waits else None
+        _run_each(lambda item: drive(act(item)), items, waiting_count, may_leave=True)
 
-    @abstractmethod
     async def join(
         self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
     ) -> None:
@@ -218,94 +329,33 @@ class Scheduler(ABC):
         `act_together` ends each member that is still awaited. Of those that it does not end, and of all that
         are left when it raises, `act` is awaited one by one, so that nobody gets the error of another.
         """
+        await act(item)  # a thread has no turns
 
-    @abstractmethod
     async def reserve(self, size: int) -> AbstractContextManager[None]:
         """Reserve memory for a window of `size` bytes, until the context ends."""
+        return _NOTHING  # a blocking caller has no more than a few windows
 
-    @abstractmethod
     async def single_flight(
         self, in_flight: InFlight, unknown: Callable[[], set[str]]
     ) -> AbstractContextManager[None]:
         """Let only one of several concurrent reads request the same names, until the context ends.
 
         `unknown` gives the names to request. If other reads are requesting some of them, this waits until
-        those have their answer.
+        those have their answer; threads that read the same each make their requests.
         """
+        return _NOTHING
 
-    @abstractmethod
     def spans(self, total: int, count: int) -> Iterable[tuple[int, int]]:
         """(begin, end) of the spans of `total` items to give to one kernel call each.
 
         A scheduler whose tasks can be cancelled gives spans of at most `count` items.
         """
-
-
-class BlockingScheduler(Scheduler):
-    """Runs everything on the calling thread, and on threads that it waits for."""
-
-    async def get_many(self, store: Store, requests: Sequence[Request]) -> Values:
-        """The result of `store.get_many`."""
-        return proven(store, requests, store.get_many(requests))
-
-    async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
-        """The result of `store.get_parts`."""
-        return proven(store, requests, store.get_parts(requests))
-
-    async def run(self, function: Callable[[], T], size: int | None = None) -> T:
-        """Call the function."""
-        return function()
-
-    async def map(
-        self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
-    ) -> list[R]:
-        """`function` of every item, in order, by `map_threads`."""
-        return map_threads(function, items, waiting_count=waiting_count)
-
-    async def each(self, act: Act[T], items: Iterable[T], at_once: int, *, waits: bool = True) -> None:
-        """Drive `act` of every item, on `at_once` threads."""
-        if isinstance(items, Sequence):
-            at_once = min(at_once, len(items))
-        if at_once <= 1:
-            for item in items:
-                await act(item)
-            return
-        left, turn = iter(items), threading.Lock()
-
-        def work(_: int) -> None:
-            nonlocal left
-            try:
-                while True:
-                    with turn:
-                        item = next(left, _END)
-                    if item is _END:
-                        return
-                    drive(act(item))
-            except BaseException:
-                left = iter(())
-                raise
-
-        map_threads(work, range(at_once), waiting_count=at_once if waits else None)
-
-    async def join(
-        self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
-    ) -> None:
-        """`act` of the item: a thread has no turns that others could join in."""
-        await act(item)
-
-    async def reserve(self, size: int) -> AbstractContextManager[None]:
-        """No reservation: a blocking caller holds no more than a few windows."""
-        return _NOTHING
-
-    async def single_flight(
-        self, in_flight: InFlight, unknown: Callable[[], set[str]]
-    ) -> AbstractContextManager[None]:
-        """No waiting: threads that read the same each make their requests."""
-        return _NOTHING
-
-    def spans(self, total: int, count: int) -> Iterable[tuple[int, int]]:
-        """One span of everything."""
         return [(0, total)]
 
 
-BLOCKING = BlockingScheduler()
+def _answer(request: Callable[[], T]) -> T:
+    crew: Crew[Any] | None = getattr(_inside, "crew", None)
+    return request() if crew is None else crew.ask(request)
+
+
+BLOCKING = Scheduler()
