@@ -96,11 +96,13 @@ def test_samples_of_few_bits(tmp_path: Path, bits: int, layout: dict[str, Any]) 
     np.testing.assert_array_equal(bands(scan_file(path), tmp_path), data)
 
 
-@pytest.mark.parametrize("count", [1, 3, 4])
-def test_jpeg(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("interleave", ["pixel", "band"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_jpeg(tmp_path: Path, count: int, interleave: str) -> None:
     path = tmp_path / "a.tif"
     for layout in (TILES, {"tiled": False, "blockysize": 32}):
-        write(path, picture("uint8", count), compress="jpeg", interleave="pixel", **layout)
+        coding = {"photometric": "rgb" if count > 2 else "minisblack", "compress": "jpeg"}
+        write(path, picture("uint8", count), interleave=interleave, **coding, **layout)
         with rasterio.open(path) as raster:
             np.testing.assert_array_equal(bands(scan_file(path), tmp_path), raster.read())
 
@@ -287,6 +289,9 @@ REFUSED = {
     "has 12 bits per sample": _twelve_bits,
     "has the compression 3 (CCITTFAX3)": lambda path: write(
         path, picture("uint8") % 2, compress="ccittfax3", nbits=1
+    ),
+    "of which GDAL makes others": lambda path: write(
+        path, picture("uint8", 4), photometric="cmyk", interleave="pixel"
     ),
     "interleaved bands have": lambda path: _scaled_apart(path),
 }

@@ -225,7 +225,7 @@ class Jpeg(ImageCodec):
     name: ClassVar[str] = "numcodecs.imagecodecs_jpeg"
     peer = "Jpeg"
     items = ("uint8",)
-    samples = (3, 4)
+    samples = (2, 3, 4)
 
     def item_names(self) -> tuple[str, ...]:
         """The data types that the format holds: 16 bits only where it is lossless."""

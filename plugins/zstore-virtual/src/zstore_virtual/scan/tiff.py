@@ -47,8 +47,8 @@ STREAMS: dict[int, list[dict[str, Any]]] = {
     50000: [{"name": "numcodecs.zstd", "configuration": {"level": 9}}],
 }
 # By the same number: codecs in place of `bytes`.
-LERC = 34887
-IMAGES = {7: "jpeg", LERC: "lerc", 50001: "webp"}
+JPEG, LERC = 7, 34887
+IMAGES = {JPEG: "jpeg", LERC: "lerc", 50001: "webp"}
 # libtiff's tag of LERC's parameters; by the second of them: the compression of the blobs.
 LERC_PARAMETERS = 50674
 LERC_OUTER = {0: 1, 1: 8, 2: 50000}
@@ -80,6 +80,7 @@ def scan_tiff(origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) 
         with tifffile.TiffFile(origin.open() or path) as file:
             images, masks = _sort_pages(file, path)
             with open_raster(path, opener=opener) as raster:
+                _check_colours(raster.tags(ns="IMAGE_STRUCTURE").get("SOURCE_COLOR_SPACE"), images[0], path)
                 found = describe_raster(raster, path)
             _add_levels(found, images, masks, file.byteorder, origin, draft, drop)
     except (tifffile.TiffFileError, *DAMAGES) as error:
@@ -129,6 +130,18 @@ def _sort_pages(file: Any, path: str) -> tuple[list[Any], list[Any]]:
     images.sort(key=lambda page: -page.imagewidth * page.imagelength)
     masks.sort(key=lambda page: -page.imagewidth * page.imagelength)
     return images, masks
+
+
+def _check_colours(space: str | None, page: Any, path: str) -> None:
+    """Raise UnsupportedError where GDAL makes red, green and blue of other colours, as of CMYK.
+
+    Those of JPEG are made by its codec.
+    """
+    if space is not None and (space != "YCbCr" or int(page.compression) != JPEG):
+        raise UnsupportedError(
+            f"image has colours of {space}, of which GDAL makes others; expected red, green and blue",
+            path=path,
+        )
 
 
 def _add_levels(
@@ -349,11 +362,12 @@ class _Image:
     def _image(self, compression: int, chunk: tuple[int, ...]) -> dict[str, Any]:
         """The serializer of chunks that are image files."""
         page, configuration = self.page, dict[str, Any]()
-        if compression == 7:
+        if compression == JPEG:
             import tifffile.tifffile
 
+            # Of samples that are stored apart, each is an image of one.
             spaces = (page.photometric, page.planarconfig, page.extrasamples, page.is_jfif)
-            jpeg, data = tifffile.tifffile.jpeg_decode_colorspace(*spaces)
+            jpeg, data = tifffile.tifffile.jpeg_decode_colorspace(*spaces) if len(chunk) > 2 else (None, None)
             for name, value in (("colorspace_jpeg", jpeg), ("colorspace_data", data)):
                 if value is not None:
                     configuration[name] = value if isinstance(value, str) else int(value)
