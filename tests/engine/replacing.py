@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 import zstore
-from zstore.engine.making import INTENT
+from zstore.engine.intents import INTENT
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import Store
 from zstore.storage.fsspec import FsspecStore

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.making import INTENT
+from zstore.engine.intents import INTENT
 from zstore.errors import StoreError, ZstoreError
 from zstore.storage.base import Store
 

@@ -18,7 +18,7 @@ import numpy as np
 from calls import ALL, LOCK, MAKE, MKDIR, NAME, NEVER, OPEN, SHORT, SYNC, WRITE, Calls
 
 import zstore
-from zstore.engine.making import INTENT
+from zstore.engine.intents import INTENT
 from zstore.errors import NotFoundError, ZstoreError
 from zstore.storage.local import LocalStore
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import zstore
 from zstore.cli.root import zstore as command_line
 from zstore.engine.documents import METADATA_NAMES
-from zstore.engine.making import INTENT, JOB, OF_ONE_CALL
+from zstore.engine.intents import INTENT, JOB, OF_ONE_CALL
 from zstore.errors import StoreError, ZstoreError
 from zstore.geo.rasters.geotiff import zarr_to_raster
 from zstore.geo.rasters.raster import raster_to_zarr

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.making import FORMER, INTENT
+from zstore.engine.intents import FORMER, INTENT
 from zstore.errors import MetadataError, ReadOnlyError, StoreError, UnsupportedError
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.making import INTENT
+from zstore.engine.intents import INTENT
 from zstore.errors import StoreError
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore

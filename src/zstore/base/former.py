@@ -21,6 +21,7 @@ FORMER = {
     "zstore.geo.conventions.lists": "zstore.geo.conventions.levels",
     "zstore.storage.locking": "zstore.storage.base",
     "zstore.model.consolidated": "zstore.model.group",
+    "zstore.base.writer": "zstore.engine.intents",
     "zstore.base.misses": "zstore.errors",
     "zstore.geo.conventions.profiles": "zstore.geo.conventions.write",
     "zstore.jobs.room": "zstore.jobs.plan",

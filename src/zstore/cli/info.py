@@ -11,7 +11,7 @@ from rich.table import Table
 
 from zstore.base.sizes import format_size
 from zstore.cli.options import json_option, say, show_table, show_unfinished, storage_options
-from zstore.engine.making import find_unfinished
+from zstore.engine.intents import find_unfinished
 from zstore.errors import NotFoundError, StoreError, clean
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group

@@ -36,7 +36,7 @@ from zstore.errors import ZstoreError, clean
 from zstore.extensions.registry import codecs as registry
 
 if TYPE_CHECKING:
-    from zstore.engine.making import Unfinished
+    from zstore.engine.intents import Unfinished
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
     from zstore.plugin.jobs import Estimate

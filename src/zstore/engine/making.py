@@ -1,26 +1,18 @@
 """Making and removing nodes, so that an interruption leaves the old state, the new one, or a marked rest.
 
-An intent says that the nodes at and below a path are being made or removed, and
-keeps others out. Node documents are written last and deleted first; called again, the same operation clears
-away what an interrupted one left.
+An intent says that the nodes at and below a path are being made or removed. Node documents are written last
+and deleted first; called again, the same operation clears away what an interrupted one left.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from errno import ENOTSUP
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from zstore.base.byterange import ByteRange
-from zstore.base.writer import has_ended, is_under_way, writing
 from zstore.engine.documents import (
     ARRAY_KEYS,
     CHOICES,
@@ -31,21 +23,27 @@ from zstore.engine.documents import (
     ancestors,
     check_format,
     check_groups,
-    find_documents,
     find_others,
     forget,
     forget_consolidated,
-    list_nodes,
     node_kind,
-    parse_node,
     place,
     read_documents,
-    read_node,
     render_node,
+)
+from zstore.engine.intents import (
+    FORMER,
+    INTENT,
+    JOB,
+    REPLACE,
+    Mark,
+    in_the_way,
+    is_claimed,
+    marked,
+    parse_intent,
 )
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, StoreError
-from zstore.extensions.registry import jobs
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import render_json
@@ -59,369 +57,6 @@ from zstore.storage.base import (
     document_range,
     join_key,
 )
-
-# The prefix of an intent and of the journals that belong to it: a directory loses them in one step.
-JOB = ".zstore-job"
-INTENT = f"{JOB}/record"
-# Where earlier versions kept the intents of single calls.
-FORMER = ".zstore-unfinished"
-INTENT_SIZE = 16 << 20
-REPLACE = "expected nothing; pass overwrite=True to replace it"
-NAME = re.compile(r"[0-9a-f]{16}")
-SHOWN_LENGTH = 2000
-# Below prefixes without nodes, intents are looked for down to this depth, in prefixes with at most so many
-# names.
-OTHERS_DEPTH = 3
-OTHERS_COUNT = 20
-
-
-class Work(NamedTuple):
-    """A kind of work: its name in messages, the function that does it, and the argument that resumes it."""
-
-    words: str
-    function: str
-    again: str | None = None
-
-
-RASTERS = "zstore.geo.rasters"
-WORKS = {
-    "create": Work("the creation of an array or group", "zstore.create_array", "overwrite"),
-    "delete": Work("the deletion of a node", "zstore.create_group", "overwrite"),
-    "build_pyramid": Work("the building of a pyramid", "zstore.build_pyramid", "resume"),
-    "build_tile_pyramid": Work("the building of a tile pyramid", "zstore.build_tile_pyramid", "resume"),
-    "update_pyramid": Work("the update of a pyramid", "zstore.update_pyramid", "resume"),
-    "copy": Work("a copy", "zstore.copy", "resume"),
-    "convert": Work("a conversion", "zstore.convert", "resume"),
-    "convert_metadata": Work("a conversion of metadata", "zstore.jobs.upkeep.convert.convert_metadata"),
-    "raster_to_zarr": Work("the conversion of a raster", f"{RASTERS}.raster_to_zarr", "resume"),
-    "rasters_to_zarr": Work("the conversion of rasters", f"{RASTERS}.rasters_to_zarr", "resume"),
-    "netcdf_to_zarr": Work("the conversion of a NetCDF or HDF5 file", f"{RASTERS}.netcdf_to_zarr", "resume"),
-    "reduce": Work("a reduction", "zstore.reduce", "resume"),
-    "verify": Work("a verification", "zstore.verify"),
-    "virtualize": Work("the scanning of files for a manifest", "zstore_virtual.virtualize"),
-    "fix": Work("the fixing of documents", "zstore.geo.validation.fixing.fix.fix"),
-}
-UNKNOWN = Work("work of a kind that this zstore does not know", "what began it")
-
-
-def work_of(name: str) -> Work:
-    """The kind of work of a name: built in, or a job that a plugin offers; `UNKNOWN` for any other."""
-    work = WORKS.get(name)
-    if work is None and (target := jobs.target(name)) is not None:
-        work = Work(f"the job {name!r}", target.replace(":", "."), "resume")
-    return work or UNKNOWN
-
-
-# The kinds of work of one call, which the same call begins anew: nobody resumes it.
-OF_ONE_CALL = ("create", "delete")
-
-
-@dataclass(frozen=True)
-class Intent:
-    """The content of an intent, as far as it is valid.
-
-    work      a name of `WORKS`; "" for any other
-    plan      what is made of what, in JSON
-    name      of the job, for its journal
-    asked     the command or call that began the work
-    is_ready  whether nodes that the work replaces have been removed
-    made      of the creation of an array: how its chunks are named
-    writer    who began it, as of `writing`
-    makes     of a job in a group that is there: where it makes new nodes; each of them has an intent, too
-    is_part   whether it is one of those
-    """
-
-    work: str
-    plan: Any = None
-    name: str = ""
-    asked: Any = None
-    is_ready: bool = True
-    made: Any = None
-    writer: Any = None
-    makes: tuple[str, ...] = ()
-    is_part: bool = False
-
-    @property
-    def is_job(self) -> bool:
-        """Whether the work is more than one call, so that only whoever resumes or replaces it may go on."""
-        return self.work not in OF_ONE_CALL
-
-    def words(self) -> str:
-        """The kind of work, for messages."""
-        return work_of(self.work).words
-
-
-@dataclass(frozen=True)
-class Unfinished:
-    """Work that is under way or was interrupted.
-
-    path   of the node in the store
-    place  URL of the store and the path
-    work   name in `WORKS`; "" for a kind that this version does not know
-    what   the kind of work in words
-    again  the command or call that resumes it
-    """
-
-    path: str
-    place: str
-    work: str
-    what: str
-    again: str
-
-    def __str__(self) -> str:
-        return f"{self.what} is unfinished; go on with: {self.again}"
-
-
-def parse_intent(data: bytes | memoryview) -> Intent:
-    """The intent in a value; of unknown kind if the value cannot be read."""
-    content: Any = None
-    if len(data) <= INTENT_SIZE:
-        with suppress(ValueError, RecursionError):
-            content = json.loads(bytes(data))
-    if not isinstance(content, dict):
-        return Intent("")
-    work, made, writer = content.get("work"), content.get("made"), content.get("writer")
-    if work is None and ("made" in content or "writer" in content):
-        # Earlier versions did not tell deletions from creations of groups.
-        work = "delete" if made is None else "create"
-    if not isinstance(work, str) or work_of(work) is UNKNOWN:
-        return Intent("")
-    name = content.get("name")
-    name = name if isinstance(name, str) and NAME.fullmatch(name) else ""
-    is_ready, is_part = content.get("is_ready") is True, content.get("is_part") is True
-    names = content.get("makes")
-    makes = tuple(made for made in names if made and isinstance(made, str)) if isinstance(names, list) else ()
-    return Intent(
-        work, content.get("plan"), name, content.get("asked"), is_ready, made, writer, makes, is_part
-    )
-
-
-def read_intent(store: Store, path: str, keys: Sequence[str] = (INTENT,)) -> Intent | None:
-    """The intent at `path`; None without one, or if its creation has finished making the node.
-
-    keys  where it may be: those of earlier versions are asked for where a list shows something
-
-    Raises
-        StoreError: the store failed.
-    """
-    size = ByteRange(0, INTENT_SIZE + 1)
-    for data in store.get_many([(join_key(path, key), size) for key in keys]):
-        if data is not None:
-            intent = parse_intent(data)
-            return None if _is_over(store, path, intent) else intent
-    return None
-
-
-def _is_over(store: Store, path: str, intent: Intent) -> bool:
-    """Whether an intent to create outlives its end: the documents come last, so that the node is whole."""
-    return intent.work == "create" and node_kind(find_documents(store, [path])[0]) is not None
-
-
-class Mark:
-    """An intent of one call that this process has put."""
-
-    def __init__(self, store: Store, path: str, data: bytes) -> None:
-        self.key = join_key(path, INTENT)
-        self.data = data
-        self._store = store
-
-    def is_held(self) -> bool:
-        """Whether it is still there: nobody has removed it, or put another one in its place."""
-        found = self._store.get(self.key)
-        return found is not None and bytes(found) == self.data
-
-    def remove(self) -> None:
-        """Remove it, and so leave its path to everybody."""
-        self._store.delete(self.key)
-
-
-def in_the_way(store: Store, path: str, data: bytes | memoryview, expected: str) -> StoreError:
-    """The error for a maker who meets the intent of another writer, at its path or above it."""
-    intent = parse_intent(data)
-    if intent.is_job:
-        return StoreError(
-            f"cannot create: {describe(store, path, intent)}; or {expected}",
-            path=place(store, path),
-            key=INTENT,
-        )
-    return StoreError(
-        f"cannot create: a node is being made or removed, or that was interrupted; {expected}",
-        path=place(store, path),
-        key=INTENT,
-    )
-
-
-def is_claimed(data: bytes | memoryview) -> bool:
-    """Whether an intent keeps out makers that do not replace: the rest of a call that has ended does not."""
-    intent = parse_intent(data)
-    return intent.is_job or not has_ended(intent.writer)
-
-
-@contextmanager
-def marked(
-    store: Store,
-    path: str,
-    work: str,
-    made: Mapping[str, Any] | None = None,
-    *,
-    is_new: bool = False,
-    seen: bytes | memoryview | None = None,
-) -> Iterator[Mark]:
-    """Put the intent to create or delete the node at `path`; whoever leaves the block removes it.
-
-    An intent that is there is an error where the node `is_new`; else it is replaced, unless its writer is
-    known to be at work. Of `seen`, the intent as it was read, no other one is replaced.
-
-    Raises
-        StoreError: somebody else holds the place, as far as the store can tell.
-    """
-    with writing() as writer:
-        mark = Mark(store, path, render_json({"work": work, "writer": writer, "made": made}))
-        try:
-            if seen is not None:
-                _take_over(store, path, mark.data, seen)
-            else:
-                store.put_new(mark.key, mark.data)
-        except ChangedError as error:
-            if is_new or seen is not None:
-                raise in_the_way(store, path, store.get(mark.key) or mark.data, REPLACE) from error
-            _take_over(store, path, mark.data, None)
-        yield mark
-
-
-def _take_over(store: Store, path: str, data: bytes, seen: bytes | memoryview | None) -> None:
-    """Replace an intent, unless it is another one than was `seen`, or its writer is at work."""
-    key = join_key(path, INTENT)
-    try:
-        with store.lock(key):
-            found = store.get(key)
-            if found is not None and is_under_way(parse_intent(found).writer):
-                raise StoreError(
-                    "somebody else is just making or removing a node there; expected that to end first",
-                    path=place(store, path),
-                    key=INTENT,
-                )
-            if seen is not None and (found is None or bytes(found) != bytes(seen)):
-                raise ChangedError("somebody else has just replaced the mark", path=store.url, key=key)
-            store.put(key, data)
-    except StoreError as error:
-        # A server that keeps no conditions lets the later one win.
-        if error.errno != ENOTSUP:
-            raise
-        store.put(key, data)
-
-
-def describe(store: Store, path: str, intent: Intent) -> Unfinished:
-    """The work that an intent stands for, and how to go on with it."""
-    work = work_of(intent.work)
-    asked = intent.asked if isinstance(intent.asked, dict) else {}
-    resumed = f", {work.again}=True" if work.again else ""
-    where = "..."
-    if not intent.is_job:
-        where = ", ".join(map(repr, filter(None, (store.url, path))))
-        if intent.work == "create" and intent.made is None:
-            work = work._replace(function="zstore.create_group")
-    again = _command(asked.get("command"), work) or _call(asked) or f"{work.function}({where}{resumed})"
-    return Unfinished(path, place(store, path), intent.work, work.words, again)
-
-
-def _command(words: Any, work: Work) -> str | None:
-    """A shell's command line that resumes the work; None for commands of others, or unprintable ones."""
-    if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
-        return None
-    is_whole = words[1:2] != ["run-units"]
-    more = [f"--{work.again}"] if is_whole and work.again and f"--{work.again}" not in words else []
-    text = shlex.join([*words, *more])
-    return text if words[:1] == ["zstore"] and len(text) <= SHOWN_LENGTH else None
-
-
-def _call(asked: Mapping[str, Any]) -> str | None:
-    """A call in Python that resumes the work, with "..." for arguments that JSON could not represent."""
-    work, arguments = work_of(str(asked.get("call"))), asked.get("arguments")
-    if (
-        work is UNKNOWN
-        or not isinstance(arguments, dict)
-        or not all(name.isidentifier() for name in arguments)
-    ):
-        return None
-    if work.again is not None:
-        arguments = {**arguments, work.again: True}
-    shown = (f"{name}={'...' if value == {} else repr(value)}" for name, value in arguments.items())
-    text = f"{work.function}({', '.join(shown)})"
-    return text if len(text) <= SHOWN_LENGTH else None
-
-
-def find_unfinished(store: Store, path: str) -> list[Unfinished]:
-    """The unfinished work at or below a node, or at a path where there is no node yet.
-
-    Raises
-        StoreError: the store failed.
-    """
-    try:
-        model = read_node(store, path)
-    except Exception:
-        # Other functions report what is wrong with the documents.
-        model = None
-    if isinstance(model, ArrayModel):
-        return _describe_all(store, _with_intent(store, [path]))
-    found, waiting = list[str](), [path]
-    while waiting:
-        at = waiting.pop()
-        try:
-            members = [(join_key(at, name), documents) for name, documents in list_nodes(store, at)]
-        except StoreError:
-            # Where lists are not possible, consolidated metadata names the nodes.
-            below = [join_key(path, name) for name in getattr(model, "consolidated", None) or ()]
-            return _describe_all(store, _with_intent(store, [path, *below]))
-        others = [member for member, documents in members if node_kind(documents) is None]
-        waiting += [member for member, documents in members if node_kind(documents) and _is_group(documents)]
-        # Arrays may have an intent of their own.
-        arrays = [member for member, documents in members if node_kind(documents)]
-        found += _with_intent(store, [member for member in arrays if member not in waiting])
-        if {join_key(at, FORMER), join_key(at, JOB)} & {*others}:
-            # What is no node there belongs to the work.
-            found.append(at)
-        else:
-            found += _below(store, others, OTHERS_DEPTH)
-    return _describe_all(store, found)
-
-
-def _below(store: Store, paths: Sequence[str], depth: int) -> list[str]:
-    """Paths with intents at or below paths that are no nodes, down to `depth`."""
-    found = _with_intent(store, paths, (INTENT, FORMER))
-    for at in [at for at in paths if depth and at not in found]:
-        names = store.list_children(at)
-        if len(names) <= OTHERS_COUNT:
-            found += _below(store, [join_key(at, name) for name in names], depth - 1)
-    return found
-
-
-def _with_intent(store: Store, paths: Sequence[str], keys: Sequence[str] = (INTENT,)) -> list[str]:
-    """Those of the paths that have an intent."""
-    values = store.get_many([(join_key(at, key), ByteRange(0, 1)) for at in paths for key in keys])
-    found = zip([at for at in paths for _ in keys], values, strict=True)
-    return [*dict.fromkeys(at for at, value in found if value is not None)]
-
-
-def _is_group(documents: Any) -> bool:
-    try:
-        return isinstance(parse_node(documents, ""), GroupModel)
-    except Exception:
-        # Other functions report what is wrong with the documents.
-        return False
-
-
-def _describe_all(store: Store, paths: Sequence[str]) -> list[Unfinished]:
-    """The unfinished work at these paths; work that a job does below its own path is a part of it."""
-    read = {at: read_intent(store, at, (INTENT, FORMER)) for at in sorted(set(paths))}
-    intents = {at: intent for at, intent in read.items() if intent is not None}
-    jobs = {at for at, intent in intents.items() if intent.is_job and not intent.is_part}
-    return [
-        describe(store, at, intent)
-        for at, intent in intents.items()
-        if at in jobs or jobs.isdisjoint(ancestors(at))
-    ]
-
 
 Model = ArrayModel | GroupModel
 Choices = Sequence[Sequence[str]]

@@ -19,12 +19,13 @@ from zstore.base.byterange import ByteRange
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
+from zstore.engine.intents import shape_held
 from zstore.engine.objects import single
 from zstore.engine.walk import stored_cells
 from zstore.errors import CodecError, NotFoundError
 from zstore.indexing.select import plan_basic
 from zstore.model.array import ArrayModel
-from zstore.storage.base import SHAPE_LOCK, Store, join_key
+from zstore.storage.base import Store, join_key
 
 Shape = tuple[int, ...]
 
@@ -51,12 +52,13 @@ def resize(
 
     Raises
         NotFoundError: the array is gone.
+        StoreError: a job at the array is unfinished, or somebody else's change of its shape does not end.
         CodecError: a chunk that old and new items share is damaged (with `write` only).
         ReadOnlyError, StoreError: the store refused.
     """
     document = join_key(path, ARRAY_KEYS[zarr_format])
     store.check_writable(document)
-    with store.hold(join_key(path, SHAPE_LOCK)):
+    with shape_held(store, path):
         while True:
             old = _read(store, path, zarr_format)
             new = old.with_shape(new_shape(old.shape))

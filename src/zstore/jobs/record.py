@@ -1,7 +1,7 @@
 """Jobs: work longer than a call, recorded as an intent until it ends, so that it can be resumed.
 
 Jobs write chunks first and documents last, so that readers see no unfinished nodes. Work that changes nodes
-in place (an update) can be seen unfinished; the intent (`zstore.engine.making`) tells.
+in place (an update) can be seen unfinished; the intent (`zstore.engine.intents`) tells.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from zstore.base.writer import writing
 from zstore.engine.documents import check_above, find_documents, node_kind, place, read_documents
-from zstore.engine.making import (
+from zstore.engine.intents import (
     FORMER,
     INTENT,
     JOB,
@@ -28,15 +27,15 @@ from zstore.engine.making import (
     WORKS,
     Intent,
     Unfinished,
-    clear,
-    clear_rests,
     describe,
     find_unfinished,
     in_the_way,
     parse_intent,
     read_intent,
     work_of,
+    writing,
 )
+from zstore.engine.making import clear, clear_rests
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
@@ -225,21 +224,33 @@ class BegunJob:
         Raises
             ChangedError: somebody else has ended it, or taken the place over.
         """
-        if not self._is_held():
+        if not self._is_within:
+            self._held()
+
+    def _held(self) -> bytes:
+        """The job's record, as it is stored.
+
+        Raises
+            ChangedError: somebody else has ended the job, or taken the place over.
+        """
+        data = self._find_record()
+        if data is None:
             raise ChangedError(
                 "somebody else has removed or replaced what was made; expected the job to be alone there",
                 path=place(self.store, self.base),
             )
+        return data
 
-    def _is_held(self) -> bool:
-        """Whether the record is this job's, not that of another job with the same name."""
-        if self._is_within:
-            return True
-        found = read_intent(self.store, self.base)
-        if found is None:
+    def _find_record(self) -> bytes | None:
+        """The record, if it is this job's, or of the job that this is a part of; not that of an equal job."""
+        data = self.store.get(join_key(self.base, INTENT))
+        if data is None:
             # What is stored since the job was ended belongs to no job.
             self.store.delete_prefix(self._units)
-        return found is not None and (found.name, found.writer) == (self.name, self._writer)
+            return None
+        found = parse_intent(data)
+        is_own = self._is_within or (found.name, found.writer) == (self.name, self._writer)
+        return bytes(data) if is_own else None
 
     @property
     def runs_in_parts(self) -> bool:
@@ -298,7 +309,7 @@ class BegunJob:
                     message = "somebody else has just made a node there; expected nothing"
                     raise StoreError(message, path=place(self.store, taken))
         except StoreError:
-            if not self.is_resumed and self._is_held():
+            if not self.is_resumed and self._find_record() is not None:
                 self.end()
             raise
 
@@ -308,24 +319,23 @@ class BegunJob:
         Raises
             ChangedError: somebody else has ended the job.
         """
-        self.check_held()
-        key = join_key(self.base, INTENT)
-        content: dict[str, Any] = json.loads(bytes(self.store.get(key) or b"{}"))
+        content: dict[str, Any] = json.loads(self._held())
         content |= change(content)
-        self.store.put(key, _render(content))
+        self.store.put(join_key(self.base, INTENT), _render(content))
         return content
 
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
-        _release(self.store, self.base, self._made)
         if self._is_within:
+            _release(self.store, self.base, self._made)
             self.store.delete_prefix(self._units)
             return
         asked = _asked.get()
         if asked is not None:
             asked.jobs.pop((id(self.store), self.base), None)
-        if not self._is_held():
-            return  # the record of whoever has taken the place over
+        if self._find_record() is None:
+            return  # whoever has taken the place over has its record and intents
+        _release(self.store, self.base, self._made)
         # In one step or request where the store can: a record without its journal has everything made again.
         if self.store.removes_whole:
             self.store.delete_prefix(join_key(self.base, JOB))

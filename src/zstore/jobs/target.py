@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from zstore.engine.documents import place, render_node
-from zstore.engine.making import work_of
+from zstore.engine.intents import work_of
 from zstore.errors import StoreError
 from zstore.jobs.record import JOB, name_job
 from zstore.model.array import ArrayModel

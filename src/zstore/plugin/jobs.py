@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zstore.engine.making import read_intent
+from zstore.engine.intents import read_intent
 from zstore.jobs.chunks import Location, StoredArray, node_versions
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.journal import Journal

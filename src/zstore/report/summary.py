@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from zstore.engine.documents import place
-from zstore.engine.making import Unfinished, find_unfinished
+from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
 from zstore.model.array import CodecModel
 from zstore.nodes.array import Array

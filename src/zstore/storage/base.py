@@ -426,6 +426,8 @@ class Store(ABC):
     """Whether `entries` gives versions, and the same ones as `get_parts` and `put_new`."""
     removes_whole: bool = False
     """Whether `delete_prefix` below the root removes everything or nothing, even when it is interrupted."""
+    notices_changes: bool = False
+    """Whether `lock` lets other processes write, and the write under it then raises ChangedError."""
 
     @classmethod
     def from_url(
@@ -628,13 +630,6 @@ class Store(ABC):
         """
         return nullcontext()
 
-    def hold(self, key: str) -> AbstractContextManager[None]:
-        """As `lock`, for long changes: work under it never has to be repeated.
-
-        A store whose writes may raise ChangedError overrides this (`zstore.storage.claims`).
-        """
-        return self.lock(key)
-
     def update(self, key: str, act: Callable[[], None]) -> None:
         """Call `act`, which reads the value of `key` and replaces it, under the key's lock.
 
@@ -805,7 +800,6 @@ CAPABILITIES = {
     "copies": ("copy_from", "put_file"),
     "files": ("local_path", "purge", "check_missing"),
     "stretches": ("stretches", "origin"),
-    "claims": ("hold",),
 }
 # How a store is opened, and what it is opened for.
 OPENING = (
@@ -824,7 +818,7 @@ _MAPPED = {
 _OWN = {"update", "check_writable"}
 _CHANGING = {
     *("put", "put_async", "put_new", "put_file", "copy_from", "delete", "delete_many", "delete_prefix"),
-    *("lock", "hold"),
+    "lock",
 }
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -865,6 +859,7 @@ class PrefixStore(Store):
             "is_bounded",
             "lists_versions",
             "removes_whole",
+            "notices_changes",
             "durable",
             "links_into",
         ):

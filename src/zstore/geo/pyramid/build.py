@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 import numpy as np
 
 from zstore.engine.documents import read_node, render_node
-from zstore.engine.making import Intent as JobRecord
-from zstore.engine.making import find_unfinished
-from zstore.engine.making import read_intent as read_job
-from zstore.engine.making import read_intent as recorded
+from zstore.engine.intents import Intent as JobRecord
+from zstore.engine.intents import find_unfinished
+from zstore.engine.intents import read_intent as read_job
+from zstore.engine.intents import read_intent as recorded
 from zstore.errors import (
     MetadataError,
     NotFoundError,

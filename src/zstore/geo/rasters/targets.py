@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore.engine.documents import ancestors, place, render_node
-from zstore.engine.making import delete_node, read_intent
+from zstore.engine.intents import read_intent
+from zstore.engine.making import delete_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError

@@ -21,7 +21,7 @@ from zstore.engine.documents import (
     place,
     read_documents,
 )
-from zstore.engine.making import Unfinished, find_unfinished
+from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.geo.conventions.base import (
     Finding,

@@ -27,7 +27,7 @@ from zstore.base.digits import parse_digits
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
-from zstore.engine.making import FORMER, INTENT, parse_intent
+from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, parse_intent
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
@@ -54,7 +54,7 @@ from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import SHAPE_LOCK, Entry
+from zstore.storage.base import Entry
 from zstore.storage.url import file_of
 from zstore.storage.zip.store import ZipStore
 
@@ -597,7 +597,7 @@ class Planner:
         self.here = here
         self.there = there
         self.accept = accept
-        self.doubtful = None if doubtful is None else [FORMER, SHAPE_LOCK, JOB, *DOCUMENTS, *doubtful]
+        self.doubtful = None if doubtful is None else [FORMER, FORMER_SHAPE, JOB, *DOCUMENTS, *doubtful]
         self.if_exists = if_exists
         self.delete = delete
         self.is_resumed = is_resumed
@@ -655,7 +655,7 @@ class Planner:
         if not self.accept(key):
             self.leaves_documents |= name in METADATA_NAMES
             return False
-        if name in (FORMER, SHAPE_LOCK) or _is_job(key):
+        if name in (FORMER, FORMER_SHAPE) or _is_job(key):
             above = self.here.key(key).removesuffix(INTENT)
             if key.endswith(INTENT) and read_record(self.here.store, above.rstrip("/")) is None:
                 return False  # that of a creation which has made its node

@@ -29,7 +29,6 @@ from zstore.storage.base import (
     hold_name,
     in_thread,
 )
-from zstore.storage.claims import hold_claim
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
 from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Version
@@ -80,7 +79,8 @@ class ObjectStore(BatchStore):
         self.durable = self._backend.is_durable
         self.is_bounded = not self._is_http
         self.request_count = self._backend.request_count
-        self.lists_versions = self._backend.has_versions and self.durable
+        self.notices_changes = self._backend.has_versions
+        self.lists_versions = self.notices_changes and self.durable
         self.read_only = read_only or self._is_http
         self._versions = threading.local()
         self._together = Together(self._backend.fetch)
@@ -362,16 +362,6 @@ class ObjectStore(BatchStore):
                 yield
             finally:
                 self._locks[:] = [other for other in self._locks if other is not read]
-
-    @contextmanager
-    def hold(self, key: str) -> Iterator[None]:
-        """As `lock`; a value at `key` keeps others out."""
-        if not self._backend.has_versions:
-            with self.lock(key):
-                yield
-            return
-        with hold_name((self._url, key, "held")), hold_claim(self, key):
-            yield
 
     @property
     def _locks(self) -> _Locks:
