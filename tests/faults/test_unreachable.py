@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import importlib.util
 import json
 import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
@@ -149,9 +152,17 @@ LAYOUTS: dict[str, tuple[Change, str, str]] = {
 }
 # Where the values are right all the same: nothing is listed, read, or looked for there.
 RIGHT = {
-    *((f"hide {name}", verb) for name in ("c", "c/0") for verb in ("read", "reduce", "tiles", "xarray")),
+    *(
+        (f"hide {name}", verb)
+        for name in ("c", "c/0")
+        for verb in ("read", "reduce", "tiles", "served", "xarray")
+    ),
     ("forbid c/0/1", "info"),
-    *((f"{how} zarr.json", verb) for how in ("move", "unmount", "forbid") for verb in ("tiles", "xarray")),
+    *(
+        (f"{how} zarr.json", verb)
+        for how in ("move", "unmount", "forbid")
+        for verb in ("tiles", "served", "xarray")
+    ),
 }
 
 
@@ -214,6 +225,55 @@ def tiles(store: Any, out: Path) -> Any:
     return np.block([[zstore.read_tile(store, "1", x, y, array="a") for x in (0, 1)] for y in (0, 1)])
 
 
+def served(store: Any, out: Path) -> Any:
+    """The tiles of a server; where one cannot be read, no picture and no statistics are made either."""
+    if not importlib.util.find_spec("zstore_serve"):
+        pytest.skip("zstore-serve is not installed")
+    from zstore_serve import router
+
+    application = router(store)
+    (about,) = ask(application, "")["collections"]
+    place = f"/{about['id']}"
+    try:
+        cells = [
+            [ask(application, f"{place}/tiles/WebMercatorQuad/1/{x}/{y}.npy", b"bands=a") for x in (0, 1)]
+            for y in (0, 1)
+        ]
+    except StoreError:
+        window = ("window.tif", b"bbox=-170,-80,170,80")
+        for path, query in (("preview.png", b""), ("statistics", b""), window):
+            with pytest.raises(StoreError):
+                ask(application, f"{place}/{path}", query)
+        raise
+    return np.block([[cell[0] for cell in row] for row in cells])
+
+
+def ask(application: Any, path: str, query: bytes = b"") -> Any:
+    """The document or the array that a server answers with.
+
+    Raises
+        StoreError: it says that its store is out of reach.
+    """
+    parts: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(part: Any) -> None:
+        parts.append(part)
+
+    scope = {"type": "http", "method": "GET", "path": f"/collections{path}", "query_string": query}
+    scope |= {"headers": [(b"host", b"localhost")], "server": ("localhost", 80), "scheme": "http"}
+    asyncio.run(application(scope, receive, send))
+    content = b"".join(part.get("body", b"") for part in parts)
+    if parts[0]["status"] == 200:
+        return np.load(BytesIO(content)) if path.endswith(".npy") else json.loads(content)
+    assert parts[0]["status"] == 503 and ("out of reach" in str(content) or "the store" in str(content)), (
+        content
+    )
+    raise StoreError("unreachable")
+
+
 def read_xarray(store: Any, out: Path) -> Any:
     found = xarray.open_dataset(store, engine="zstore", group="1", chunks=None)["a"].values
     return CELLS if (found == CELLS).all() else None
@@ -229,6 +289,7 @@ VERBS: dict[str, Callable[[Any, Path], Any]] = {
     "reduce": reduce,
     "pyramid": pyramid,
     "tiles": tiles,
+    "served": served,
     "xarray": read_xarray,
 }
 
@@ -344,7 +405,7 @@ def test_one_verdict_of_a_bucket(sound, tmp_path, case):
     if not lists:
         expected.update(dict.fromkeys(LISTING, "error"))
     if refused == ["zarr.json"]:
-        expected.update(dict.fromkeys(("tiles", "xarray"), "values"))
+        expected.update(dict.fromkeys(("tiles", "served", "xarray"), "values"))
     assert found == expected
 
 

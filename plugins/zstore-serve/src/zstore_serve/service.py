@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from zstore.errors import CodecError, StoreError
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, Items, Mask, one_cell, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings
@@ -65,6 +66,7 @@ CONFORMS = tuple(
     )
 )  # fmt: skip
 BINS = 32
+LOG_SAYS = "the server's log says"
 # The keys of a GetTile request that say which tile.
 WMTS_KEYS = ("LAYER", "FORMAT", "TILEMATRIXSET", "TILEMATRIX", "TILEROW", "TILECOL")
 
@@ -135,8 +137,8 @@ class Service:
             response = await work if work.done() else Response(status_code=499)
         except Problem as problem:
             response = _problem(problem)
-        except Exception:
-            response = _problem(await self._explain(request))
+        except Exception as error:
+            response = _problem(await self._explain(request, error))
         finally:
             work.cancel()
             gone.cancel()
@@ -145,15 +147,19 @@ class Service:
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
-    async def _explain(self, request: Request) -> Problem:
-        """The problem of an answer that failed: the store is gone, or else the server's log says why."""
+    async def _explain(self, request: Request, error: Exception) -> Problem:
+        """The problem of an answer that failed: the store is gone, or what the log says more of."""
         # The error may name places and values: it is for the log, not for the client.
         log.exception("%s failed", request.url.path)
         try:
             await self.scenes.renew(request.path_params.get("scene"), at_once=True)
         except Problem as problem:
             return problem
-        return Problem(500, "the answer could not be made; the server's log says why")
+        if isinstance(error, StoreError):
+            return Problem(503, f"stored values are out of reach; {LOG_SAYS} which")
+        if isinstance(error, CodecError):
+            return Problem(500, f"stored values are damaged; {LOG_SAYS} which")
+        return Problem(500, f"the answer could not be made; {LOG_SAYS} why")
 
     async def _in_turn(self, answer: Handler, request: Request) -> Response:
         try:
