@@ -30,6 +30,7 @@ from zstore.errors import (
     ReadOnlyError,
     StoreError,
     UnsupportedError,
+    ZstoreError,
     say_no_memory,
     without_secrets,
 )
@@ -54,6 +55,8 @@ __all__ = [
     "choose_documents",
     "document_keys",
     "document_range",
+    "failing",
+    "failure",
     "get_documents",
     "hold_bytes",
     "hold_file",
@@ -241,6 +244,38 @@ def _is_nearest(descriptor: int, key: str, open_file: Callable[[str, int], int])
         return os.path.samestat(os.fstat(descriptor), os.fstat(other))
     finally:
         os.close(other)
+
+
+def failure(
+    action: str, url: str, key: str | None, error: BaseException, reason: str | None = None
+) -> StoreError:
+    """The error for an exception of the system, or of a library that a store uses; with its `errno`."""
+    reason = reason or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    made = StoreError(f"cannot {action}: {reason}", path=url, key=key or None)
+    made.errno = getattr(error, "errno", None)
+    return made
+
+
+@contextmanager
+def failing(
+    action: str,
+    url: str,
+    key: str | None = None,
+    kinds: type[Exception] | tuple[type[Exception], ...] = OSError,
+    make: Callable[[str, str | None, Any], StoreError] | None = None,
+) -> Iterator[None]:
+    """A context that raises StoreError for exceptions of some kinds, and adds the path to zstore's own.
+
+    make  the error for an exception; otherwise that of `failure`
+    """
+    try:
+        yield
+    except ZstoreError as error:
+        error.locate(path=url, key=key or None)
+        raise
+    except kinds as error:
+        made = failure(action, url, key, error) if make is None else make(action, key, error)
+        raise made from error
 
 
 # The URLs in which a "?" begins a query, by any library ("fsspec+https").

@@ -7,7 +7,7 @@ import gc
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +27,8 @@ from zstore.storage.base import (
     Values,
     check_key,
     check_prefix,
+    failing,
+    failure,
     hold_name,
     join_key,
     merge_requests,
@@ -80,7 +82,7 @@ class FsspecStore(BatchStore):
         self._options = dict(storage_options or {})
         self._targets = self._options.pop("targets", None)
         self._hides_missing = as_flag(self._options.pop("hides_missing", False))
-        with _store_errors("open", url, None):
+        with failing("open", url, None, Exception, self._failed):
             if filesystem is None:
                 from fsspec.core import url_to_fs
 
@@ -136,7 +138,7 @@ class FsspecStore(BatchStore):
                 # Freeing the parent's filesystems would close their connections and remove them from the
                 # epoll descriptor that the parent's event loop waits on, which would then wait for ever.
                 _parents.append([each for each in gc.get_objects() if _is_filesystem(each)])
-                with _store_errors("open again after a fork", self.url, None):
+                with failing("open again after a fork", self.url, None, Exception, self._failed):
                     self._opened = pickle.loads(pickle.dumps(self._opened))
                     guard_references(self._opened, self._options, self._targets)
             self._process = os.getpid()
@@ -184,7 +186,7 @@ class FsspecStore(BatchStore):
     def _at_once(self, send: Any, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         from fsspec.asyn import sync
 
-        with _store_errors("read", self.url, None):
+        with failing("read", self.url, None, Exception, self._failed):
             responses: list[Any] = sync(self._filesystem.loop, send_all, send, items, self.request_count)
         return responses
 
@@ -225,7 +227,7 @@ class FsspecStore(BatchStore):
             size = None if start is None or not isinstance(found, Exception) else self.size(key)
             if start is not None and size is not None and ByteRange(start).resolve(size)[0] >= size:
                 return Response(b"", size, size)
-            raise _failed("read", self.url, key, found) from found
+            raise self._failed("read", key, found) from found
         response = found if isinstance(found, Response) else Response(bytes(found))
         if start is None:
             return response._replace(begin=0, total_size=len(response.data))
@@ -267,7 +269,7 @@ class FsspecStore(BatchStore):
         check_key(key)
         self.check_writable(key)
         path, data = self._path(key), bytes(value)
-        with _store_errors("write", self.url, key):
+        with failing("write", self.url, key, Exception, self._failed):
             try:
                 self._filesystem.pipe_file(path, data)
             except FileNotFoundError:
@@ -281,7 +283,7 @@ class FsspecStore(BatchStore):
         check_key(key)
         self.check_writable(key)
         path, filesystem = self._path(key), self._filesystem
-        with _store_errors("delete", self.url, key):
+        with failing("delete", self.url, key, Exception, self._failed):
             try:
                 # Filesystems with real directories may remove one by rm_file, or raise PermissionError.
                 if filesystem.async_impl or filesystem.info(path)["type"] != "directory":
@@ -295,7 +297,7 @@ class FsspecStore(BatchStore):
         paths = [self._path(key) for key in self.list(prefix)]
         for path, error in zip(paths, self._each(self._filesystem.rm_file, paths), strict=True):
             if isinstance(error, BaseException) and not isinstance(error, MISSING):
-                raise _failed("delete", self.url, path[len(self._start) :], error) from error
+                raise self._failed("delete", path[len(self._start) :], error) from error
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix` at this moment."""
@@ -349,7 +351,7 @@ class FsspecStore(BatchStore):
     def _listing(self, prefix: str, ask: Callable[[], Any]) -> Names:
         if self._is_http:
             raise no_listing(self.url, prefix)
-        with _store_errors("list", self.url, prefix or None):
+        with failing("list", self.url, prefix or None, Exception, self._failed):
             try:
                 self._filesystem.invalidate_cache()
                 return [str(name) for name in ask()]
@@ -375,10 +377,10 @@ class FsspecStore(BatchStore):
             if is_directory(getattr(getattr(cause, "request_info", None), "url", "")):
                 return None
             if cause is not None and not isinstance(cause, MISSING) and getattr(cause, "status", None) != 404:
-                raise _failed("read", self.url, key, cause) from found
+                raise self._failed("read", key, cause) from found
             return None
         if isinstance(found, BaseException):
-            raise _failed("read", self.url, key, found) from found
+            raise self._failed("read", key, found) from found
         if found.get("type") == "directory" or (self._is_http and is_directory(found.get("url", ""))):
             return None
         if found.get("size") is None:
@@ -391,6 +393,18 @@ class FsspecStore(BatchStore):
         """Exclude the other threads of this process that lock the same key."""
         self.check_writable(key)
         return hold_name((self.url, check_key(key)))
+
+    def _failed(self, action: str, key: str | None, error: BaseException) -> StoreError:
+        own = error.__cause__
+        reason = own.message if isinstance(own, StoreError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, ImportError):
+            reason += "; expected the extra 'cloud': pip install 'zstore[cloud]'"
+        is_denied = _is_denied(error)
+        if action == "read" and is_denied:
+            reason += HIDDEN
+        failed = failure(action, self.url, key, error, reason)
+        failed.errno = errno.EACCES if is_denied else failed.errno
+        return failed
 
     def as_read_only(self) -> FsspecStore:
         return self._with(read_only=True)
@@ -429,30 +443,6 @@ def _cut(response: Response, byte_range: ByteRange | None) -> bytes | memoryview
         first = byte_range.start - begin
     last = len(data) if byte_range.size is None else first + byte_range.size
     return data if first == 0 and last >= len(data) else memoryview(data)[first:last]
-
-
-@contextmanager
-def _store_errors(action: str, url: str, key: str | None) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:  # filesystems raise exceptions of their own, which are kept as the cause
-        raise _failed(action, url, key, error) from error
-
-
-def _failed(action: str, url: str, key: str | None, error: BaseException) -> StoreError:
-    own = error.__cause__
-    reason = own.message if isinstance(own, StoreError) else f"{type(error).__name__}: {error}"
-    if isinstance(error, ImportError):
-        reason += "; expected the extra 'cloud': pip install 'zstore[cloud]'"
-    is_denied = _is_denied(error)
-    if action == "read" and is_denied:
-        reason += HIDDEN
-    failure = StoreError(f"cannot {action}: {reason}", path=url, key=key)
-    number = errno.ENOTSUP if isinstance(error, NotImplementedError) else getattr(error, "errno", None)
-    failure.errno = errno.EACCES if is_denied else number
-    return failure
 
 
 def _is_denied(error: BaseException) -> bool:

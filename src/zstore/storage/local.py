@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
@@ -34,6 +34,8 @@ from zstore.storage.base import (
     check_key,
     check_prefix,
     document_range,
+    failing,
+    failure,
     hold_file,
 )
 
@@ -173,7 +175,7 @@ class LocalStore(Store):
         A link that is not followed, or leads to nothing, has neither; reading it is an error.
         """
         self._check(key)
-        with self._store_errors("read", key), suppress(*MISSING):
+        with self._failing("read", key), suppress(*MISSING):
             try:
                 with _opened(self._tree(), key, O_PATH) as descriptor:
                     status = os.fstat(descriptor)
@@ -194,14 +196,14 @@ class LocalStore(Store):
         except OSError as error:
             raise self._failed("read", keys[0], error) from error
         for key in keys:
-            with self._store_errors("read", key), suppress(FileNotFoundError):
+            with self._failing("read", key), suppress(FileNotFoundError):
                 os.close(tree.open(key, O_PATH))
 
     def put_file(self, key: str, file: int, size: int) -> None:
         """As `put`; the system copies the bytes, if it can."""
         self._check(key)
         self.check_writable(key)
-        with self._store_errors("write", key):
+        with self._failing("write", key):
             self._made_tree().put_file(key, file, size)
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
@@ -210,7 +212,7 @@ class LocalStore(Store):
         if not isinstance(source, LocalStore):
             return False
         source._check(source_key)
-        with source._store_errors("read", source_key):
+        with source._failing("read", source_key):
             try:
                 flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
                 file = source._tree().open(source_key, flags)
@@ -310,7 +312,7 @@ class LocalStore(Store):
         """Rename the directory to a temporary name, then remove it: readers see all of it or nothing."""
         self._check(prefix, check_prefix)
         self.check_writable(prefix)
-        with self._store_errors("delete", prefix), suppress(*MISSING):
+        with self._failing("delete", prefix), suppress(*MISSING):
             tree = self._tree(durable=self.durable)
             if prefix:
                 self._remove_directory(tree, prefix)
@@ -350,7 +352,7 @@ class LocalStore(Store):
     def local_path(self, prefix: str = "") -> Path:
         """The directory, which may not exist yet."""
         self._check(prefix, check_prefix)
-        with self._store_errors("open", prefix), suppress(*MISSING):
+        with self._failing("open", prefix), suppress(*MISSING):
             os.close(self._tree().open(prefix, O_PATH))
         return self.root / prefix
 
@@ -360,7 +362,7 @@ class LocalStore(Store):
         self._check(key)
         self.check_writable(key)
         with ExitStack() as stack:
-            with self._store_errors("lock", key):
+            with self._failing("lock", key):
                 stack.enter_context(hold_file(key, self._made_tree().open))
             yield
 
@@ -403,25 +405,17 @@ class LocalStore(Store):
             except UnicodeEncodeError as error:
                 raise StoreError(f"key cannot be a file name: {error}", path=self.url, key=name) from error
 
-    @contextmanager
-    def _store_errors(self, action: str, key: str | None) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except OSError as error:
-            raise self._failed(action, key, error) from error
+    def _failing(self, action: str, key: str | None) -> AbstractContextManager[None]:
+        return failing(action, self.url, key, make=self._failed)
 
     def _failed(self, action: str, key: str | None, error: OSError) -> StoreError:
         if error.errno is None:  # raised by a signal handler, not by the system
             raise error
-        reason = REASONS.get(error.errno, error.strerror or str(error))
+        reason = REASONS.get(error.errno)
         if error.errno == errno.EXDEV:
             place = os.path.realpath(f"{self._root}/{key}")
-            reason = reason.replace("of the store", f"of the store, to {place!r}")
-        failure = StoreError(f"cannot {action}: {reason}", path=self.url, key=key)
-        failure.errno = error.errno
-        return failure
+            reason = REASONS[errno.EXDEV].replace("of the store", f"of the store, to {place!r}")
+        return failure(action, self.url, key, error, reason)
 
 
 def _first_below(

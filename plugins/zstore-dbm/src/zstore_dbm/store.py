@@ -11,13 +11,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore.errors import StoreError
-from zstore.plugin.stores import ByteRange, Store, check_key, check_prefix, hold_name
+from zstore.plugin.stores import ByteRange, Store, check_key, check_prefix, failing, hold_name
 
 __all__ = ["DbmStore"]
 
@@ -27,6 +27,7 @@ KINDS = ("gnu", "ndbm", "sqlite3", "dumb")
 SUFFIXES = ("", ".db", ".pag", ".dat")
 # Connections of this kind belong to the thread that made them, so the database is opened for every call.
 OPENED_PER_CALL = "dbm.sqlite3"
+FAILURES = (*dbm.error, OSError, ValueError, SyntaxError)
 
 
 class DbmStore(Store):
@@ -106,7 +107,7 @@ class DbmStore(Store):
         """Every key below `prefix`, for which all keys of the database are read."""
         start = self._name(prefix) + b"/" if check_prefix(prefix) else b""
         keys = self._act("list", prefix, lambda database: [*database.keys()]) or []
-        with self._store_errors("list", prefix):
+        with failing("list", self.url, prefix, FAILURES):
             return iter([key.decode() for key in keys if key.startswith(start)])
 
     def lock(self, key: str) -> AbstractContextManager[None]:
@@ -122,7 +123,7 @@ class DbmStore(Store):
 
     def close(self) -> None:
         """Close the database and release its lock; the next use opens it again."""
-        with self._store_errors("close", ""):
+        with failing("close", self.url, "", FAILURES):
             self._database.close()
 
     def as_durable(self) -> DbmStore:
@@ -143,24 +144,15 @@ class DbmStore(Store):
 
     def _name(self, key: str) -> bytes:
         check_key(key)
-        with self._store_errors("name", key):
+        with failing("name", self.url, key, FAILURES):
             return key.encode()
 
     def _act(
         self, action: str, key: str, act: Callable[[Any], T], *, write: bool = False, make: bool = False
     ) -> T | None:
         """The result of `act` on the open database; None where there is no database and `make` is false."""
-        with self._store_errors(action, key):
+        with failing(action, self.url, key, FAILURES):
             return self._database.act(act, self.kind, write=write, make=make)
-
-    @contextmanager
-    def _store_errors(self, action: str, key: str) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            raise error.locate(path=self.url, key=key or None) from error.__cause__
-        except (*dbm.error, OSError, ValueError, SyntaxError) as error:
-            raise StoreError(f"cannot {action}: {error}", path=self.url, key=key or None) from error
 
 
 class _Database:

@@ -20,6 +20,7 @@ from zstore.plugin.stores import (
     Request,
     check_key,
     check_prefix,
+    failing,
     hold_key,
     is_durable,
     make_directory,
@@ -33,6 +34,7 @@ PAGE = 1000
 OPTIONS = {"map_size", "durable"}
 DATA = "data.mdb"
 LOCKS = "zstore-lock"
+FAILURES = (lmdb.Error, OSError, UnicodeError, OverflowError)
 
 
 class LmdbStore(BatchStore):
@@ -173,7 +175,7 @@ class LmdbStore(BatchStore):
         check_key(key)
         self.check_writable(key)
         with ExitStack() as stack:
-            with self._store_errors("lock", key):
+            with failing("lock", self.url, key, FAILURES):
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(hold_key(self.path / LOCKS, key))
             yield
@@ -203,7 +205,7 @@ class LmdbStore(BatchStore):
         make: bool = False,
     ) -> T | None:
         """The result of `act` in a transaction; None where there is no environment and `make` is false."""
-        with self._store_errors(action, key):
+        with failing(action, self.url, key, FAILURES):
             environment = self._environment
             if environment is None or environment.is_lost:
                 if make:
@@ -216,17 +218,8 @@ class LmdbStore(BatchStore):
 
     def _name(self, key: str) -> bytes:
         check_key(key)
-        with self._store_errors("name", key):
+        with failing("name", self.url, key, FAILURES):
             return key.encode()
 
     def _start(self, prefix: str) -> bytes:
         return self._name(prefix) + b"/" if check_prefix(prefix) else b""
-
-    @contextmanager
-    def _store_errors(self, action: str, key: str) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except (lmdb.Error, OSError, UnicodeError, OverflowError) as error:
-            raise StoreError(f"cannot {action}: {error}", path=self.url, key=key or None) from error

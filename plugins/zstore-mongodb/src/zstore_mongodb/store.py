@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -20,6 +20,7 @@ from zstore.plugin.stores import (
     Request,
     check_key,
     check_prefix,
+    failing,
     hold_name,
     without_password,
 )
@@ -30,6 +31,7 @@ DATABASE, COLLECTION = "mongodb_zarr", "zarr_collection"
 # How many keys one query asks for.
 PAGE = 100
 EXPECTED = "expected mongodb://host:port/database/collection"
+FAILURES = (PyMongoError, BSONError, OSError, UnicodeError, KeyError)
 
 
 class MongodbStore(BatchStore):
@@ -98,7 +100,7 @@ class MongodbStore(BatchStore):
         found: dict[str, bytes] = {}
         for first in range(0, len(keys), PAGE):
             some = keys[first : first + PAGE]
-            with self._store_errors("read", some[0]):
+            with failing("read", self.url, some[0], FAILURES):
                 query = {"key": some[0] if len(some) == 1 else {"$in": some}}
                 for document in self._documents().find(query):
                     found[document["key"]] = bytes(document["value"])
@@ -116,7 +118,7 @@ class MongodbStore(BatchStore):
         """Replace the document, or add it."""
         check_key(key)
         self.check_writable(key)
-        with self._store_errors("write", key):
+        with failing("write", self.url, key, FAILURES):
             documents = self._documents()
             if not self._is_indexed:
                 # Without the index, two writers that add one key at the same time would add two documents.
@@ -128,20 +130,20 @@ class MongodbStore(BatchStore):
         """Remove the document, if it is there."""
         check_key(key)
         self.check_writable(key)
-        with self._store_errors("delete", key):
+        with failing("delete", self.url, key, FAILURES):
             self._documents().delete_many({"key": key})
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key below `prefix`, with one command."""
         query = _below(prefix)
         self.check_writable(prefix)
-        with self._store_errors("delete", prefix or None):
+        with failing("delete", self.url, prefix, FAILURES):
             self._documents().delete_many(query)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix`; a key that is put or deleted meanwhile may or may not be among them."""
         query = _below(prefix)
-        with self._store_errors("list", prefix or None):
+        with failing("list", self.url, prefix, FAILURES):
             found = self._documents().find(query, {"key": True, "_id": False})
             return iter([document["key"] for document in found])
 
@@ -166,21 +168,10 @@ class MongodbStore(BatchStore):
     def _documents(self) -> Any:
         client = self._clients.get(os.getpid())
         if client is None:
-            with self._store_errors("open", None):
+            with failing("open", self.url, None, FAILURES):
                 client = pymongo.MongoClient(self._address, **self._options)
             client = self._clients.setdefault(os.getpid(), client)
         return client[self.database][self.collection]
-
-    @contextmanager
-    def _store_errors(self, action: str, key: str | None) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except (PyMongoError, BSONError, OSError, UnicodeError, KeyError) as error:
-            raise StoreError(
-                f"cannot {action}: {type(error).__name__}: {error}", path=self.url, key=key
-            ) from error
 
 
 def _below(prefix: str) -> dict[str, Any]:

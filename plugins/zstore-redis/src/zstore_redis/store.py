@@ -18,6 +18,7 @@ from zstore.plugin.stores import (
     Request,
     check_key,
     check_prefix,
+    failing,
     hold_name,
     without_password,
 )
@@ -29,6 +30,7 @@ PAGE = 1000
 # Escapes for the characters that have a meaning in patterns of MATCH.
 SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\*?[]^-"})
 EXPECTED = "expected redis://host:port/database/prefix, with '?' and '#' written as %3F and %23"
+FAILURES = (redis.RedisError, UnicodeDecodeError, OSError)
 
 
 class RedisStore(BatchStore):
@@ -58,7 +60,7 @@ class RedisStore(BatchStore):
         self._client = self._connect()
 
     def _connect(self) -> redis.Redis:
-        with self._store_errors("open", None):
+        with failing("open", self.url, None, FAILURES):
             client = redis.Redis.from_url(self._address, **self._options)
             pool = client.connection_pool
             # This does not connect, but refuses unknown options.
@@ -92,7 +94,7 @@ class RedisStore(BatchStore):
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the size that each value had when its bytes were read."""
-        with self._store_errors("read", requests[0][0] if requests else None):
+        with failing("read", self.url, requests[0][0] if requests else None, FAILURES):
             pipe = self._client.pipeline(transaction=True)
             for key, byte_range in requests:
                 name = self._name(key)
@@ -121,7 +123,7 @@ class RedisStore(BatchStore):
         """Set the value; Redis takes 512 MB at most."""
         name = self._name(key)
         self.check_writable(key)
-        with self._store_errors("write", key):
+        with failing("write", self.url, key, FAILURES):
             self._client.set(name, bytes(value))
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
@@ -132,7 +134,7 @@ class RedisStore(BatchStore):
         """
         name = self._name(key)
         self.check_writable(key)
-        with self._store_errors("write", key):
+        with failing("write", self.url, key, FAILURES):
             is_new = self._client.set(name, bytes(value), nx=True)
         if not is_new:
             raise self._taken(key)
@@ -141,7 +143,7 @@ class RedisStore(BatchStore):
         """Remove the key, if it is there."""
         name = self._name(key)
         self.check_writable(key)
-        with self._store_errors("delete", key):
+        with failing("delete", self.url, key, FAILURES):
             self._client.delete(name)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -149,7 +151,7 @@ class RedisStore(BatchStore):
         check_prefix(prefix)
         self.check_writable(prefix)
         names = [self._name(key) for key in self.list(prefix)]
-        with self._store_errors("delete", prefix or None):
+        with failing("delete", self.url, prefix, FAILURES):
             for first in range(0, len(names), PAGE):
                 self._client.unlink(*names[first : first + PAGE])
 
@@ -164,7 +166,7 @@ class RedisStore(BatchStore):
     def _scan(self, start: str) -> set[str]:
         pattern = f"{self.prefix}:{start}".translate(SPECIAL) + "*"
         skip = len(f"{self.prefix}:".encode())
-        with self._store_errors("list", start.rstrip("/") or None):
+        with failing("list", self.url, start.rstrip("/"), FAILURES):
             found = self._client.scan_iter(match=pattern, count=PAGE)
             # SCAN may give a name twice.
             return {bytes(name)[skip:].decode() for name in found}
@@ -182,7 +184,7 @@ class RedisStore(BatchStore):
             held = self._client.lock(
                 f"zstore-lock:{name}", timeout=self.lock_timeout, sleep=0.005, thread_local=False
             )
-            with self._store_errors("lock", key):
+            with failing("lock", self.url, key, FAILURES):
                 held.acquire()
             done = threading.Event()
             renewing = threading.Thread(target=self._renew, args=(held, done), daemon=True)
@@ -192,7 +194,7 @@ class RedisStore(BatchStore):
             finally:
                 done.set()
                 renewing.join()
-                with self._store_errors("unlock", key):
+                with failing("unlock", self.url, key, FAILURES):
                     held.release()
 
     def _renew(self, held: Any, done: threading.Event) -> None:
@@ -225,12 +227,3 @@ class RedisStore(BatchStore):
         except UnicodeEncodeError as error:
             raise StoreError(f"key cannot be UTF-8: {error}", path=self.url, key=key) from error
         return f"{self.prefix}:{key}"
-
-    @contextmanager
-    def _store_errors(self, action: str, key: str | None) -> Iterator[None]:
-        try:
-            yield
-        except (redis.RedisError, UnicodeDecodeError, OSError) as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"cannot {action}: {error}", path=self.url, key=key) from error

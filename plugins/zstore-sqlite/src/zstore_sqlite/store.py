@@ -17,6 +17,7 @@ from zstore.plugin.stores import (
     Store,
     check_key,
     check_prefix,
+    failing,
     hold_key,
     is_durable,
     make_directory,
@@ -29,6 +30,7 @@ TABLE = "CREATE TABLE IF NOT EXISTS zstore (key TEXT PRIMARY KEY, value BLOB NOT
 # their bytes, which is SQLite's.
 BELOW = "key >= :prefix || '/' AND key < :prefix || '0'"
 PAGE = 1000
+FAILURES = (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError)
 
 
 class SqliteStore(Store):
@@ -107,7 +109,7 @@ class SqliteStore(Store):
         """Keep a copy of `value` under `key`, in one transaction."""
         check_key(key)
         self.check_writable(key)
-        with self._store_errors("write", key):
+        with failing("write", self.url, key, FAILURES):
             self._connection(make=True).execute("REPLACE INTO zstore VALUES (?, ?)", (key, bytes(value)))
 
     def delete(self, key: str) -> None:
@@ -115,7 +117,7 @@ class SqliteStore(Store):
         check_key(key)
         self.check_writable(key)
         if self._exists():
-            with self._store_errors("delete", key):
+            with failing("delete", self.url, key, FAILURES):
                 self._connection().execute("DELETE FROM zstore WHERE key = ?", (key,))
 
     def delete_prefix(self, prefix: str) -> None:
@@ -124,7 +126,7 @@ class SqliteStore(Store):
         self.check_writable(prefix)
         if self._exists():
             where = f"WHERE {BELOW}" if prefix else ""
-            with self._store_errors("delete", prefix):
+            with failing("delete", self.url, prefix, FAILURES):
                 self._connection().execute(
                     f"DELETE FROM zstore {where}", {"prefix": prefix} if prefix else {}
                 )
@@ -140,7 +142,7 @@ class SqliteStore(Store):
         last = ""
         while self._exists():
             values = {"prefix": prefix, "last": last} if prefix else {"last": last}
-            with self._store_errors("list", prefix):
+            with failing("list", self.url, prefix, FAILURES):
                 keys = [row[0] for row in self._connection().execute(query, values)]
             yield from keys
             if len(keys) < PAGE:
@@ -167,7 +169,7 @@ class SqliteStore(Store):
         check_key(key)
         self.check_writable(key)
         with ExitStack() as stack:
-            with self._store_errors("lock", key):
+            with failing("lock", self.url, key, FAILURES):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(hold_key(f"{self.path}-lock", key))
             yield
@@ -183,7 +185,7 @@ class SqliteStore(Store):
     def _row(self, query: str, values: Any, key: str) -> tuple[Any, ...] | None:
         if not self._exists():
             return None
-        with self._store_errors("read", key):
+        with failing("read", self.url, key, FAILURES):
             row: tuple[Any, ...] | None = self._connection().execute(query, values).fetchone()
             return row
 
@@ -209,13 +211,6 @@ class SqliteStore(Store):
             connection.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'NORMAL'}")
             connection.execute(TABLE)
         return connection
-
-    @contextmanager
-    def _store_errors(self, action: str, key: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError) as error:
-            raise StoreError(f"cannot {action}: {error}", path=self.url, key=key or None) from error
 
 
 class _Connections:

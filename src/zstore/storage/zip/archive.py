@@ -8,14 +8,13 @@ import os
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.directories import confirm_directory, steady
 from zstore.errors import StoreError
-from zstore.storage.base import NO_LOCKS
+from zstore.storage.base import NO_LOCKS, failing
 from zstore.storage.zip.members import Directory, Member, locate, render_directory
 from zstore.storage.zip.sources import Bytes, FileSource
 
@@ -45,7 +44,7 @@ class Archive(Directory):
 
     def refresh(self) -> None:
         """Read the directory again if others have replaced the file, unless there are values to flush."""
-        with self._guard, self._store_errors("open"):
+        with self._guard, failing("open", self.path):
             identity = self._identify()
             if self._draft is not None or (identity == self._identity and identity is not None):
                 return
@@ -62,7 +61,7 @@ class Archive(Directory):
         with self._guard:
             draft = self._draft
             if draft is None:
-                with self._store_errors("write"):
+                with failing("write", self.path):
                     draft = _Draft(self.path)
                 try:
                     self.refresh()
@@ -80,7 +79,7 @@ class Archive(Directory):
             pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)
             method, data = ZIP_DEFLATED, memoryview(pack.compress(value) + pack.flush())
         crc = zlib.crc32(value)
-        with self._guard, self._store_errors("write", name):
+        with self._guard, failing("write", self.path, name):
             draft = self.begin()  # again, as another thread may have flushed meanwhile
             place = draft.source.size
             member = Member(draft.source, name, method, crc, data.nbytes, value.nbytes, place)
@@ -107,7 +106,7 @@ class Archive(Directory):
             if draft is None:
                 return
             if draft.is_changed:
-                with self._store_errors("write"):
+                with failing("write", self.path):
                     self._replace(draft)
             draft.release()
             self._draft = None
@@ -147,17 +146,6 @@ class Archive(Directory):
     def __del__(self) -> None:
         if self._draft is not None:
             self.flush()
-
-    @contextmanager
-    def _store_errors(self, action: str, key: str | None = None) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except OSError as error:
-            failure = StoreError(f"cannot {action}: {error.strerror or error}", path=self.path, key=key)
-            failure.errno = error.errno
-            raise failure from error
 
 
 class _Draft:
