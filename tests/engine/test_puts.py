@@ -93,6 +93,22 @@ def test_directories_that_others_remove(path):
     assert not (path / "c").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the links of /proc to open directories")
+def test_the_descriptor_of_a_removed_directory_never_becomes_that_of_another(path):
+    """Other threads may be writing by it: their chunks would go into the other directory."""
+    spare = os.open(path.parent, os.O_RDONLY)
+    array = make(path)
+    array[...] = ITEMS
+    opened = Path("/proc/self/fd")
+    [number] = [link.name for link in opened.iterdir() if os.path.realpath(link) == str(path.resolve())]
+    os.close(spare)  # a lower number, which the next directory to be opened gets
+    shutil.rmtree(path)
+    make(path)
+    array[...] = -ITEMS
+    assert (opened / number).samefile(path)
+    assert [link.name for link in opened.iterdir() if os.path.realpath(link) == str(path)] == [number]
+
+
 @pytest.mark.parametrize("durable", [False, True])
 def test_chunks_of_the_fill_value_are_removed(path, durable):
     make(path)

@@ -270,17 +270,20 @@ cdef class Folder:
             zs_cache_forget(&zs_shared, -self.owner.id)
 
     cdef int descriptor(self) except -1:
-        """The open directory; opened again if it was removed and made anew in the meantime."""
+        """The open directory; the same number is that of the new one if it was removed and made anew in the meantime.
+
+        Other threads may be writing by that number: were it closed, it could soon be that of another directory."""
         if self.directory >= 0 and not zs_folder_is_gone(self.directory):
             return self.directory
-        if self.directory >= 0:
-            zs_close(self.directory)
-            self.directory = -1
         cdef int opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        if self.directory >= 0:
-            zs_close(opened)  # another thread was faster
-        else:
+        if self.directory < 0:
             self.directory = opened
+            return opened
+        # Or another thread was faster.
+        try:
+            os.dup2(opened, self.directory, inheritable=False)
+        finally:
+            zs_close(opened)
         return self.directory
 
 
