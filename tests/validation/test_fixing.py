@@ -21,7 +21,7 @@ from zstore.storage.memory import MemoryStore
 from ..faults.drills import FailingStore
 from . import cases
 from .cases import CASES, Case
-from .stores import DEGREES, UTM, Documents, check_meaning, model, right
+from .stores import DEGREES, SHAPE, UTM, Documents, check_meaning, model, right
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 
@@ -133,6 +133,60 @@ def test_two_crss_are_left_until_the_user_says_which() -> None:
     parent = zstore.open_group(plan.store, mode="r")
     assert read_geo(array, parent)[0].crs.code == "EPSG:32633"
     assert parent.attrs["proj:code"] == "EPSG:32633"
+
+
+@pytest.mark.parametrize(
+    ("trust", "code"),
+    [("_CRS", "EPSG:32633"), ("gdal", "EPSG:32633"), ("proj:code", "EPSG:32632"), ("cf", "EPSG:32632"),
+     (("crs_wkt", "_CRS"), "EPSG:32632")],
+)  # fmt: skip
+def test_the_crs_of_a_trusted_attribute_or_convention_is_written_everywhere(trust, code) -> None:
+    store = right(3, model(levels=0))
+    Documents(store).set("b02", _CRS={"wkt": Crs.from_user("EPSG:32633").wkt})
+    (found,) = [found for found in validate(store).findings if found.rule == "OC-08"]
+    assert found.witnesses == (("spatial_ref.crs_wkt", "EPSG:32632"), ("_CRS.wkt", "EPSG:32633"))
+    plan = plan_fix(store, trust=trust)
+    assert plan.refused == () and plan.after.count("error") == 0
+    group = zstore.open_group(plan.store, mode="r")
+    stated = [
+        group["b02"].attrs["_CRS"]["wkt"],
+        group["spatial_ref"].attrs["crs_wkt"],
+        group.attrs["proj:code"],
+    ]
+    assert {Crs.from_user(value).code for value in stated} == {code}
+    assert plan_fix(plan.store, trust=trust).changes == {}
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+@pytest.mark.parametrize("trust", ["coordinates", "GeoTransform", "spatial_ref", "zarr_conventions"])
+def test_a_trusted_attribute_says_which_way_the_rows_run(trust, levels) -> None:
+    """Of all coordinates against all transforms, which no majority settles."""
+    store = right(3, model(levels=levels))
+    paths = [f"{level}/y" for level in range(levels)] or ["y"]
+    for path in paths:
+        array = zstore.open_array(store, path, mode="r+")
+        array[...] = array[...][::-1]
+    assert {done.rule for done in plan_fix(store).refused} == {"MS-28"}
+    plan = plan_fix(store, trust=trust)
+    assert plan.refused == () and plan.after.count("error") == 0
+    south = UTM.f + UTM.e * SHAPE[0]
+    turned = UTM._replace(e=-UTM.e, f=south) if trust == "coordinates" else UTM
+    assert read_geo(zstore.open_group(plan.store, mode="r"))[0].affine == turned
+    is_written = any("/c/" in f"/{key}" for key in plan.changes)
+    assert is_written is (trust != "coordinates")
+
+
+def test_units_of_another_crs_are_written_where_its_attribute_is_trusted() -> None:
+    store = right(3, model("EPSG:4326", DEGREES, levels=0))
+    Documents(store).set("x", standard_name="projection_x_coordinate", units="m")
+    assert ("MS-08", "x") in {(done.rule, done.path) for done in plan_fix(store).refused}
+    attributes = zstore.open_array(plan_fix(store, trust="crs_wkt").store, "x", mode="r").attrs
+    assert (attributes["standard_name"], attributes["units"]) == ("longitude", "degrees_east")
+
+
+def test_a_name_that_states_nothing_cannot_be_trusted() -> None:
+    with pytest.raises(MetadataError, match=r"trust is 'proj:transform'.* expected of _CRS\.projjson, .*cf"):
+        plan_fix(right(3), trust="proj:transform")
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

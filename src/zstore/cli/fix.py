@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import PLACE, asked, json_option, say, storage_options
+from zstore.cli.options import PLACE, WORDS, asked, json_option, say, storage_options
 from zstore.plugin.conventions import RULED
 
 
@@ -27,6 +27,11 @@ def _number_of(value: str) -> int | float:
     "--profile", type=click.Choice(RULED), help="Convert `multiscales` to what this document wants."
 )
 @click.option("--crs", help="The CRS to write everywhere, where several are stated: EPSG:32632, WKT, ...")
+@click.option(
+    "--trust",
+    **WORDS,
+    help="What to believe where CRSs or positions contradict: GeoTransform, proj:code, coordinates, cf, ...",
+)
 @click.option("--method", help="How the levels were made, where nothing says it: average, nearest, ...")
 @click.option(
     "--fill-value",
@@ -43,6 +48,7 @@ def fix(
     write: bool,
     profile: str | None,
     crs: str | None,
+    trust: list[str] | None,
     method: str | None,
     fill_value: int | float | None,
     backup: Path | None,
@@ -59,12 +65,12 @@ def fix(
     from zstore.storage.url import open_store
 
     if restore is not None:
-        if write or profile or crs or method or backup or fill_value is not None:
+        if write or profile or crs or trust or method or backup or fill_value is not None:
             raise click.UsageError("--restore goes with no other option")
         count = restore_backup(open_store(path), restore)
         say(as_json, {"path": path, "keys_restored": count}, f"{path}: {count} keys as they were")
         return
-    plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value)
+    plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value, trust=trust or ())
     lines = [] if quiet else [clean(line) for line in plan.diff()]
     lines += [f"fixed {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in plan.fixed]
     lines += [f"left {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in plan.refused]

@@ -41,6 +41,7 @@ __all__ = [
     "LevelEntry",
     "Node",
     "Severity",
+    "Witness",
     "is_array",
     "is_group",
     "parse_crs",
@@ -312,9 +313,19 @@ class GeoModel:
 Severity = Literal["error", "warning", "note"]
 
 
+class Witness(NamedTuple):
+    """The statement of one attribute about a fact: the attribute's name, and the value that it comes to."""
+
+    source: str
+    value: Any
+
+
 @dataclass(frozen=True)
 class Finding:
-    """An error, a doubt or a gap in the document of a node at `path`."""
+    """An error, a doubt or a gap in the document of a node at `path`.
+
+    witnesses   of a contradiction: the attribute that counts, and the one that says otherwise
+    """
 
     rule: str
     severity: Severity
@@ -322,6 +333,7 @@ class Finding:
     message: str
     expected: Any = None
     found: Any = None
+    witnesses: tuple[Witness, ...] = ()
 
 
 class Node(Protocol):

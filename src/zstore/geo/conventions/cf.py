@@ -29,6 +29,7 @@ from zstore.geo.conventions.base import (
     Node,
     Severity,
     Variable,
+    Witness,
     arrays_along,
     arrays_of,
     group_outside,
@@ -315,7 +316,7 @@ def _in_metres(parameters: Mapping[str, Any], units: Sequence[str | None]) -> di
 
 
 def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
-    findings = []
+    findings, name = [], mapping.path.rpartition("/")[2]
     for key, expected in crs.cf.items():
         stated = mapping.attrs.get(key)
         if not isinstance(expected, (int, float)) or not isinstance(stated, (int, float)):
@@ -328,7 +329,8 @@ def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
         how = " rounded" if is_rounded else f" in metres, the CRS's unit is {crs.units}" if is_metric else ""
         message = f"{key} is {stated!r}{how}, but the CRS's WKT says {expected!r}; the WKT counts"
         severity: Severity = "warning" if how else "error"
-        findings.append(Finding("OC-05", severity, mapping.path, message, expected, stated))
+        said = (Witness(f"{name}.crs_wkt", expected), Witness(f"{name}.{key}", stated))
+        findings.append(Finding("OC-05", severity, mapping.path, message, expected, stated, said))
     return findings
 
 

@@ -22,7 +22,9 @@ from zstore.geo.conventions.base import (
     Level,
     LevelEntry,
     Node,
+    Severity,
     Variable,
+    Witness,
     is_group,
     parse_crs,
 )
@@ -32,6 +34,7 @@ from zstore.model.dtype import is_same_type
 
 # The exact statements first; a coordinate is rounded, and says nothing of a grid with one row or column.
 ORDER = ("spatial:transform", "layout", "GeoTransform", "proj:transform")
+COORDINATES = "coordinates"
 # In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
 TOLERANCE = 0.1
 
@@ -81,11 +84,13 @@ def compare_boxes(
 ) -> Iterator[Finding]:
     """Find bounding boxes that are not the outer edges of the grid."""
     bounds, (height, width) = affine.bounds(shape), affine.cell
+    source = next((name for found in facts for name, own in found.affines if own == affine), COORDINATES)
     small = [TOLERANCE * length for length in (width, height, width, height)]
     for bbox in dict.fromkeys(found.bbox for found in facts if found.bbox is not None):
         if any(abs(a - b) > least for a, b, least in zip(bbox, bounds, small, strict=True)):
             message = f"the bounding box is {list(bbox)}; the grid's outer edges are {list(bounds)}"
-            yield Finding("ZC-05", "error", path, message, list(bounds), list(bbox))
+            said = (Witness(source, list(bounds)), Witness("spatial:bbox", list(bbox)))
+            yield Finding("ZC-05", "error", path, message, list(bounds), list(bbox), said)
 
 
 def _rank(source: str) -> int:
@@ -102,6 +107,7 @@ def _is_confirmed(
     findings: list[Finding],
 ) -> bool:
     """Whether an affine of documents counts beside the coordinates'; a finding describes the difference."""
+    stated, held = Witness(source, affine), Witness(COORDINATES, coordinates)
     shifts = _shifts(affine, coordinates, shape)
     largest = max(abs(shift) for pair in shifts for shift in pair)
     if largest <= TOLERANCE:
@@ -111,14 +117,22 @@ def _is_confirmed(
     if is_constant and is_half:
         if is_point and source.endswith("GeoTransform"):
             message = f"{source} gives the first point, as AREA_OR_POINT allows; the coordinates count"
-            findings.append(Finding("GZ-29", "note", path, message, list(coordinates), list(affine)))
+            findings.append(_contradiction("GZ-29", "note", path, message, held, stated))
             return False
         message = f"coordinates are half a cell off {source}: edges taken for centres; {source} counts"
-        findings.append(Finding("GZ-29", "error", path, message, list(affine), list(coordinates)))
+        findings.append(_contradiction("GZ-29", "error", path, message, stated, held))
         return True
     message = f"{source} is up to {largest:.4g} cells off the coordinates; the coordinates count"
-    findings.append(Finding("MS-28", "error", path, message, list(coordinates), list(affine)))
+    findings.append(_contradiction("MS-28", "error", path, message, held, stated))
     return False
+
+
+def _contradiction(
+    rule: str, severity: Severity, path: str, message: str, chosen: Witness, other: Witness
+) -> Finding:
+    """The finding that two attributes state different affines, the chosen one first."""
+    said = tuple(Witness(source, list(affine)) for source, affine in (chosen, other))
+    return Finding(rule, severity, path, message, said[0].value, said[1].value, said)
 
 
 def _shifts(affine: Affine, other: Affine, shape: tuple[int, int]) -> list[tuple[float, float]]:
@@ -147,7 +161,7 @@ def _compare(
     may_be_half = is_point and other[0].endswith("GeoTransform")
     if largest > (0.5 + TOLERANCE if may_be_half else TOLERANCE):
         message = f"{other[0]} is up to {largest:.4g} cells off {chosen[0]}, which counts"
-        findings.append(Finding("MS-28", "error", path, message, list(chosen[1]), list(other[1])))
+        findings.append(_contradiction("MS-28", "error", path, message, Witness(*chosen), Witness(*other)))
 
 
 def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[Finding]) -> bool:

@@ -24,6 +24,7 @@ from zstore.geo.conventions.base import (
     HeldNode,
     LevelEntry,
     Severity,
+    Witness,
     group_above,
     hold,
     hold_group,
@@ -38,6 +39,7 @@ from zstore.geo.conventions.cf import AXIS_NAMES, is_longitude_latitude, mapping
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.geozarr import member_of, tile_matrices
 from zstore.geo.conventions.levels import (
+    COORDINATES,
     Grid,
     LevelPlace,
     cell_count,
@@ -281,7 +283,8 @@ class Meaning:
         own = next((f.coordinate_dimensions for f in grid.facts if f.coordinate_dimensions is not None), None)
         if stated is not None and own == stated[::-1]:
             message = f"spatial:dimensions are {list(stated)}; the coordinates say {list(own)}"
-            findings.append(Finding("ZC-05", "error", array.path, message, list(own), list(stated)))
+            said = (Witness(COORDINATES, list(own)), Witness("spatial:dimensions", list(stated)))
+            findings.append(Finding("ZC-05", "error", array.path, message, list(own), list(stated), said))
         return geo, findings
 
     def _read_dataset(
@@ -338,7 +341,7 @@ class Meaning:
         for _, level, _ in read[1:]:
             compare_levels(read[0][1], level, group.path, findings)
         findings += _compare_methods(group.path, root)
-        findings += _compare_tiles(group.path, root, [(entry.path, geo.crs) for entry, _, geo in read])
+        findings += _compare_tiles(group.path, root, [level for _, level, _ in read])
         geo = replace(base, levels=tuple(models), resampling=root.resampling)
         return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
 
@@ -378,14 +381,17 @@ def _compare_methods(path: str, root: Facts) -> Iterator[Finding]:
             yield Finding("GZ-48", "error", path, message, wanted, method)
 
 
-def _compare_tiles(path: str, root: Facts, levels: Sequence[tuple[str, Crs | None]]) -> Iterator[Finding]:
+def _compare_tiles(path: str, root: Facts, levels: Sequence[LevelPlace]) -> Iterator[Finding]:
     """Find that a tile matrix set has another CRS than a level: the first such level."""
     for source, crs in root.crs:
-        others = ((name, own) for name, own in levels if own is not None and not own.is_same(crs))
-        name, own = next(others, ("", None))
-        if own is not None and source.startswith(TILES):
-            message = f"{source} is {crs.label}, the CRS of level {name!r} {own.label}"
-            yield Finding("GZ-40", "error", path, message, own.label, crs.label)
+        for level in levels if source.startswith(TILES) else ():
+            own = None if level.geo is None else level.geo.crs
+            if own is not None and not own.is_same(crs):
+                message = f"{source} is {crs.label}, the CRS of level {level.path!r} {own.label}"
+                stated = (name for grid in level.grids.values() for name, _ in grid.stated_crs)
+                said = (Witness(next(stated, "coordinates"), own.label), Witness(source, crs.label))
+                yield Finding("GZ-40", "error", path, message, own.label, crs.label, said)
+                break
 
 
 def words(value: Any) -> list[str]:
@@ -501,7 +507,8 @@ def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Fin
         # What a tile matrix set says is compared once, with all levels.
         if not crs.is_same(other) and not other_source.startswith(TILES):
             message = f"{other_source} is {other.label}, {source} is {crs.label}, which counts"
-            findings.append(Finding("OC-08", "error", path, message, crs.label, other.label))
+            said = (Witness(source, crs.label), Witness(other_source, other.label))
+            findings.append(Finding("OC-08", "error", path, message, crs.label, other.label, said))
     return crs
 
 

@@ -125,6 +125,9 @@ def render_json(verdict: Verdict) -> str:
                 "message": finding.message,
                 "expected": plain(finding.expected),
                 "found": plain(finding.found),
+                "witnesses": [
+                    {"source": source, "value": plain(value)} for source, value in finding.witnesses
+                ],
                 "fix": RULES[finding.rule].fix if finding.rule in RULES else None,
             }
             for finding in verdict.findings

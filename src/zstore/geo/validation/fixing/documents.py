@@ -116,6 +116,7 @@ class Draft:
     """The changes that fixes make, and one reading of the hierarchy for them to work on.
 
     crs, method, fill_value  the user's word, where the hierarchy states none, or several
+    trust    the attributes and conventions that the user believes where statements disagree
     """
 
     hierarchy: Hierarchy
@@ -124,12 +125,13 @@ class Draft:
     crs: Crs | None = None
     method: str | None = None
     fill_value: int | float | None = None
+    trust: tuple[str, ...] = ()
     fixed: list[Fix] = field(default_factory=list)
     refused: list[Fix] = field(default_factory=list)
     evidence: Evidence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.evidence = Evidence(self.hierarchy)
+        self.evidence = Evidence(self.hierarchy, self.trust)
 
     @property
     def has_mapping(self) -> bool:

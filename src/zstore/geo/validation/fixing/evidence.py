@@ -1,31 +1,32 @@
-"""The position of grids whose documents contradict each other, decided by majority and by the cells.
+"""The CRS and position of grids whose attributes contradict each other: by the user's word, else by majority.
 
 Every axis of a grid is judged by itself. Coordinates, transforms, the layout, tile matrices and bounding
 boxes of all levels of a pyramid are statements about one line: the edge of the finest level's first cell, and
 its step. The line that explains most of them counts where it explains three times as many as it contradicts.
+Where the user says which attribute or convention to trust, its statements alone are heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Affine, LevelEntry
+from zstore.geo.conventions.base import Affine, Facts, LevelEntry
 from zstore.geo.conventions.content import rounding_of
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, cell_count
-from zstore.geo.conventions.meaning import Meaning, Pyramid
+from zstore.geo.conventions.levels import COORDINATES, TOLERANCE, Grid, LevelPlace, cell_count
+from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.validation.rules.values import compare_pixels
 from zstore.geo.validation.view import ArrayView, Hierarchy, coordinate_of
 from zstore.model.packing import quantum
 
 # How many statements must stand against one.
 WEIGHT = 3
-COORDINATES = "coordinates"
+LAYOUT, TILES = ("layout", "zarr_conventions"), ("tile_matrix_set", "geozarr")
 
 
 def outweighs(supporting: int, contrary: int) -> bool:
@@ -54,18 +55,26 @@ class Line(NamedTuple):
         return self.is_at(Line(other.first + other.step * count, -other.step), count)
 
 
+def is_named(word: str, source: str, convention: str) -> bool:
+    """Whether a word names an attribute, the object or array that has it, or its convention."""
+    return word in (source, convention, *source.split("."))
+
+
 @dataclass(frozen=True)
 class Statement:
     """A statement of one attribute about an axis of one level.
 
     lines   the ways to read it, the usual one first
     is_box  whether it is a bounding box, which does not tell which way the cells run
+    holder  the node that has the attribute
     """
 
     level: int
     source: str
+    convention: str
     lines: tuple[Line, ...]
     is_box: bool = False
+    holder: str = ""
 
     def says(self, line: Line, count: int) -> bool:
         """Whether the statement agrees with a line of its level."""
@@ -74,19 +83,47 @@ class Statement:
         return any(line.is_at(own, count) for own in self.lines)
 
 
+class CrsStatement(NamedTuple):
+    """A statement of one attribute about the CRS; statements of one `holder` count as one."""
+
+    holder: str
+    source: str
+    convention: str
+    crs: Crs
+
+
+Told = TypeVar("Told", Statement, CrsStatement)
+
+
+def parse_text_crs(value: Any) -> Crs | None:
+    """The CRS of a value; None if it is no CRS."""
+    try:
+        return None if value is None else Crs.from_user(value)
+    except MetadataError:
+        return None
+
+
 @dataclass(frozen=True)
 class Settled:
-    """The affine of a grid; None with the reason, if statements disagree and nothing decides."""
+    """The affine of a grid; None with the reason, if statements disagree and nothing decides.
+
+    is_told  whether the user's word decides
+    """
 
     affine: Affine | None
     trouble: str | None = None
+    is_told: bool = False
 
 
 @dataclass
 class Evidence:
-    """The affines and CRSs of grids by all statements in a hierarchy, each decided once."""
+    """The affines and CRSs of grids by all statements in a hierarchy, each decided once.
+
+    trust   the attributes and conventions to believe where statements disagree, the most trusted first
+    """
 
     hierarchy: Hierarchy
+    trust: Sequence[str] = ()
     _places: dict[str, Settled] = field(default_factory=dict)
     _pyramids: dict[str, dict[str, Settled]] = field(default_factory=dict)
 
@@ -108,53 +145,225 @@ class Evidence:
     def settle_finest(self, grid: Grid) -> Settled:
         """The affine of the finest level's grid; by its own statements if levels disagree."""
         settled = self.settle(grid)
-        if settled.trouble is None or min(len(list(_own_statements(grid, 0, axis))) for axis in (0, 1)) < 2:
+        if settled.trouble is None or min(len(list(self.own(grid, 0, axis))) for axis in (0, 1)) < 2:
             return settled
         read = self.hierarchy.meaning.read(grid.node).geo
-        return _settle_alone(grid, None if read is None else read.affine)
+        return self._settle_alone(grid, None if read is None else read.affine)
 
     def _settle(self, grid: Grid) -> Settled:
         place = self.pyramid_of(grid)
         read = self.hierarchy.meaning.read(grid.node).geo
         if place is None:
-            return _settle_alone(grid, None if read is None else read.affine)
+            return self._settle_alone(grid, None if read is None else read.affine)
         pyramid, level = place
         if grid.shape != level.shape:
             return Settled(None if read is None else read.affine)
         if pyramid.group.path not in self._pyramids:
-            self._pyramids[pyramid.group.path] = _settle_pyramid(self.hierarchy.meaning, pyramid)
+            self._pyramids[pyramid.group.path] = self._settle_pyramid(pyramid)
         return self._pyramids[pyramid.group.path].get(level.path, Settled(level.affine))
 
-    def settle_crs(self, pyramid: Pyramid) -> tuple[Crs | None, list[Crs]]:
-        """(the CRS that outweighs all others stated for a pyramid, all of these)."""
+    def settle_crs(self, grid: Grid) -> tuple[Crs | None, list[CrsStatement]]:
+        """(the CRS of a grid, None without; the statements that disagree about it, where nothing decides).
+
+        Those about the array itself and its group count; where there is none, those of the groups above and
+        of the tile matrix set. Of a pyramid, where they disagree, the CRS that outweighs all others.
+        """
+        stated, place = self._crs_of(grid.facts), self.pyramid_of(grid)
+        if not stated:
+            above = (self.hierarchy.meaning.facts(group) for group in grid.node.ancestors())
+            stated = [found for facts in above for found in self._crs_of(facts)]
+        of_all = [] if place is None else self._pyramid_crs(place[0])
+        heard = self.heard([*stated, *of_all])
+        if heard:
+            stated, of_all = heard, []
+        text = grid.node.attrs.get("_CRS")
+        if not stated and isinstance(text, str):
+            # GDAL takes no text there; what it says is plain all the same.
+            return parse_text_crs(text), []
         votes: list[tuple[Crs, set[str]]] = []
-        for holder, crs in _stated_crs(self.hierarchy, pyramid):
-            held = next((holders for known, holders in votes if known.is_same(crs)), None)
+        for found in of_all:
+            held = next((holders for known, holders in votes if known.is_same(found.crs)), None)
             if held is None:
-                votes.append((crs, {holder}))
+                votes.append((found.crs, {found.holder}))
             else:
-                held.add(holder)
-        if not votes:
-            return None, []
+                held.add(found.holder)
         votes.sort(key=lambda vote: -len(vote[1]))
-        against = sum(len(holders) for _, holders in votes[1:])
-        found = [crs for crs, _ in votes]
-        return (votes[0][0] if outweighs(len(votes[0][1]), against) else None), found
+        if len(votes) > 1 and outweighs(len(votes[0][1]), sum(len(holders) for _, holders in votes[1:])):
+            return votes[0][0], []
+        if any(not found.crs.is_same(stated[0].crs) for found in stated):
+            return None, stated
+        return (stated[0].crs if stated else None), []
 
+    def is_told(self, grid: Grid) -> bool:
+        """Whether the user's word decides the CRS of a grid."""
+        return bool(self.heard(self._crs_of(grid.facts)))
 
-def _stated_crs(hierarchy: Hierarchy, pyramid: Pyramid) -> Iterator[tuple[str, Crs]]:
-    """(source, CRS) of each statement of a CRS about a pyramid or its levels."""
-    for level in pyramid.levels:
-        for grid in level.grids.values():
-            for source, crs in grid.stated_crs:
-                if source.startswith("proj:"):
-                    yield (f"{level.path} {source}", crs)
-                elif source.startswith("_CRS"):
-                    yield f"{grid.node.path} _CRS", crs
-                else:
-                    yield f"{level.path} {source.partition('.')[0]}", crs
-    for facts in hierarchy.meaning.facts(pyramid.group):
-        yield from facts.crs
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """(attribute, convention) of every statement of a CRS or a position."""
+        meaning, pyramids = self.hierarchy.meaning, self.hierarchy.pyramids
+        nodes = [*(pyramid.group for pyramid in pyramids), *(g.node for g in self.hierarchy.grids.values())]
+        yield from (pair for _ in pyramids for pair in (LAYOUT, TILES))
+        for node in nodes:
+            for convention, facts in zip(meaning.conventions, meaning.facts(node), strict=True):
+                yield from ((source, convention.name) for source, _ in (*facts.crs, *facts.affines))
+                if facts.coordinate_dimensions is not None:
+                    yield COORDINATES, convention.name
+
+    def heard(self, statements: Sequence[Told]) -> list[Told]:
+        """Those of the first trusted attribute or convention that has any; [] without."""
+        found = ([s for s in statements if is_named(word, s.source, s.convention)] for word in self.trust)
+        return next((trusted for trusted in found if trusted), [])
+
+    def _crs_of(self, facts: Sequence[Facts], holder: Callable[[str], str] = str) -> list[CrsStatement]:
+        said = zip(self.hierarchy.meaning.conventions, facts, strict=True)
+        return [
+            CrsStatement(holder(source), source, convention.name, crs)
+            for convention, found in said
+            for source, crs in found.crs
+        ]
+
+    def _pyramid_crs(self, pyramid: Pyramid) -> list[CrsStatement]:
+        """The statements of a CRS about a pyramid and its levels, each with the holder that counts once."""
+        stated: list[CrsStatement] = []
+        for level in pyramid.levels:
+            for grid in level.grids.values():
+                path = grid.node.path
+
+                def holder(source: str, level: str = level.path, path: str = path) -> str:
+                    if source.startswith("_CRS"):
+                        return f"{path} _CRS"
+                    return f"{level} {source if source.startswith('proj:') else source.partition('.')[0]}"
+
+                stated += self._crs_of(grid.facts, holder)
+        return [*stated, *self._crs_of(self.hierarchy.meaning.facts(pyramid.group))]
+
+    def own(self, grid: Grid, level: int, axis: int) -> Iterator[Statement]:
+        """The statements of coordinates, transforms and bounding boxes about an axis of one grid."""
+        holder = f"level {level}"
+        lines = _coordinate_lines(grid, axis)
+        if lines:
+            yield Statement(level, COORDINATES, "cf", lines, holder=holder)
+        for convention, facts in zip(self.hierarchy.meaning.conventions, grid.facts, strict=True):
+            for source, affine in facts.affines:
+                # A GeoTransform may give the first point's centre where the cells are points.
+                is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point" and source.endswith("GeoTransform")
+                plain = _unrotated(affine)
+                if plain is not None and not is_point:
+                    lines = (_line_of(plain, axis),)
+                    yield Statement(level, source, convention.name, lines, holder=holder)
+            if facts.bbox is not None:
+                lines = (_box_line(facts.bbox, axis, grid.shape[axis]),)
+                yield Statement(level, "spatial:bbox", convention.name, lines, True, holder)
+
+    def _settle_alone(self, grid: Grid, read: Affine | None) -> Settled:
+        """The affine of a raster without levels, unless its rows or columns may run either way.
+
+        Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms
+        were left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own
+        content tells which is right.
+        """
+        if (
+            read is None
+            or read.is_rotated
+            or not all(_unrotated(affine) for _, affine in grid.stated_affines)
+        ):
+            return Settled(read)
+        lines: list[Line] = []
+        stated = [list(self.own(grid, 0, n)) for n in (0, 1)]
+        heard = [self.heard([s for s in found if not s.is_box]) for found in stated]
+        said = [Axis(heard[n] or stated[n], [grid.shape[n]], [(1.0,)]) for n in (0, 1)]
+        for number, axis_said in enumerate(said):
+            chosen, trouble = axis_said.settle(_line_of(read, number))
+            if chosen is None:
+                return Settled(None, trouble)
+            lines.append(chosen)
+        for axis in (0, 1):
+            # What is wrong about one axis is no witness for the other, where it is the only one.
+            borne_out, wrong = (
+                {s.source for s in said[n].statements if said[n].supports(lines[n], s) is is_right}
+                for n, is_right in ((axis, True), (1 - axis, False))
+            )
+            if borne_out and borne_out <= wrong:
+                only = f"{', '.join(sorted(borne_out))} alone says where {'columns' if axis else 'rows'} lie"
+                return Settled(None, f"{only}, and is wrong about the {'rows' if axis else 'columns'}")
+        affine = Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first)
+        return Settled(affine, is_told=any(heard))
+
+    def _settle_pyramid(self, pyramid: Pyramid) -> dict[str, Settled]:
+        """The affine of each level of a pyramid, by path."""
+        levels = [level for level in pyramid.levels if level.shape is not None and 0 not in level.shape]
+        # Their cells may be told wrongly; how many there are is a fact.
+        levels.sort(key=lambda level: -cell_count(level.shape))
+        grids = [next(g for g in level.grids.values() if g.shape == level.shape) for level in levels]
+        affines = [affine for grid in grids for _, affine in grid.stated_affines]
+        if not levels or any(
+            affine.is_rotated for affine in [*affines, *(v.affine for v in levels if v.affine)]
+        ):
+            return {}
+        entries = self.hierarchy.meaning.said(pyramid.group).levels or ()
+        said = {entry.path: entry for entry in entries}
+        lines: list[Line] = []
+        chosen: list[list[float]] = []
+        rewritten: set[int] = set()
+        is_told = False
+        for axis in (0, 1):
+            counts = [grid.shape[axis] for grid in grids]
+            factors = [_factors(levels[0], level, axis, said.get(level.path)) for level in levels]
+            statements = [s for n, grid in enumerate(grids) for s in self.own(grid, n, axis)]
+            statements += self._pyramid_statements(pyramid, levels, grids, said, axis)
+            read = None if levels[0].affine is None else _line_of(levels[0].affine, axis)
+            heard = self.heard([s for s in statements if not s.is_box])
+            is_told = is_told or bool(heard)
+            stated = Axis(heard or statements, counts, factors)
+            line, trouble = stated.settle(read)
+            if line is None:
+                trouble = trouble or "nothing says where the levels lie"
+                if not statements:
+                    return {}
+                return {level.path: Settled(None, trouble) for level in levels}
+            lines.append(line)
+            chosen.append([stated.factor(line, number) for number in range(len(levels))])
+            rewritten |= {s.level for s in statements if not s.is_box and not stated.supports(line, s)}
+        result: dict[str, Settled] = {}
+        for n, level in enumerate(levels):
+            y, x = (lines[axis].scaled(chosen[axis][n]) for axis in (0, 1))
+            trouble = _pixels_against(pyramid, n, levels, rewritten, chosen) if rewritten else None
+            affine = Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
+            result[level.path] = Settled(None if trouble else affine, trouble, is_told)
+        return result
+
+    def _pyramid_statements(
+        self,
+        pyramid: Pyramid,
+        levels: Sequence[LevelPlace],
+        grids: Sequence[Grid],
+        said: dict[str, LevelEntry],
+        axis: int,
+    ) -> Iterator[Statement]:
+        """The statements of the multiscale group about an axis: its transform, layout and tile matrices."""
+        for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
+            entry = said.get(level.path)
+            if entry is None:
+                continue
+            if entry.affine is not None and not entry.affine.is_rotated:
+                yield Statement(n, *LAYOUT, (_line_of(entry.affine, axis),), holder=f"level {n}")
+            tiles = entry.fallback_affine
+            if tiles is not None and entry.extent is not None and entry.tile_shape is not None:
+                rest = entry.extent[axis] - grid.shape[axis]
+                if 0 <= rest < entry.tile_shape[axis]:
+                    yield Statement(n, *TILES, (_line_of(tiles, axis),), holder=f"level {n}")
+        group = pyramid.group.attrs.get("spatial:shape")
+        meaning = self.hierarchy.meaning
+        for convention, facts in zip(meaning.conventions, meaning.facts(pyramid.group), strict=True):
+            if group is not None and group != list(grids[0].shape):
+                continue
+            for source, affine in facts.affines:
+                if not affine.is_rotated:
+                    lines = (_line_of(affine, axis),)
+                    yield Statement(0, source, convention.name, lines, holder="the group")
+            if facts.bbox is not None:
+                lines = (_box_line(facts.bbox, axis, grids[0].shape[axis]),)
+                yield Statement(0, "spatial:bbox", convention.name, lines, True, "the group")
 
 
 def fit_line(coordinate: ArrayView, values: np.ndarray[Any, Any] | None) -> Line | None:
@@ -188,22 +397,6 @@ def _coordinate_lines(grid: Grid, axis: int) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _own_statements(grid: Grid, level: int, axis: int) -> Iterator[Statement]:
-    """The statements of coordinates, transforms and bounding boxes about an axis of one grid."""
-    lines = _coordinate_lines(grid, axis)
-    if lines:
-        yield Statement(level, COORDINATES, lines)
-    for source, affine in grid.stated_affines:
-        # A GeoTransform may give the first point's centre where the cells are points.
-        is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point" and source.endswith("GeoTransform")
-        plain = _unrotated(affine)
-        if plain is not None and not is_point:
-            yield Statement(level, source, (_line_of(plain, axis),))
-    for facts in grid.facts:
-        if facts.bbox is not None:
-            yield Statement(level, "bbox", (_box_line(facts.bbox, axis, grid.shape[axis]),), is_box=True)
-
-
 def _unrotated(affine: Affine) -> Affine | None:
     """The affine, or its six numbers in the other order in use; None if either is rotated."""
     if not affine.is_rotated:
@@ -218,34 +411,6 @@ def _unrotated(affine: Affine) -> Affine | None:
 def _box_line(bbox: tuple[float, float, float, float], axis: int, count: int) -> Line:
     low, high = (bbox[1], bbox[3]) if axis == 0 else (bbox[0], bbox[2])
     return Line(low, (high - low) / count)
-
-
-def _settle_alone(grid: Grid, read: Affine | None) -> Settled:
-    """The affine of a raster without levels, unless its rows or columns may run either way.
-
-    Coordinates that contradict transforms count, as those of a raster that was cut do: the transforms were
-    left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own content
-    tells which is right.
-    """
-    if read is None or read.is_rotated or not all(_unrotated(affine) for _, affine in grid.stated_affines):
-        return Settled(read)
-    lines: list[Line] = []
-    said = [Axis(list(_own_statements(grid, 0, n)), [grid.shape[n]], [(1.0,)]) for n in (0, 1)]
-    for number, stated in enumerate(said):
-        chosen, trouble = stated.settle(_line_of(read, number))
-        if chosen is None:
-            return Settled(None, trouble)
-        lines.append(chosen)
-    for axis in (0, 1):
-        # What is wrong about one axis is no witness for the other, where it is the only one.
-        borne_out, wrong = (
-            {s.source for s in said[n].statements if said[n].supports(lines[n], s) is is_right}
-            for n, is_right in ((axis, True), (1 - axis, False))
-        )
-        if borne_out and borne_out <= wrong:
-            only = f"{', '.join(sorted(borne_out))} alone says where {'columns' if axis else 'rows'} lie"
-            return Settled(None, f"{only}, and is wrong about the {'rows' if axis else 'columns'}")
-    return Settled(Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first))
 
 
 class Axis(NamedTuple):
@@ -331,9 +496,9 @@ class Axis(NamedTuple):
         """The statements for and against a line, in words."""
         sides: dict[bool, dict[str, None]] = {True: {}, False: {}}
         for s in statements:
-            sides[self.supports(best, s)][f"{s.source} of level {s.level}"] = None
+            sides[self.supports(best, s)][f"{s.source} of {s.holder}"] = None
         words = [", ".join(list(side)[:3]) + (", ..." if len(side) > 3 else "") for side in sides.values()]
-        return f"{words[0]} against {words[1]}: what is right cannot be told"
+        return f"{words[0]} against {words[1]}: what is right cannot be told; expected --trust"
 
 
 def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry | None) -> tuple[float, ...]:
@@ -350,75 +515,6 @@ def _factors(base: LevelPlace, level: LevelPlace, axis: int, entry: LevelEntry |
     if scale is not None and scale > 0 and abs(n / m - scale) < scale / max(m, 1) * 2:
         found[float(scale)] = None
     return tuple(found)
-
-
-def _settle_pyramid(meaning: Meaning, pyramid: Pyramid) -> dict[str, Settled]:
-    """The affine of each level of a pyramid, by path."""
-    levels = [level for level in pyramid.levels if level.shape is not None and 0 not in level.shape]
-    # Their cells may be told wrongly; how many there are is a fact.
-    levels.sort(key=lambda level: -cell_count(level.shape))
-    grids = [next(g for g in level.grids.values() if g.shape == level.shape) for level in levels]
-    affines = [affine for grid in grids for _, affine in grid.stated_affines]
-    if not levels or any(affine.is_rotated for affine in [*affines, *(v.affine for v in levels if v.affine)]):
-        return {}
-    said = {entry.path: entry for entry in meaning.said(pyramid.group).levels or ()}
-    lines: list[Line] = []
-    chosen: list[list[float]] = []
-    rewritten: set[int] = set()
-    for axis in (0, 1):
-        counts = [grid.shape[axis] for grid in grids]
-        factors = [_factors(levels[0], level, axis, said.get(level.path)) for level in levels]
-        statements = [s for n, grid in enumerate(grids) for s in _own_statements(grid, n, axis)]
-        statements += _pyramid_statements(meaning, pyramid, levels, grids, said, axis)
-        read = None if levels[0].affine is None else _line_of(levels[0].affine, axis)
-        stated = Axis(statements, counts, factors)
-        line, trouble = stated.settle(read)
-        if line is None:
-            trouble = trouble or "nothing says where the levels lie"
-            if not statements:
-                return {}
-            return {level.path: Settled(None, trouble) for level in levels}
-        lines.append(line)
-        chosen.append([stated.factor(line, number) for number in range(len(levels))])
-        rewritten |= {s.level for s in statements if not s.is_box and not stated.supports(line, s)}
-    result: dict[str, Settled] = {}
-    for n, level in enumerate(levels):
-        y, x = (lines[axis].scaled(chosen[axis][n]) for axis in (0, 1))
-        trouble = _pixels_against(pyramid, n, levels, rewritten, chosen) if rewritten else None
-        affine = Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
-        result[level.path] = Settled(affine) if trouble is None else Settled(None, trouble)
-    return result
-
-
-def _pyramid_statements(
-    meaning: Meaning,
-    pyramid: Pyramid,
-    levels: Sequence[LevelPlace],
-    grids: Sequence[Grid],
-    said: dict[str, LevelEntry],
-    axis: int,
-) -> Iterator[Statement]:
-    """The statements of the multiscale group about an axis: its transform, the layout, the tile matrices."""
-    for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
-        entry = said.get(level.path)
-        if entry is None:
-            continue
-        if entry.affine is not None and not entry.affine.is_rotated:
-            yield Statement(n, "layout", (_line_of(entry.affine, axis),))
-        tiles = entry.fallback_affine
-        if tiles is not None and entry.extent is not None and entry.tile_shape is not None:
-            rest = entry.extent[axis] - grid.shape[axis]
-            if 0 <= rest < entry.tile_shape[axis]:
-                yield Statement(n, "tile matrix", (_line_of(tiles, axis),))
-    group = pyramid.group.attrs.get("spatial:shape")
-    for facts in meaning.facts(pyramid.group):
-        if group is not None and group != list(grids[0].shape):
-            continue
-        for source, affine in facts.affines:
-            if not affine.is_rotated:
-                yield Statement(0, f"the group's {source}", (_line_of(affine, axis),))
-        if facts.bbox is not None:
-            yield Statement(0, "the group's bbox", (_box_line(facts.bbox, axis, grids[0].shape[axis]),), True)
 
 
 def _pixels_against(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from zstore.geo.validation.fixing.documents import (
     fix_shared,
     fix_words,
 )
+from zstore.geo.validation.fixing.evidence import Evidence, is_named
 from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_places, fix_time
 from zstore.geo.validation.run import Target, check_hierarchy, open_hierarchy
 from zstore.geo.validation.verdict import Verdict
@@ -115,6 +116,7 @@ def plan_fix(
     crs: Any = None,
     method: str | None = None,
     fill_value: int | float | None = None,
+    trust: str | Sequence[str] = (),
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FixPlan:
@@ -124,16 +126,20 @@ def plan_fix(
     crs      the CRS to write everywhere, where several are stated
     method   how the levels were made, where nothing says it
     fill_value  what Zarr v3 arrays without a fill value, as GDAL writes them, are to hold where no chunk is
+    trust    what to believe where statements of a CRS or a position contradict each other: an attribute
+             ("GeoTransform", "proj:code", "_CRS"), the array that has it ("spatial_ref"), "coordinates",
+             "layout", "tile_matrix_set", or a convention ("cf", "gdal"); of several, the first that is there
 
     Raises
-        MetadataError: no such profile, CRS or method.
+        MetadataError: no such profile, CRS or method; no statement has a name that is to be trusted.
         NotFoundError, StoreError, UnsupportedError: as `zstore.validate`.
     """
     if method is not None and method not in RESAMPLING_METHODS:
         raise MetadataError(f"method is {method!r}; expected one of {', '.join(RESAMPLING_METHODS)}")
     chosen = None if crs is None else Crs.from_user(crs)
     hierarchy = open_hierarchy(target, profile, path=path, storage_options=storage_options)
-    return make_plan(hierarchy, crs=chosen, method=method, fill_value=fill_value)
+    trusted = (trust,) if isinstance(trust, str) else tuple(trust)
+    return make_plan(hierarchy, crs=chosen, method=method, fill_value=fill_value, trust=trusted)
 
 
 def make_plan(
@@ -142,6 +148,7 @@ def make_plan(
     crs: Crs | None = None,
     method: str | None = None,
     fill_value: int | float | None = None,
+    trust: tuple[str, ...] = (),
 ) -> FixPlan:
     """The plan of all fixes, made one after the other until they find nothing more.
 
@@ -153,18 +160,31 @@ def make_plan(
     lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return replace(nothing, refused=tuple(lost))
+    _check_trust(hierarchy, trust)
     asked = (hierarchy.profile, crs, method, fill_value)
     if asked == (None,) * 4 and not any(map(_is_mended, before.findings)):
         return nothing
     broken: list[Fix] = []
     for count in range(len(FIXES), 0, -1):
-        blank = Draft(hierarchy, OverlayStore(hierarchy.store), hierarchy.profile, crs, method, fill_value)
+        store = OverlayStore(hierarchy.store)
+        blank = Draft(hierarchy, store, hierarchy.profile, crs, method, fill_value, trust)
         plan = _carry_out(FIXES[:count], blank, nothing)
         worse = _made_worse(hierarchy, plan)
         if not worse:
             return replace(plan, refused=tuple(_leftovers(plan, broken)))
         broken += worse
     return replace(nothing, refused=tuple(dict.fromkeys(broken)))
+
+
+def _check_trust(hierarchy: Hierarchy, trust: tuple[str, ...]) -> None:
+    """Refuse a name that is no statement's, which would decide nothing."""
+    sources = set(Evidence(hierarchy).sources()) if trust else set()
+    for word in trust:
+        if not any(is_named(word, *source) for source in sources):
+            known = ", ".join(sorted({name for source in sources for name in source}))
+            raise MetadataError(
+                f"trust is {word!r}, which states neither CRS nor position; expected of {known}"
+            )
 
 
 def _is_mended(finding: Finding) -> bool:
@@ -302,6 +322,7 @@ def fix(
     crs: Any = None,
     method: str | None = None,
     fill_value: int | float | None = None,
+    trust: str | Sequence[str] = (),
     backup: str | Path | None = None,
     path: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -321,6 +342,7 @@ def fix(
         crs=crs,
         method=method,
         fill_value=fill_value,
+        trust=trust,
         path=path,
         storage_options=storage_options,
     )

@@ -42,7 +42,7 @@ from zstore.geo.conventions.levels import Grid, LevelPlace, Multiscales
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.documents import Draft, implied_nodata
-from zstore.geo.validation.fixing.evidence import fit_line
+from zstore.geo.validation.fixing.evidence import fit_line, parse_text_crs
 from zstore.geo.validation.rules.georeference import SYNONYMS, TIME_UNITS, coordinate_corner, is_length
 from zstore.geo.validation.rules.pyramids import (
     IDENTIFIERS,
@@ -58,39 +58,16 @@ from zstore.storage.base import join_key
 
 
 def crs_of(draft: Draft, grid: Grid, refuses: bool = False) -> Crs | None:
-    """The CRS of a grid: the user's, else the one in which all statements agree; None without.
-
-    Those of the array itself and of its group first; where there is none, those of the groups above and of
-    the tile matrix set. Of a pyramid, where they disagree, the one that outweighs all others at all levels.
-    """
+    """The CRS of a grid: the user's, else the one that its statements settle on; None without."""
     if draft.crs is not None:
         return draft.crs
-    handed = (facts for group in grid.node.ancestors() for facts in draft.hierarchy.meaning.facts(group))
-    stated = [crs for _, crs in grid.stated_crs] or [crs for facts in handed for _, crs in facts.crs]
-    text = grid.node.attrs.get("_CRS")
-    if not stated and isinstance(text, str):
-        # GDAL takes no text there; what it says is plain all the same.
-        return _parsed(text)
-    place = draft.evidence.pyramid_of(grid)
-    if place is not None:
-        weightiest, known = draft.evidence.settle_crs(place[0])
-        if weightiest is not None and len(known) > 1:
-            return weightiest
-    if any(not crs.is_same(stated[0]) for crs in stated[1:]):
-        if refuses:
-            names = sorted({crs.label for crs in stated})
-            message = f"the array's CRS is stated as {' and '.join(names)}; expected --crs"
-            draft.refuse("OC-08", grid.node, message)
-        return None
-    return stated[0] if stated else None
-
-
-def _parsed(value: Any) -> Crs | None:
-    """The CRS of a value; None if it is no CRS."""
-    try:
-        return None if value is None else Crs.from_user(value)
-    except MetadataError:
-        return None
+    crs, disagreeing = draft.evidence.settle_crs(grid)
+    if disagreeing and refuses:
+        names = " and ".join(sorted({found.crs.label for found in disagreeing}))
+        sources = ", ".join(sorted({found.source for found in disagreeing}))
+        message = f"the array's CRS is stated as {names}; expected --crs, or --trust with one of {sources}"
+        draft.refuse("OC-08", grid.node, message)
+    return crs
 
 
 class MemberRule(NamedTuple):
@@ -213,7 +190,7 @@ def put(draft: Draft, node: NodeView, changes: Mapping[str, Any]) -> None:
 
 def _states(value: Any, crs: Crs | None) -> bool:
     """Whether a value is that CRS."""
-    found = _parsed(value)
+    found = parse_text_crs(value)
     return crs is not None and found is not None and found.is_same(crs)
 
 
@@ -278,7 +255,7 @@ def _fix_mapping(draft: Draft, grid: Grid, geo: GeoModel, document: Document) ->
         return name if is_there else None
     stored = draft.attributes(mapping)
     # Parameters of the CRS that was stated before, which this one has not.
-    former = None if _states(stored.get("crs_wkt"), geo.crs) else _parsed(stored.get("crs_wkt"))
+    former = None if _states(stored.get("crs_wkt"), geo.crs) else parse_text_crs(stored.get("crs_wkt"))
     put(
         draft,
         mapping,
@@ -389,7 +366,8 @@ def affine_of(draft: Draft, grid: Grid) -> Affine | None:
     """The affine that most statements about a grid support; None, with the reason noted, if none wins."""
     place = draft.evidence.pyramid_of(grid)
     settled = draft.evidence.settle(grid)
-    if place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape:
+    is_alone = place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape
+    if place is None or is_alone or settled.is_told:
         found = settled.affine
     else:
         found = _level_affine(draft, *place, grid, settled.affine)
@@ -547,11 +525,16 @@ def _fix_description(
         # The numbers are all there is: they may be in the units that are stated.
         is_confirmed = dimension_of(str(found["units"])) in (None, dimension_of(str(wanted.get("units"))))
     rule = "MS-08" if "units" in wrong else "MS-07"
-    if values is not None and {"standard_name", "units"} <= set(wrong) and not _is_impossible(found, values):
+    if draft.evidence.is_told(grid):
+        is_confirmed = True
+    elif (
+        values is not None and {"standard_name", "units"} <= set(wrong) and not _is_impossible(found, values)
+    ):
         # Both say another kind of CRS, and the numbers allow it.
         message = f"standard_name {found['standard_name']!r} and units {found['units']!r} are another CRS's"
-        draft.refuse(rule, coordinate, f"{message}; expected --crs, or the attributes corrected")
-    elif is_confirmed or (values is not None and _is_impossible(found, values)) or rule == "MS-07":
+        draft.refuse(rule, coordinate, f"{message}; expected --trust, or the attributes corrected")
+        return
+    if is_confirmed or (values is not None and _is_impossible(found, values)) or rule == "MS-07":
         draft.update(rule, coordinate, f"{', '.join(sorted(wrong))} are the CRS's", wrong)
     else:
         draft.refuse(rule, coordinate, f"units are {found['units']!r}, and no transform confirms the numbers")
@@ -616,6 +599,11 @@ def _fix_transforms(draft: Draft, grid: Grid, affine: Affine) -> None:
     spatial = {**documents[""]["attributes"], "spatial:dimensions": list(grid.dimensions)}
     group, mapping = grid.node.parent, mapping_of(grid.node)[1]
     placed: list[tuple[Any, dict[str, Any]]] = [(grid.node, transform | spatial), (group, spatial)]
+    found = draft.evidence.pyramid_of(grid)
+    if found is not None and found[0].group is not group:
+        # A multiscale group repeats the finest level's, if that is what it has the shape of.
+        is_its_own = found[0].group.attrs.get("spatial:shape") == list(grid.shape)
+        placed += [(found[0].group, spatial)] if is_its_own else []
     if mapping is not None and mapping.parent is group:
         # What one in a group above says is not this grid's alone.
         placed.insert(1, (mapping, transform))
