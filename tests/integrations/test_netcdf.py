@@ -116,7 +116,7 @@ def test_progress_ends_with_everything(file, tmp_path):
 
 
 def test_windows_smaller_than_the_variable(file, tmp_path, monkeypatch):
-    monkeypatch.setattr("zstore.geo.rasters.netcdf.WINDOW_SIZE", 500)
+    monkeypatch.setattr("zstore.geo.rasters.files.WINDOW_SIZE", 500)
     group = netcdf_to_zarr(file, tmp_path / "out.zarr", chunks=(3, 4))
     with h5py.File(file) as opened:
         np.testing.assert_array_equal(group["t2m"][...], opened["t2m"][...])

@@ -103,7 +103,7 @@ def test_files_of_other_writers(tmp_path: Path, package: str, name: str) -> None
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("records", [0, 1, 4])
 def test_stored_values_and_windows(tmp_path: Path, kind: str, records: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr("zstore.geo.rasters.netcdf.WINDOW_SIZE", 40)
+    monkeypatch.setattr("zstore.geo.rasters.files.WINDOW_SIZE", 40)
     path = write(tmp_path / "in.nc", kind, records=records)
     assert is_netcdf(path)
     group = netcdf_to_zarr(path, tmp_path / "out.zarr", chunks=(2, 3))

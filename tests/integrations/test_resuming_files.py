@@ -21,7 +21,8 @@ import pytest
 
 import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
-from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, writing
+from zstore.geo.rasters import files as files_module
+from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster, raster_to_zarr, rasters_to_zarr
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
 from zstore.storage.local import LocalStore
@@ -36,7 +37,7 @@ CELLS = np.arange(90 * 70, dtype="u2").reshape(90, 70) % 251
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many units of little."""
     monkeypatch.setattr("zstore.geo.pyramid.boxes.BLOCK_SIZE", 2000)
-    monkeypatch.setattr(netcdf, "WINDOW_SIZE", 1000)
+    monkeypatch.setattr(files_module, "WINDOW_SIZE", 1000)
 
 
 def write_raster(path: Path, cells: Any, corner: tuple[int, int] = (0, 0)) -> Path:
@@ -131,8 +132,8 @@ def test_what_was_interrupted_anywhere_comes_out_the_same(kind, tmp_path, monkey
     whole.left = 0
     expected, chance = values(whole), random.Random(5)
     opened = list[str]()
-    plain = netcdf.open_netcdf if "netcdf" in kind or kind == "classic" else writing.open_raster
-    room = netcdf if plain is netcdf.open_netcdf else writing
+    plain = netcdf.open_netcdf if "netcdf" in kind or kind == "classic" else raster.open_raster
+    room = netcdf if plain is netcdf.open_netcdf else raster
     monkeypatch.setattr(room, plain.__name__, lambda path, **n: opened.append(str(path)) or plain(path, **n))
     monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", 0)
     target = Failing()
@@ -195,19 +196,18 @@ def test_files_and_arguments_are_those_of_before(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["raster", "time", "netcdf"])
 def test_a_file_that_is_written_while_it_is_read_makes_no_nodes(kind, tmp_path, monkeypatch):
-    files, make = prepare(kind, tmp_path)
-    room, name = (netcdf, "open_netcdf") if kind == "netcdf" else (writing, "open_raster")
-    plain, opened = getattr(room, name), list[Any]()
+    _, make = prepare(kind, tmp_path)
+    plain, opened = files_module.OpenFiles.open, list[Any]()
 
-    def open_late(path: Any, **options: Any) -> Any:
+    def open_late(self: Any, opener: Any, path: Any) -> Any:
         opened.append(path)
-        if len(opened) == len(files) + 3:
+        if len(opened) == 3:
             os.utime(path, ns=(0, Path(path).stat().st_mtime_ns + 1))
-        return plain(path, **options)
+        return plain(self, opener, path)
 
     target = MemoryStore()
     with monkeypatch.context() as patch:
-        patch.setattr(room, name, open_late)
+        patch.setattr(files_module.OpenFiles, "open", open_late)
         with pytest.raises(ChangedError, match="was written while it was read"):
             make(target)
     assert "zarr.json" not in {key.rpartition("/")[2] for key in target.list()}
@@ -221,7 +221,7 @@ def test_a_file_that_is_written_while_it_is_read_makes_no_nodes(kind, tmp_path, 
 
 def test_arrays_of_a_group_are_replaced_wherever_that_was_interrupted(tmp_path, monkeypatch):
     """Nothing that was below them is left, and no mark; who does not overwrite is told of it."""
-    monkeypatch.setattr(netcdf, "WINDOW_SIZE", 1 << 20)
+    monkeypatch.setattr(files_module, "WINDOW_SIZE", 1 << 20)
     _, make_new = prepare("netcdf", tmp_path)
     make = partial(make_new, overwrite=True)
 
@@ -334,11 +334,10 @@ def test_windows_without_anything_in_them_are_not_read_again(kind, tmp_path, mon
         with pytest.raises(ZeroDivisionError):
             make(target)
     before, read = values(LocalStore(target)), list[Any]()
-    for room, plan in ((writing, "RasterWindows"), (netcdf, "VariableWindows")):
-        real = getattr(room, plan).make
-        monkeypatch.setattr(
-            getattr(room, plan), "make", lambda self, unit, r=real: read.append(unit) or r(self, unit)
-        )
+    real = files_module.FileWindows.make
+    monkeypatch.setattr(
+        files_module.FileWindows, "make", lambda self, unit: read.append(unit) or real(self, unit)
+    )
     chunks = sorted(key for key in before if re.search(r"(band_1|t)/c/", key))
     assert 0 < len(chunks) < 12
     # What is gone of what was stored is made again, and no more than that.
@@ -356,7 +355,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.integrations import test_resuming_files as mine
 import zstore.geo.pyramid.boxes
-zstore.geo.pyramid.boxes.BLOCK_SIZE, mine.netcdf.WINDOW_SIZE = 2000, 1000
+zstore.geo.pyramid.boxes.BLOCK_SIZE, mine.files_module.WINDOW_SIZE = 2000, 1000
 _, make = mine.prepare({kind!r}, Path({place!r}))
 make(sys.argv[1], resume=True)
 """

@@ -12,8 +12,7 @@ from zstore.geo.rasters import (
 )
 from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile
-from zstore.geo.rasters.raster import describe_raster
-from zstore.geo.rasters.writing import RasterWarning, open_raster
+from zstore.geo.rasters.raster import RasterWarning, describe_raster, open_raster
 
 __all__ = [
     "ClassicFile",

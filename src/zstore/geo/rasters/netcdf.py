@@ -7,45 +7,33 @@ What xarray then decodes of the Zarr is what it decodes of the file.
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.extensions.extras import optional
-from zstore.geo.pyramid.boxes import Box, lengths, volume
-from zstore.geo.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
-from zstore.geo.rasters.targets import (
+from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
+from zstore.geo.rasters.files import (
+    FileArray,
     FileJob,
     FileWindows,
+    OpenFiles,
     Version,
-    Written,
     check_version,
     find_version,
 )
+from zstore.geo.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
 from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.dtype import DataType
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
-from zstore.nodes.open import open_group
-from zstore.plugin.jobs import (
-    NOT_BY_KEYS,
-    BegunJob,
-    Estimate,
-    How,
-    HowWords,
-    StoredArray,
-    Unit,
-    counter,
-    long_call,
-)
+from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.base import Store
 from zstore.storage.url import with_storage_options
 
@@ -53,8 +41,6 @@ Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
-WINDOW_SIZE = 64 << 20
-UNITS_AT_ONCE = 2
 READING = Lock()
 # What h5py and h5netcdf raise of files that say what they did not think of.
 DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
@@ -117,6 +103,9 @@ class NetcdfJob(FileJob):
         as `netcdf_to_zarr`, of what does not depend on what the target holds.
     """
 
+    work = "netcdf_to_zarr"
+    replaces = True
+
     def __init__(
         self,
         source: str | os.PathLike[str],
@@ -127,9 +116,9 @@ class NetcdfJob(FileJob):
         compressors: Any,
         how: How,
     ) -> None:
-        where = os.fspath(source)
-        version = find_version([where])
-        super().__init__(target, zarr_format, {where: version}, how)
+        self.source = os.fspath(source)
+        version = find_version([self.source])
+        super().__init__(target, zarr_format, {self.source: version}, how)
         with open_netcdf(source) as file:
             groups = dict(walk_groups(file, ""))
             variables = {
@@ -137,60 +126,40 @@ class NetcdfJob(FileJob):
                 for path, group in groups.items()
                 for name, variable in group.variables.items()
             }
-            pieces = []
             for path, variable in variables.items():
                 plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
-                with located(where, path):
-                    pieces.append(_VariableGrid.of(path, variable, self.add_array(path, path, plan)))
+                with located(self.source, path):
+                    model = self.add_array(path, path, plan)
+                self.sources[path] = NetcdfVariable(
+                    self.source, version, path, variable.chunks, model, self.files
+                )
             self.attributes = {
                 path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()
             }
-        self.copying = VariableWindows(where, version, tuple(pieces), self.arrays)
-
-    def estimate(self) -> Estimate:
-        """The estimate of the conversion."""
-        return replace(self.copying.estimate(), about={"sources": self.versions})
-
-    def carry_out(self) -> Group:
-        """Copy the items and write the documents; returns the resulting group."""
-        held, nodes, copying = self.held, self.nodes, self.copying
-        self.how.stop_if_dry(self.estimate)
-        call = {"source": copying.source}
-        if self.is_made(call):
-            return open_group(self.store, self.base, mode="r+")
-        self.check_fits(copying)
-        most = UNITS_AT_ONCE if self.how.executor is None else None
-        if self.how.memory is not None:
-            most = self.how.at_once((copying.estimate().memory_size or 0) // UNITS_AT_ONCE, most)
-        job = self._begin(overwrite=self.how.overwrite, resume=self.how.resume)
-        tick = counter(sum(prod(array.model.shape) for array in self.arrays.values()), self.how.progress)
-        with job.runner(self.how.executor, most) as runner:
-            runner.run(copying, "windows", lambda unit, _: tick(copying.count(unit)))
-        for path, stated in self.attributes.items():
-            if held is None or (path and path not in held):
-                nodes.add_group(path, stated)
-        job.check()
-        nodes.publish()
-        root = open_group(self.store, self.base, mode="r+")
-        for path, stated in self.attributes.items() if held is not None else ():
-            member = root[path] if path else root
-            member.attrs.update(stated)
-        root = root.consolidate()
-        self.end(job, call)
-        return root
-
-    def _begin(self, *, overwrite: bool, resume: bool) -> BegunJob:
-        """Record at the target that the job begins or goes on, and remove nodes in its way."""
-        taken = self.taken(self.arrays, resume=resume)
-        if taken and not overwrite:
-            message = f"array {taken[0]!r} is there already; expected overwrite"
-            raise StoreError(message, path=self.where)
-        for path in filter(None, self.attributes):
+        for path in filter(None, groups):
             if self.held is not None and path in self.held:
                 self.held.require_group(path)
-        said = {"source": self.copying.source, "arrays": self.name_arrays()}
-        paths = list(self.arrays)
-        return self.begin("netcdf_to_zarr", said, overwrite=overwrite, resume=resume, paths=paths)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.arrays)
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": self.source}
+
+    def plan(self) -> FileWindows:
+        return FileWindows.of([(name,) for name in self.arrays], self.sources, self.arrays)
+
+    def draft(self) -> None:
+        for path, attributes in self.attributes.items():
+            if self.held is None or (path and path not in self.held):
+                self.nodes.add_group(path, attributes)
+
+    def complete(self, root: Group, filled: Iterable[str]) -> Group:
+        for path, attributes in self.attributes.items() if self.held is not None else ():
+            member = root[path] if path else root
+            member.attrs.update(attributes)
+        return root.consolidate()
 
 
 @contextmanager
@@ -391,102 +360,62 @@ def _lengths(
     return (*others[:count], *(wanted if shape else ()))
 
 
-class _VariableGrid(NamedTuple):
-    """The windows by which a variable is read: items along each axis, and their number."""
+class NetcdfVariable(FileArray):
+    """The items of a variable, as an array of Zarr holds them.
 
-    path: str
-    lengths: tuple[int, ...]
-    counts: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, path: str, variable: Any, model: ArrayModel) -> _VariableGrid:
-        """Windows of whole stored objects and, as far as memory allows, of whole chunks of the file."""
-        unit, shape, item = model.grid.chunk_shape, model.shape, model.dtype.itemsize
-        lengths = [
-            min(-(-source // step) * step, -(-length // step) * step)
-            for step, source, length in zip(unit, variable.chunks or unit, shape, strict=True)
-        ]
-        if prod(lengths) * item > WINDOW_SIZE:
-            lengths = list(unit)
-        for axis in reversed(range(len(shape))):
-            room = WINDOW_SIZE // max(prod(lengths) * item, 1)
-            lengths[axis] = min(lengths[axis] * max(room, 1), max(shape[axis], 1))
-            lengths[axis] = -(-lengths[axis] // unit[axis]) * unit[axis]
-        counts = (-(-length // max(1, step)) for length, step in zip(shape, lengths, strict=True))
-        return cls(path, tuple(lengths), tuple(counts), shape)
-
-    def window(self, number: int) -> tuple[slice, ...]:
-        """The items of a window."""
-        places = np.unravel_index(number, self.counts) if self.counts else ()
-        sides = zip(places, self.lengths, self.shape, strict=True)
-        return tuple(slice(int(p) * n, min(int(p) * n + n, length)) for p, n, length in sides)
-
-
-@dataclass(frozen=True)
-class VariableWindows(FileWindows):
-    """The variables of a file into arrays; units are (first window, last + 1), all of them counted.
-
-    version  of the file, as it was when the windows were planned
+    name   its path in the file
+    model  of the array
     """
 
-    source: str
-    version: Version
-    pieces: tuple[_VariableGrid, ...]
-    arrays: dict[str, StoredArray]
+    def __init__(
+        self,
+        source: str,
+        version: Version,
+        name: str,
+        chunks: Shape | None,
+        model: ArrayModel,
+        files: OpenFiles,
+    ) -> None:
+        shape = model.shape
+        super().__init__(source, {source: version}, shape, chunks or model.grid.chunk_shape, shape, files)
+        self.name, self._dtype, self._data_type = name, model.dtype, model.data_type
+        self._fill = model.effective_fill_value
 
-    def units(self) -> Iterator[Unit]:
-        """Windows of small variables go together, because the file is opened for each unit."""
-        first = number = size = 0
-        for piece in self.pieces:
-            window = prod(piece.lengths) * self.arrays[piece.path].item_size
-            for _ in range(prod(piece.counts)):
-                if size and size + window > WINDOW_SIZE:
-                    yield first, number
-                    first, size = number, 0
-                number, size = number + 1, size + window
-        if number > first:
-            yield first, number
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
 
-    def estimate(self) -> Estimate:
-        """The estimate of the conversion, with as many units at a time as there are threads."""
-        sizes = [
-            sum(self.arrays[path].item_size * volume(window) for path, window in self.boxes(unit))
-            for unit in self.units()
-        ]
-        return Estimate(
-            unit_count=len(sizes),
-            read_size=sum(sizes),
-            write_size=sum(sizes),
-            request_count=sum(prod(array.counts) for array in self.arrays.values()),
-            memory_size=UNITS_AT_ONCE * max(sizes, default=0),
-        )
+    @property
+    def data_type(self) -> DataType:
+        return self._data_type
 
-    def boxes(self, unit: Unit) -> Iterator[tuple[str, Box]]:
-        """The paths of the arrays that a unit writes to, and the window of each."""
-        ends = [*accumulate(prod(piece.counts) for piece in self.pieces)]
-        for number in range(*unit):
-            at = bisect_right(ends, number)
-            piece = self.pieces[at]
-            yield piece.path, piece.window(number - ends[at] + prod(piece.counts))
+    @property
+    def fill_value(self) -> Any:
+        return self._fill
 
-    def count(self, unit: Unit) -> int:
-        """The number of items that a unit copies."""
-        return sum(volume(window) for _, window in self.boxes(unit))
-
-    def make(self, unit: Unit) -> Written:
-        """Copy the windows of a unit."""
+    def read(self, box: Box, out: Items | None = None) -> Items:
         # One thread reads, as the libraries below want it, while others encode.
-        with READING, open_netcdf(self.source) as file:
-            blocks = []
-            for path, window in self.boxes(unit):
-                group, name = file, path
-                while "/" in name:
-                    above, _, name = name.partition("/")
-                    group = group.groups[above]
-                blocks.append(_items(_read(group.variables[name], window), self.arrays[path]))
-        check_version(self.version, self.source)
-        return self.store(unit, blocks)
+        with READING, self.files.open(open_netcdf, self.path) as file:
+            group, name = file, self.name
+            while "/" in name:
+                above, _, name = name.partition("/")
+                group = group.groups[above]
+            items = self._converted(_read(group.variables[name], box)).reshape(lengths(box))
+        for path, version in self.versions.items():
+            check_version(version, path)
+        if out is None:
+            return items
+        out[...] = items
+        return out
+
+    def _converted(self, items: Any) -> Items:
+        """Items of the file, as the array's type."""
+        items, dtype = np.asarray(items), self._dtype
+        if dtype.kind == "T" or (dtype.kind == "O" and self._data_type.name == "string"):
+            decoded = [one.decode() if isinstance(one, bytes) else str(one) for one in items.ravel().tolist()]
+            return np.array(decoded, object).reshape(items.shape).astype(dtype)
+        converted: Items = items.astype(dtype, copy=False)
+        return converted
 
 
 def _read(variable: Any, window: tuple[slice, ...]) -> Any:
@@ -500,12 +429,3 @@ def _read(variable: Any, window: tuple[slice, ...]) -> Any:
     stored = dataset[window]
     items[tuple(map(slice, stored.shape))] = stored
     return items
-
-
-def _items(found: Any, array: StoredArray) -> np.ndarray[Any, Any]:
-    """Items of the file, converted to the array's type."""
-    items, dtype = np.asarray(found), array.model.dtype
-    if dtype.kind == "T" or (dtype.kind == "O" and array.model.data_type.name == "string"):
-        decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in items.ravel().tolist()]
-        return np.array(decoded, object).reshape(items.shape).astype(dtype)
-    return items.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Conversion of a raster that GDAL reads into Zarr."""
+"""Rasters that GDAL reads, as sources and made Zarr."""
 
 from __future__ import annotations
 
@@ -6,37 +6,55 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, Unpack
 from xml.etree import ElementTree
 
 import numpy as np
 
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
+from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.packing import Packing
-from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
+from zstore.geo.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.boxes import Box, Items, inside, lengths, meet
+from zstore.geo.pyramid.build import build_pyramid
+from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike, join_attributes
+from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
 from zstore.geo.rasters.classes import parse_categories, parse_table
-from zstore.geo.rasters.geotiff import WIDE, usual_colours
-from zstore.geo.rasters.targets import find_version
-from zstore.geo.rasters.writing import (
-    Description,
-    PlacedRaster,
-    RasterJob,
-    RasterPath,
-    RasterWarning,
-    WriteOptions,
-    open_raster,
+from zstore.geo.rasters.files import (
+    FileArray,
+    FileJob,
+    FileWindows,
+    OpenFiles,
+    Version,
+    check_version,
+    find_version,
 )
-from zstore.model.array import ZarrFormat
+from zstore.geo.rasters.geotiff import WIDE, import_rasterio, usual_colours
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, as_part, long_call, name_job
+from zstore.storage.base import join_key
 from zstore.storage.url import with_storage_options
+
+RasterPath: TypeAlias = str | os.PathLike[str]
 
 TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
+
+
+class RasterWarning(UserWarning):
+    """The warning that a raster lacks something, or has something that Zarr cannot express."""
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -81,16 +99,326 @@ def raster_to_zarr(
             find of it in Zarr v3: that there is no nodata, where cells have the fill value; a rotated affine.
     """
     how = How(**words)
-    return plan_raster(source, target, bands, WriteOptions.among(locals())).carry_out()
-
-
-def plan_raster(
-    source: RasterPath, target: Group | PlaceLike, bands: Sequence[int] | None, options: WriteOptions
-) -> RasterJob:
-    """The job of `raster_to_zarr`, before it is done; raises and warns likewise."""
     with open_raster(source) as raster:
-        found = describe_raster(raster, os.fspath(source), bands)
-    return RasterJob(found, target, options)
+        described = describe_raster(raster, os.fspath(source), bands)
+    return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
+
+
+@contextmanager
+def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
+    """The raster, open in rasterio.
+
+    opener  what GDAL is to read files by: rasterio's `FileContainer`
+
+    Raises
+        NotFoundError, StoreError: it is not there or cannot be read.
+        UnsupportedError: rasterio is missing.
+    """
+    rasterio = import_rasterio()
+    path = os.fspath(source)
+    if (
+        opener is None
+        and "://" not in path
+        and not path.startswith("/vsi")
+        and ":" not in path
+        and not Path(path).exists()
+    ):
+        raise NotFoundError("no raster there, and no Zarr or NetCDF", path=path)
+    try:
+        with warnings.catch_warnings():
+            # A raster without a place is told of by a warning of our own.
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+            # Only rasterio 1.4 and newer have the argument.
+            raster = rasterio.open(path, **({} if opener is None else {"opener": opener}))
+    except rasterio.errors.RasterioIOError as error:
+        raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
+    with closing(raster):
+        try:
+            yield raster
+        except rasterio.errors.RasterioIOError as error:
+            reason = error.__cause__ or error
+            raise StoreError(f"raster cannot be read: {reason}", path=path) from error
+
+
+@dataclass(frozen=True)
+class PlacedRaster:
+    """One of the rasters that are written together, and its position in their arrays.
+
+    shape    (y, x) of the raster itself
+    bands    (band number, array name), 0 for the mask
+    block    (y, x) shape of the blocks in which the file holds it
+    place    its index along the dimensions before y and x
+    corner   (y, x) of its first cell in the arrays
+    version  of its files, as they are when it is described
+    """
+
+    path: str
+    shape: tuple[int, int]
+    bands: tuple[tuple[int, str], ...]
+    block: tuple[int, int]
+    place: tuple[int, ...] = ()
+    corner: tuple[int, int] = (0, 0)
+    version: Version = ()
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the bands, by the names of the arrays."""
+        return {name: band for band, name in self.bands}
+
+    @property
+    def box(self) -> Box:
+        """The raster's (y, x) box in the arrays."""
+        return tuple(slice(at, at + length) for at, length in zip(self.corner, self.shape, strict=True))
+
+
+@dataclass(frozen=True)
+class Description:
+    """Rasters as one group: their model, the attributes of the group, and each raster's position."""
+
+    geo: GeoModel
+    rasters: tuple[PlacedRaster, ...]
+    attributes: dict[str, Any]
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of an array: that of the grid, behind the length of the time axis if it has one."""
+        time = self.geo.time
+        is_stacked = time is not None and time.name in self.geo.variables[name].dimensions
+        return (len(time.values), *self.geo.shape) if time is not None and is_stacked else self.geo.shape
+
+
+class RasterBand(FileArray):
+    """The cells of one array: a band of a raster, of one raster after the other, or of many side by side.
+
+    Where rasters meet, valid cells of later ones lie on top; what none of them covers has the fill value.
+
+    rasters  those that have the array, of one grid
+    model    of the array
+    packed   the packing by codecs, which is taken off what is read; None where values stay as they are
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rasters: Sequence[PlacedRaster],
+        model: ArrayModel,
+        packed: Packed | None,
+        files: OpenFiles,
+    ) -> None:
+        first, shape = rasters[0], model.shape
+        ahead = (1,) * (len(shape) - 2)
+        versions = {part.path: part.version for part in rasters}
+        super().__init__(first.path, versions, shape, (*ahead, *first.block), (*ahead, *shape[-2:]), files)
+        self.name, self.packed = name, packed
+        self._dtype, self._fill = model.dtype, model.effective_fill_value
+        self._layers = defaultdict[tuple[int, ...], list[PlacedRaster]](list)
+        for part in rasters:
+            self._layers[part.place if ahead else ()].append(part)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def fill_value(self) -> Any:
+        return self._fill
+
+    def covered(self, box: Box) -> Iterator[Box]:
+        for place, window in _layers_of(box):
+            for part in self._met(place, window):
+                yield (*(slice(at, at + 1) for at in place), *meet(part.box, window))
+
+    def _met(self, place: tuple[int, ...], window: Box) -> list[PlacedRaster]:
+        """The rasters at a place of the dimensions before y and x that have cells of a window."""
+        return [part for part in self._layers.get(place, ()) if _meets(part.box, window)]
+
+    def read(self, box: Box, out: Items | None = None) -> Items:
+        layers = [(self._met(place, window), window) for place, window in _layers_of(box)]
+        if out is None and len(layers) == 1:
+            [(met, window)] = layers
+            if len(met) == 1 and meet(met[0].box, window) == window:
+                return self._cells(met[0], window)[0].reshape(lengths(box))
+        items = np.empty(lengths(box), self.dtype) if out is None else out
+        items[...] = self._fill
+        for (met, window), layer in zip(layers, items.reshape(-1, *lengths(box[-2:])), strict=True):
+            for number, part in enumerate(met):
+                shared = meet(part.box, window)
+                # Where another raster lies below, only valid cells cover it.
+                is_above = any(_meets(other.box, shared) for other in met[:number])
+                cells, valid = self._cells(part, shared, has_mask=is_above)
+                np.copyto(layer[inside(shared, window)], cells, casting="unsafe", where=valid)
+        return items
+
+    def _cells(self, part: PlacedRaster, box: Box, *, has_mask: bool = False) -> tuple[Items, Any]:
+        """(the cells of one raster in a box of the grid, whether each is valid; only with `has_mask`)."""
+        place = tuple((side.start, side.stop) for side in inside(box, part.box))
+        band = part.numbers[self.name]
+        with self.files.open(open_raster, part.path) as raster:
+            cells: Items = raster.read(band, window=place) if band else raster.dataset_mask(window=place)
+            valid: Any = True
+            if has_mask:
+                mask = raster.read_masks(band, window=place) if band else raster.dataset_mask(window=place)
+                valid = mask != 0
+        check_version(part.version, part.path)
+        return cells if self.packed is None else self.packed.unpack(cells), valid
+
+
+def _layers_of(box: Box) -> Iterator[tuple[tuple[int, ...], Box]]:
+    """(place along the dimensions before y and x, y and x) of each layer of a box."""
+    for place in product(*(range(side.start, side.stop) for side in box[:-2])):
+        yield place, box[-2:]
+
+
+def _meets(one: Box, other: Box) -> bool:
+    return all(a.start < b.stop and b.start < a.stop for a, b in zip(one, other, strict=True))
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The options of writing rasters, which are the parameters of `raster_to_zarr`."""
+
+    zarr_format: ZarrFormat
+    chunks: int | tuple[int, int]
+    shards: int | tuple[int, int] | None
+    compressors: Any
+    levels: int | None
+    method: str
+    profile: str | None
+    packing: Packing
+    how: How
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
+        """The options among the arguments of a function."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+
+class RasterJob(FileJob):
+    """Rasters that become the arrays of one group at `target`; nothing is written before `carry_out`.
+
+    Raises
+        as `raster_to_zarr`, of what does not depend on what the target holds.
+    """
+
+    work = "raster_to_zarr"
+
+    def __init__(self, described: Description, target: Group | PlaceLike, options: WriteOptions) -> None:
+        zarr_format, variables = options.zarr_format, described.geo.variables
+        check_packing_kind(options.packing, zarr_format)
+        packed = {
+            name: packed
+            for name, variable in (variables if options.packing == "codecs" else {}).items()
+            if (packed := pack_by_codecs(variable)) is not None
+        }
+        variables = {**variables, **{name: one.variable for name, one in packed.items()}}
+        self.described = replace(described, geo=replace(described.geo, variables=variables))
+        self.options = options
+        self.documents, _ = render_geo(self.described.geo, zarr_format, profile=options.profile)
+        plans = {name: self._plan(name) for name in variables}
+        for name, one in packed.items():
+            plans[name] |= {"filters": one.filters, "fill_value": one.fill_value}
+        resamplers.resolve(options.method)
+        super().__init__(target, zarr_format, {p.path: p.version for p in described.rasters}, options.how)
+        # A pyramid has the rasters as its finest level.
+        self.level = "" if options.levels == 0 else "0"
+        self.shares = 2 if self.level else 1
+        for name in variables:
+            model = self.add_array(name, join_key(self.level, name), plans[name])
+            rasters = [part for part in described.rasters if name in part.numbers]
+            self.sources[name] = RasterBand(name, rasters, model, packed.get(name), self.files)
+
+    @property
+    def names(self) -> list[str]:
+        return [self.level] if self.level else list(self.arrays)
+
+    def plan(self) -> FileWindows:
+        groups = dict.fromkeys(tuple(part.numbers) for part in self.described.rasters)
+        variables = self.described.geo.variables
+        bands = {name for part in self.described.rasters for band, name in part.bands if band}
+        bare = [name for name in bands if is_fill_nodata(variables[name], self.zarr_format)]
+        return FileWindows.of(groups, self.sources, self.arrays, bare)
+
+    def _plan(self, name: str) -> dict[str, Any]:
+        """The arguments of `create_array` for one of the arrays."""
+        variable, said, options = self.described.geo.variables[name], self.documents[name], self.options
+        return {
+            "shape": self.described.shape_of(name),
+            "dtype": variable.dtype,
+            "chunks": _lengths(options.chunks, variable.dimensions),
+            "shards": _lengths(options.shards, variable.dimensions),
+            "compressors": options.compressors,
+            "fill_value": said["fill_value"],
+            "attributes": said["attributes"],
+            "dimension_names": variable.dimensions or self.described.geo.dimensions,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        options, rasters = self.options, self.described.rasters
+        return {
+            "sources": [part.path for part in rasters],
+            "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in rasters]),
+            "levels": options.levels,
+            "method": options.method,
+            "profile": options.profile,
+        }
+
+    def draft(self) -> None:
+        draft_auxiliaries(None if self.level else self.held, self.nodes, self.documents, "", self.level)
+        if self.held is None or self.level:
+            self.nodes.add_group(self.level, self._attributes())
+        if self.held is None and self.level:
+            # What holds a pyramid says what it is when that is whole.
+            self.nodes.add_group("", {})
+
+    def _attributes(self, held: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """The attributes of the rasters' group, beside those that it has."""
+        own = {**held, **self.described.attributes}
+        return join_attributes(own, self.documents[""]["attributes"])
+
+    def complete(self, root: Group, filled: Iterable[str]) -> Group:
+        fills = ", ".join(f"{self.arrays[name].model.fill_value} of {name!r}" for name in filled)
+        _warn_of_gdal(self.described, fills)
+        if self.held is not None and not self.level:
+            create_auxiliaries(root, self.documents, "")
+            root.attrs.put(self._attributes(root.attrs))
+        return self._add_levels(root) if self.level else root.consolidate()
+
+    def _add_levels(self, root: Group) -> Group:
+        """Make coarser levels of the finest; for a job in parts, done by whoever ends it."""
+        options, progress = self.options, self.how.progress
+        half = sum(self.plan().item_counts().values())
+        with as_part(None):
+            return build_pyramid(
+                root["0"],
+                root,
+                levels=options.levels,
+                method=options.method,
+                profile=options.profile,
+                resume=self.how.resume,
+                memory=self.how.memory,
+                executor=self.how.executor,
+                progress=None
+                if progress is None
+                else lambda done, of: progress(half + half * done // of, 2 * half),
+            )
+
+
+def _lengths(lengths: Any, dimensions: Sequence[str]) -> Any:
+    """Lengths of chunks or shards along all dimensions: 1 along those before y and x."""
+    if lengths is None or not dimensions:
+        return lengths
+    pair = (lengths, lengths) if isinstance(lengths, int) else tuple(lengths)
+    return (*(1 for _ in dimensions[:-2]), *pair)
+
+
+def _warn_of_gdal(described: Description, fills: str) -> None:
+    """Warn of facts that GDAL, which could read the raster, will read otherwise from Zarr."""
+    path = described.rasters[0].path
+    if fills:
+        text = f"raster {path!r} has no nodata: in Zarr v3, GDAL takes the fill value for it ({fills})"
+        warnings.warn(RasterWarning(text), stacklevel=6)
+    if described.geo.affine is not None and described.geo.affine.is_rotated:
+        text = f"raster {path!r} is rotated: before 3.13, GDAL finds no place of it in Zarr"
+        warnings.warn(RasterWarning(text), stacklevel=6)
 
 
 def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) -> Description:
@@ -134,7 +462,8 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     tags = {name: value for name, value in raster.tags().items() if name != "AREA_OR_POINT"}
     attributes: dict[str, Any] = {"bands": names, **({"tags": tags} if tags else {})}
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
-    placed = PlacedRaster(path, geo.shape, tuple(pairs), version=version)
+    block = raster.block_shapes[wanted[0] - 1]
+    placed = PlacedRaster(path, geo.shape, tuple(pairs), block, version=version)
     return Description(geo, (placed,), attributes)
 
 

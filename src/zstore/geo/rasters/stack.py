@@ -17,13 +17,15 @@ from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.packing import Packing
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
-from zstore.geo.rasters.raster import TILE_LENGTH, choose_names, describe_raster
-from zstore.geo.rasters.writing import (
+from zstore.geo.rasters.raster import (
+    TILE_LENGTH,
     Description,
     PlacedRaster,
     RasterJob,
     RasterPath,
     WriteOptions,
+    choose_names,
+    describe_raster,
     open_raster,
 )
 from zstore.model.array import ZarrFormat
