@@ -250,10 +250,11 @@ class StoredArray(Source):
         return None if entries is None else map(self._page, pages)
 
     def _page(self, entries: Sequence[Entry]) -> Page:
+        documents = [entry for entry in entries if entry.key in self._document_keys]
+        if documents:
+            entries = [entry for entry in entries if entry.key not in self._document_keys]
         cells = self.model.keys.cells([entry.key for entry in entries], self.model.ndim, self.path)
-        documents: Sequence[Entry] = ()
         if cells is None:
-            documents = [entry for entry in entries if entry.key in self._document_keys]
             pairs = [(cell, entry) for entry in entries if (cell := self._cell(entry.key)) is not None]
             entries = [entry for cell, entry in pairs if self.holds(cell)]
             rows = [cell for cell, _ in pairs if self.holds(cell)]

@@ -46,6 +46,8 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 T = TypeVar("T")
 
+# A file's name, or its key, and its status where that was asked for.
+File = tuple[str, os.stat_result | None]
 # One directory, or several.
 Places = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -185,9 +187,15 @@ class LocalStore(Store):
                 return Entry(key, 0, None)
             if stat.S_ISDIR(status.st_mode):
                 return None
-            written = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_ctime_ns:x}"
-            return Entry(key, status.st_size, written)
+            return _entry(key, status)
         return None
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """The entries of all keys below `prefix`; as for `list`."""
+        self._check(prefix, check_prefix)
+        walked = self._walk(prefix, keeps_status=True)
+        found = (self.entry(key) if status is None else _entry(key, status) for key, status in walked)
+        return (entry for entry in found if entry is not None)
 
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: the store's directory is there, and no file in the place of others."""
@@ -273,9 +281,9 @@ class LocalStore(Store):
             StoreError: a directory cannot be listed; all keys that can be have been given before.
         """
         self._check(prefix, check_prefix)
-        return self._walk(prefix)
+        return (key for key, _ in self._walk(prefix))
 
-    def _walk(self, prefix: str) -> Iterator[str]:
+    def _walk(self, prefix: str, *, keeps_status: bool = False) -> Iterator[File]:
         pending: Names = [prefix]
         above: dict[str, frozenset[tuple[int, int]]] = {prefix: frozenset()}
         failure: StoreError | None = None
@@ -283,7 +291,7 @@ class LocalStore(Store):
             path = pending.pop()
             passed = above.pop(path)
             try:
-                identity, directories, files = _entries(self._tree(), path)
+                identity, directories, files = _entries(self._tree(), path, keeps_status=keeps_status)
             except MISSING:
                 continue
             except OSError as error:
@@ -297,8 +305,8 @@ class LocalStore(Store):
             for name in directories:
                 pending.append(start + name)
                 above[start + name] = passed | {identity}
-            for name in files:
-                yield start + name
+            for name, status in files:
+                yield start + name, status
         if failure is not None:
             raise failure
 
@@ -306,7 +314,7 @@ class LocalStore(Store):
         """The sorted names of the files and directories directly below `prefix`."""
         self._check(prefix, check_prefix)
         found = self._ask("list", prefix, lambda tree: _entries(tree, prefix), None)
-        return [] if found is None else sorted(found[1] + found[2])
+        return [] if found is None else sorted([*found[1], *(name for name, _ in found[2])])
 
     def delete_prefix(self, prefix: str) -> None:
         """Rename the directory to a temporary name, then remove it: readers see all of it or nothing."""
@@ -318,7 +326,7 @@ class LocalStore(Store):
                 self._remove_directory(tree, prefix)
                 return
             _, directories, files = _entries(tree, "")
-            for name in files:
+            for name, _ in files:
                 tree.delete(name)
             for name in directories:
                 with suppress(*MISSING):
@@ -444,14 +452,23 @@ def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[str]]:
+def _entry(key: str, status: os.stat_result) -> Entry:
+    written = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_ctime_ns:x}"
+    return Entry(key, status.st_size, written)
+
+
+def _entries(
+    tree: Tree, path: str, *, keeps_status: bool = False
+) -> tuple[tuple[int, int], list[str], list[File]]:
     """(device and inode of a directory, names of the directories in it, names of the files in it).
 
     Temporary files are left out. A link that is not followed, or leads to nothing, counts as a file, as
     special files do; reading one is an error.
+
+    keeps_status  whether files come with their status, but for links
     """
     directories: list[str] = []
-    files: list[str] = []
+    files: list[File] = []
     with _opened(tree, path, READABLE) as directory, os.scandir(directory) as found:
         status = os.fstat(directory)
         for entry in found:
@@ -460,9 +477,14 @@ def _entries(tree: Tree, path: str) -> tuple[tuple[int, int], list[str], list[st
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
             elif not entry.is_symlink():
-                files.append(entry.name)
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    own = entry.stat(follow_symlinks=False) if keeps_status else None
+                    files.append((entry.name, own))
             elif mode := _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name):
-                (directories if stat.S_ISDIR(mode) else files).append(entry.name)
+                if stat.S_ISDIR(mode):
+                    directories.append(entry.name)
+                else:
+                    files.append((entry.name, None))
     return (status.st_dev, status.st_ino), directories, files
 
 
