@@ -704,7 +704,7 @@ def test_all_of_a_patch_that_was_lost_is_made_again(monkeypatch):
     values = np.random.default_rng(0).integers(1, 99, (400, 16)).astype("u2")
     source, target = zstore.create_array(Watched(), data=values, chunks=(1, 8)), MemoryStore()
     with monkeypatch.context() as patched:
-        patched.setattr(reduce.NewNodes, "publish", lambda self: 1 / 0)
+        patched.setattr(reduce.StoredReduction, "publish", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             zstore.reduce(source, "sum", 0, out=target)
     target.delete(max(target.list("c")))

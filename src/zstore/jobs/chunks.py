@@ -200,6 +200,12 @@ class StoredArray(Source):
     def version(self) -> str:
         return self.listing().version
 
+    def watched(self) -> Sources:
+        return sources_of(Location(self.store, self.path), {"": self})
+
+    def describe(self) -> dict[str, str]:
+        return {"source": self.url, "version": name_job(render_node(self.model))}
+
     def elsewhere(self, store: Store) -> StoredArray:
         """The same array, to be stored in another store."""
         return self._anew(store, self.path, self.model)

@@ -92,6 +92,14 @@ class Source(ABC):
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The items of a box, in `out` (C-contiguous, of the box's shape) or in new memory."""
 
+    def watched(self) -> Sources:
+        """The source as the only one of a job, with its version now."""
+        return Sources(lambda: {"": self.version() or "?"}, lambda _: self.url)
+
+    def describe(self) -> dict[str, str]:
+        """The source in JSON, for a job's record: its address, and its documents where it has some."""
+        return {"source": self.url}
+
     @property
     def data_type(self) -> Any:
         """The data type, in a form for `create_array`."""

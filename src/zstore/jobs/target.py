@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from uuid import uuid4
 
-from zstore.engine.documents import place, render_node
+from zstore.engine.documents import place
 from zstore.engine.intents import work_of
 from zstore.errors import StoreError
-from zstore.jobs.record import JOB, name_job
-from zstore.model.array import ArrayModel
-from zstore.model.group import GroupModel
+from zstore.jobs.record import JOB
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import file_of
 
@@ -83,8 +81,3 @@ def _is_one(store: Store, target: Store, target_base: str) -> bool:
         return found is not None and bytes(found) == sign
     finally:
         target.delete(key)
-
-
-def describe_source(store: Store, base: str, model: ArrayModel | GroupModel) -> dict[str, str]:
-    """The description of a job's source for its plan: the URL, and a hash of its documents."""
-    return {"source": place(store, base), "version": name_job(render_node(model))}

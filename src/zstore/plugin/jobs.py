@@ -11,7 +11,8 @@ from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun
 from zstore.jobs.reduction.methods import REDUCTIONS
 from zstore.jobs.runner import Executor, Runner, counter, units_at_once
 from zstore.jobs.source import Made, Marks, Source, Sources, Versions, is_made
-from zstore.jobs.target import check_outside, describe_source
+from zstore.jobs.target import check_outside
+from zstore.jobs.task import Task
 
 __all__ = [
     "NOT_BY_KEYS",
@@ -32,6 +33,7 @@ __all__ = [
     "Source",
     "Sources",
     "StoredArray",
+    "Task",
     "Unit",
     "Versions",
     "as_part",
@@ -43,7 +45,6 @@ __all__ = [
     "check_room",
     "counter",
     "current_part",
-    "describe_source",
     "expect_size",
     "forget",
     "is_made",

@@ -32,7 +32,6 @@ from zstore.plugin.jobs import (
     Unit,
     begin,
     counter,
-    describe_source,
     is_made,
     long_call,
     name_job,
@@ -350,7 +349,7 @@ def _describe_request(plan: TilePlan) -> dict[str, Any]:
     return {
         "parts": [vars(part) for part in plan.parts],
         "format": plan.format,
-        "sources": [describe_source(array.store, array.path, array.model) for array in arrays],
+        "sources": [StoredArray.of(array).describe() for array in arrays],
     }
 
 

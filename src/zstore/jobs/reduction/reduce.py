@@ -13,26 +13,29 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from zstore.base.once import once
+from zstore.engine.documents import Model
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of
+from zstore.jobs.chunks import Location, StoredArray, node_versions
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, Plan, Progress, check_room, current_part, expect_size
-from zstore.jobs.record import begin_new, name_job, read_record
+from zstore.jobs.plan import Estimate, Plan, Progress, check_room, current_part, expect_size, name_job
+from zstore.jobs.record import BegunJob
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
-from zstore.jobs.source import Made, Source, Sources, is_made
-from zstore.jobs.target import check_apart, describe_source
-from zstore.model.array import ZarrFormat
+from zstore.jobs.source import Source, Sources, Versions
+from zstore.jobs.target import check_apart
+from zstore.jobs.task import Task
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.node import Missing
 from zstore.nodes.open import StoreLike, open_array
+from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store, with_storage_options
 
@@ -122,9 +125,8 @@ class Reduction(Plan[CellStates]):
             groups = hashlib.sha256(text).hexdigest()[:16]
         fill = None if method.fill is None else method.fill.tobytes().hex()
         fixed = {**vars(method), "nodata": method.nodata.tobytes().hex(), "fill": fill}
-        said = {"source": source.url}
+        said = source.describe()
         if isinstance(source, StoredArray):
-            said = describe_source(source.store, source.path, source.model)
             said["missing"] = "error" if source.missing_is_fault else "fill"
         return {
             **said,
@@ -259,7 +261,10 @@ def reduce(
         ddof=ddof, missing=missing,
     )  # fmt: skip
     if out is not None and not isinstance(out, np.ndarray | Array):
-        return _store(planned, out, how)
+        target = open_store(out)
+        if isinstance(planned.source, StoredArray):
+            check_apart(planned.source.store, planned.source.path, target, "", "reduce")
+        return StoredReduction(planned, Location(target, ""), how).carry_out()
     if current_part() is not None:
         raise UnsupportedError("reduce would store nothing; expected out to be the place of a new array")
     for word in ("resume", "overwrite", "durable"):
@@ -357,63 +362,77 @@ def _packing(array: Array | Source, nodata: Any) -> dict[str, Any]:
     return {**packing._asdict(), "skip_nan": True}
 
 
-def _store(planned: Reduction, target: StoreLike, how: How) -> Array:
-    """Reduce into a new array, whose document is written last."""
-    store, attributes = how.opened(open_store(target)), dict[str, Any]()
-    source = planned.source
-    if isinstance(source, StoredArray):
-        check_apart(source.store, source.path, store, "", "reduce")
-    if planned.labels is not None:
-        # Times as strings, as `tolist` makes those of nanoseconds plain numbers.
-        is_time = planned.labels.dtype.kind in "mM"
-        labels = planned.labels.astype(str) if is_time else planned.labels
-        attributes["groups"] = [_word(label) for label in labels.tolist()]
-    is_old = isinstance(source, StoredArray) and source.model.zarr_format != 3
-    zarr_format: ZarrFormat = 2 if is_old else 3
-    cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
-    options = {
-        "shape": planned.shape,
-        "dtype": planned.dtype,
-        "attributes": attributes,
-        "dimension_names": planned.dims if zarr_format == 3 else None,
-        **cut,
-    }
+class StoredReduction(Task[Array]):
+    """A reduction into a new array, whose document is written last."""
 
-    def expect() -> float:
-        held = MemoryStore()
-        copy = NewNodes(held, "", zarr_format).add_array("", **options)
-        return expect_size(_Patches(planned, copy), held) if _Patches.is_small(planned.course) else 0
+    work = "reduce"
 
-    how.stop_if_dry(planned.estimate)
-    sources, there = _sources(source), Location(store, "")
-    call = {name: said for name, said in planned.describe().items() if name not in OF_SHAPES}
-    keeps = how.resume and current_part() is None
-    is_left = keeps and read_record(*there) is None
-    if is_left and is_made(*there, call, sources, lambda: node_versions(there, [""])):
-        return open_array(store)
-    check_room(store, "", prod(planned.shape) * planned.dtype.itemsize, expect, "the result")
-    job = begin_new(
-        store, "", zarr_format, "reduce", planned.describe(), overwrite=how.overwrite, resume=how.resume
-    )
-    job.watch(sources)
-    new = NewNodes(store, "", zarr_format)
-    made = new.add_array("", **options)
-    if job.is_resumed:
-        new.check_own()
-    with job.runner(how.executor, _most(planned, how)) as runner:
-        _run(runner, planned, made, how.progress)
-    job.check()
-    new.publish()
-    if keeps:
-        job.keep(Made.of(call, sources, node_versions(there, [""])))
-    job.end()
-    return open_array(store)
+    def __init__(self, planned: Reduction, there: Location, how: How) -> None:
+        super().__init__(there, how)
+        self.planned, source = planned, planned.source
+        is_old = isinstance(source, StoredArray) and source.model.zarr_format != 3
+        self.zarr_format = 2 if is_old else 3
+        self.out = self._array(self.there.store)
 
+    def _array(self, store: Store) -> Array:
+        """The array of the result in a store, without its document."""
+        planned, attributes = self.planned, dict[str, Any]()
+        if planned.labels is not None:
+            # Times as strings, as `tolist` makes those of nanoseconds plain numbers.
+            is_time = planned.labels.dtype.kind in "mM"
+            labels = planned.labels.astype(str) if is_time else planned.labels
+            attributes["groups"] = [_word(label) for label in labels.tolist()]
+        cut: dict[str, Any] = {} if 0 in planned.shape else {"chunks": _chunks(planned)}
+        return NewNodes(store, "", self.zarr_format or 3).add_array(
+            "",
+            shape=planned.shape,
+            dtype=planned.dtype,
+            attributes=attributes,
+            dimension_names=planned.dims if self.zarr_format == 3 else None,
+            **cut,
+        )
 
-def _sources(source: Source) -> Sources:
-    if isinstance(source, StoredArray):
-        return sources_of(Location(source.store, source.path), {"": source})
-    return Sources(lambda: {"": source.version() or "?"}, lambda _: source.url)
+    @once
+    def said(self) -> dict[str, Any]:
+        """The description of the reduction, which takes a hash of all groups."""
+        return self.planned.describe()
+
+    def describe(self) -> Any:
+        return self.said
+
+    def call(self) -> Any:
+        return {name: value for name, value in self.said.items() if name not in OF_SHAPES}
+
+    def sources(self) -> Sources:
+        return self.planned.source.watched()
+
+    def versions(self) -> Versions:
+        return node_versions(self.there, [""])
+
+    def estimate(self) -> Estimate:
+        return self.planned.estimate()
+
+    def check_room(self) -> None:
+        planned = self.planned
+
+        def expect() -> float:
+            if not _Patches.is_small(planned.course):
+                return 0
+            held = MemoryStore()
+            return expect_size(_Patches(planned, self._array(held)), held)
+
+        size = prod(planned.shape) * planned.dtype.itemsize
+        check_room(*self.there, size, expect, "the result")
+
+    def make(self, job: BegunJob) -> None:
+        with job.runner(self.how.executor, _most(self.planned, self.how)) as runner:
+            _run(runner, self.planned, self.out, self.how.progress)
+
+    def models(self) -> dict[str, Model]:
+        return {"": self.out.model}
+
+    def result(self) -> Array:
+        return open_array(self.there.store)
 
 
 def _word(label: Any) -> Any:

@@ -10,8 +10,9 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, prod
 from os import PathLike
 from pathlib import Path
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from zstore.base.once import once
 from zstore.engine.documents import (
     KEYS,
     ancestors,
     check_above,
-    check_own,
     consolidate_node,
     node_kind,
     publish_nodes,
@@ -37,11 +38,12 @@ from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of, stored_node
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, check_room, current_part, free_size
-from zstore.jobs.record import JOB, BegunJob, Record, begin, begin_new, name_job, read_record, resumable
+from zstore.jobs.plan import Estimate, check_room, current_part, free_size, name_job
+from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
 from zstore.jobs.runner import Executor, counter
-from zstore.jobs.source import Made, Source, Sources
+from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
 from zstore.jobs.target import check_apart
+from zstore.jobs.task import Task
 from zstore.jobs.upkeep.plan import (
     SAME,
     ConvertOptions,
@@ -152,7 +154,7 @@ class _Single:
         there.store.check_writable(there.key(JOB))
 
     def watched(self, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> Sources:
-        return Sources(lambda: {"": self.source.version() or "?"}, self.url)
+        return self.source.watched()
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -201,16 +203,11 @@ def convert(
         MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
         CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
-    how = How(**words)
     here: _Hierarchy | _Single
     if isinstance(source, Source):
         here = _Single(source, zarr_format)
     else:
         here = _Hierarchy(Location.open(source, path, storage_options, read_only=True), allow_pickle)
-    there = Location.open(target, target_path, target_options, read_only=False)
-    plain = there
-    there = there._replace(store=how.opened(there.store))
-    here.check_apart(there)
     options = ConvertOptions(
         zarr_format,
         chunks,
@@ -222,127 +219,205 @@ def convert(
         allow_pickle,
         checksum,
     )
-    changes = _plan(here, there, options)
-    # Otherwise the place is empty, or the conversion does not begin.
-    former = read_record(*there) if how.resume or how.overwrite or how.dry_run else None
-    call = {"work": "convert", "source": here.url(), **_describe_options(options)}
-    made = Made.read(*there, call) if how.resume and current_part() is None else None
-    if made is not None and (former is None or former.is_ready):
-        _refresh(here, there, options, changes, made, former, how, check=check)
-        return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
-    rooms = _list_rooms(plain, former, scratch, target_options, how.executor)
-    transfers = _plan_transfers(here, there, options, changes, how, rooms)
-    how.stop_if_dry(lambda: Estimate.of({below: one.estimate() for below, one in transfers.items()}))
-    _check_room(there, [*transfers.values()], rooms)
-    plan = {"source": here.url(), **_describe_options(options), "documents": _name_documents(changes)}
-    job = begin_new(*there, zarr_format, "convert", plan, overwrite=how.overwrite, resume=how.resume)
-    sources = here.watched(changes, transfers)
-    job.watch(sources)
-    models = {change.below: change.new for change in changes}
-    if job.is_resumed:
-        check_own(*there, models)
-    total = sum(one.chunk_count + check * len(one.wanted) for one in transfers.values())
-    tick = counter(total, how.progress)
-    has_scratch = any(one.scratches for one in transfers.values())
-    between = [_open_room(room, there, job) for room in rooms] if has_scratch else []
-    with job.runner(how.executor) as runner:
-        for number, one in enumerate(transfers.values()):
-            room = between[one.passes.room] if one.passes and one.scratches else there
-            spot = room._replace(path=room.key(str(number)))
-            with runner.apart():
-                one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
-                if check and not runner.is_part:
-                    one.compare(check_memory(how.memory), how.executor, tick)
-    for room in between:
-        room.store.delete_prefix(room.path)
-    job.check()
-    parent = there.path.rpartition("/")[0]
-    if parent and zarr_format != 1 and read_node(there.store, parent) is None:
-        create_node(there.store, parent, GroupModel(zarr_format))
-    publish_nodes(*there, models)
-    _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), zarr_format)
-    if how.resume and not job.runs_in_parts:
-        job.keep(_fingerprint(there, call, sources, changes, transfers))
-    job.end()
-    return open_node(*there, zarr_format=zarr_format, allow_pickle=allow_pickle)
+    there = Location.open(target, target_path, target_options, read_only=False)
+    how = How(**words)
+    find_rooms = partial(_list_rooms, there, scratch, target_options, how.executor)
+    return _Conversion(here, there, options, how, find_rooms, check=check).carry_out()
 
 
-def _refresh(
-    here: _Hierarchy | _Single,
-    there: Location,
-    options: ConvertOptions,
-    changes: Sequence[_Change],
-    made: Made,
-    former: Record | None,
-    how: How,
-    *,
-    check: bool,
-) -> None:
-    """Make again what has changed in the source since the target was made of it; nothing where nothing has.
+class _Conversion(Task["Array | Group"]):
+    """The conversion of all nodes of a source, whose documents are written last.
+
+    changes     the nodes in both formats
+    find_rooms  gives the stores for scratch arrays, where such a conversion was interrupted
+    check       whether source and target are compared afterwards
+    """
+
+    work = "convert"
+
+    def __init__(
+        self,
+        here: _Hierarchy | _Single,
+        there: Location,
+        options: ConvertOptions,
+        how: How,
+        find_rooms: Callable[[Record | None], list[Room]],
+        *,
+        check: bool,
+    ) -> None:
+        super().__init__(there, how)
+        here.check_apart(self.there)
+        self.here, self.options, self.find_rooms, self.check = here, options, find_rooms, check
+        self.zarr_format = options.zarr_format
+        self.changes = _plan(here, self.there, options)
+
+    def call(self) -> Any:
+        return {"work": "convert", "source": self.here.url(), **_describe_options(self.options)}
+
+    def describe(self) -> Any:
+        said = {name: value for name, value in self.call().items() if name != "work"}
+        return {**said, "documents": _name_documents(self.changes)}
+
+    @once
+    def rooms(self) -> list[Room]:
+        """The stores for scratch arrays; none where only what has changed is converted again."""
+        return [] if self.left is not None else self.find_rooms(self.former)
+
+    @once
+    def transfers(self) -> dict[str, Transfer]:
+        """The work on each array, by its path below the source."""
+        size, transfers = check_memory(self.how.memory), dict[str, Transfer]()
+        ways = {"is_shared": self.how.executor is not None, "keeps_marks": self.keeps}
+        for below, old, new, is_copy, _ in self.changes:
+            if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
+                continue
+            one = self.here.array(below, old)
+            other = _array(self.there, below, new, self.options.allow_pickle)
+            if is_copy:
+                transfers[below] = Transfer.copying(one, other, **ways)
+                continue
+            # What is beside the target has the room that the target leaves.
+            needed = prod(new.shape) * other.item_size
+            left = [room._replace(size=room.size - needed * room.is_target) for room in self.rooms]
+            is_firm = self.how.memory is not None
+            try:
+                transfers[below] = Transfer.recoding(one, other, size, is_firm=is_firm, rooms=left, **ways)
+            except ZstoreError as error:
+                raise error.locate(path=self.here.url(below)) from error
+        return transfers
+
+    def sources(self) -> Sources:
+        return self.here.watched(self.changes, self.transfers)
+
+    def estimate(self) -> Estimate:
+        return Estimate.of({below: one.estimate() for below, one in self.transfers.items()})
+
+    def check_room(self) -> None:
+        transfers = self.transfers.values()
+        passes = [one.passes for one in transfers if one.passes is not None and one.scratches]
+        beside = sum(each.scratch_size for each in passes if self.rooms[each.room].is_target)
+        whole = beside + sum(one.whole_size for one in transfers)
+        check_room(*self.there, whole, lambda: beside + sum(one.least_size() for one in transfers), "chunks")
+
+    def make(self, job: BegunJob) -> None:
+        transfers, there, how = self.transfers, self.there, self.how
+        total = sum(one.chunk_count + self.check * len(one.wanted) for one in transfers.values())
+        tick = counter(total, how.progress)
+        has_scratch = any(one.scratches for one in transfers.values())
+        between = [_open_room(room, there, job) for room in self.rooms] if has_scratch else []
+        with job.runner(how.executor) as runner:
+            for number, one in enumerate(transfers.values()):
+                room = between[one.passes.room] if one.passes and one.scratches else there
+                spot = room._replace(path=room.key(str(number)))
+                with runner.apart():
+                    one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
+                    if self.check and not runner.is_part:
+                        one.compare(check_memory(how.memory), how.executor, tick)
+        for room in between:
+            room.store.delete_prefix(room.path)
+
+    def models(self) -> dict[str, Model]:
+        return {change.below: change.new for change in self.changes}
+
+    def publish(self) -> None:
+        parent = self.there.path.rpartition("/")[0]
+        if parent and self.zarr_format != 1 and read_node(self.there.store, parent) is None:
+            create_node(self.there.store, parent, GroupModel(self.options.zarr_format))
+        super().publish()
+        self.consolidate()
+
+    def consolidate(self) -> None:
+        """Consolidate the groups whose sources are."""
+        groups = (change.below for change in self.changes if _is_consolidated(change.old))
+        _consolidate(self.there, groups, self.options.zarr_format)
+
+    def versions(self) -> Versions:
+        return node_versions(self.there, [change.below for change in self.changes])
+
+    def fingerprint(self, sources: Sources, versions: Versions) -> Made:
+        listed = {below: one.stored.marks for below, one in self.transfers.items()}
+        marks = {below: marks for below, marks in listed.items() if marks is not None}
+        return Made.of(self.call(), sources, versions, _frames(self.changes), marks)
+
+    def refreshed(self, made: Made, sources: Sources) -> Task[Array | Group]:
+        frames, parts = _frames(self.changes), dict[str, _Renewed]()
+        try:
+            if any(frame != frames.get(below) for below, frame in made.frames.items()):
+                raise ValueError("chunks or codecs are others")
+            for below, one in self.transfers.items():
+                none = np.zeros(one.source.counts, np.uint64)
+                parts[below] = _Renewed(*one.of_changed(made.marks.get(below, none)))
+        except ValueError:
+            made.check_current(sources)
+        return _Refresh(self, made, parts)
+
+    def result(self) -> Array | Group:
+        options = self.options
+        return open_node(*self.there, zarr_format=options.zarr_format, allow_pickle=options.allow_pickle)
+
+
+class _Renewed(NamedTuple):
+    """The chunks of an array that are made again, the marks meanwhile, and chunks that the target loses."""
+
+    transfer: Transfer
+    marks: Marks
+    lost: ChunkSet
+
+
+class _Refresh(_Conversion):
+    """The conversion again of all that has changed in the source since the target was made of it.
 
     Chunks are replaced one by one, so that readers find old and new ones until the end; the record tells.
     """
-    transfers = _plan_transfers(here, there, options, changes, how, [])
-    sources, store = here.watched(changes, transfers), there.store
-    if former is None:
-        made.check_target(node_versions(there, [change.below for change in changes]), *there)
-    if made.is_current(sources):
-        if former is not None:  # it was interrupted when all was made
-            begin(*there, "convert", former.plan, name=former.name, resume=True).end()
-        return
-    parts = {}
-    try:
-        frames = _frames(changes)
-        if any(frame != frames.get(below) for below, frame in made.frames.items()):
-            raise ValueError("chunks or codecs are others")
-        for below, one in transfers.items():
-            parts[below] = one.of_changed(made.marks.get(below, np.zeros(one.source.counts, np.uint64)))
-    except ValueError:
-        made.check_current(sources)
-    how.stop_if_dry(lambda: Estimate.of({below: one.estimate() for below, (one, *_) in parts.items()}))
-    plan = {**made.call, "documents": None}
-    is_same = former is not None and former.plan == plan
-    job = begin(*there, "convert", plan, name=name_job(plan), resume=True, replace=is_same)
-    job.watch(sources)
-    replace(made, sources={}, marks={below: marks for below, (_, marks, _) in parts.items()}).put(*there)
-    total = sum(one.chunk_count + check * len(transfers[below].wanted) for below, (one, *_) in parts.items())
-    tick = counter(total, how.progress)
-    with job.runner(how.executor) as runner:
-        for number, (below, (one, _, lost)) in enumerate(parts.items()):
-            one.run(runner, f"refresh-{number}", there, tick, keeps=False)
-            map_threads(store.delete, map(one.target.key, lost), waiting_count=store.request_count)
-            if check:
-                transfers[below].compare(check_memory(how.memory), how.executor, tick)
-    job.check()
-    models = {change.below: change.new for change in changes}
-    stored = {below: stored_node(there, below) for below in models}
-    other = {
-        below: model
-        for below, model in models.items()
-        if (node := stored[below]) is None or render_node(node) != render_node(model)
-    }
-    publish_nodes(*there, other, replaces=True)
-    for one in transfers.values():
-        # What a shape that has shrunk cuts off, after the document that says so.
-        outside = [cell for cell in one.target.stored() or () if not one.target.holds(cell)]
-        map_threads(store.delete, map(one.target.key, outside), waiting_count=store.request_count)
-    if other:
-        _consolidate(there, (c.below for c in changes if _is_consolidated(c.old)), options.zarr_format)
-    job.keep(_fingerprint(there, made.call, sources, changes, transfers))
-    job.end()
 
+    def __init__(self, whole: _Conversion, made: Made, parts: Mapping[str, _Renewed]) -> None:
+        vars(self).update(vars(whole))
+        self.was, self.parts = made, parts
 
-def _fingerprint(
-    there: Location,
-    call: Any,
-    sources: Sources,
-    changes: Sequence[_Change],
-    transfers: Mapping[str, Transfer],
-) -> Made:
-    listed = {below: one.stored.marks for below, one in transfers.items()}
-    marks = {below: marks for below, marks in listed.items() if marks is not None}
-    target = node_versions(there, [change.below for change in changes])
-    return Made.of(call, sources, target, _frames(changes), marks)
+    def describe(self) -> Any:
+        return {**self.was.call, "documents": None}
+
+    def estimate(self) -> Estimate:
+        return Estimate.of({below: part.transfer.estimate() for below, part in self.parts.items()})
+
+    def check_room(self) -> None:
+        pass  # what is replaced has had room
+
+    def begin(self) -> BegunJob:
+        plan, former = self.describe(), self.former
+        is_same = former is not None and former.plan == plan
+        job = begin(*self.there, self.work, plan, name=name_job(plan), resume=True, replace=is_same)
+        marks = {below: part.marks for below, part in self.parts.items()}
+        replace(self.was, sources={}, marks=marks).put(*self.there)
+        return job
+
+    def make(self, job: BegunJob) -> None:
+        parts, store, how = self.parts, self.there.store, self.how
+        whole = sum(len(self.transfers[below].wanted) for below in parts) if self.check else 0
+        tick = counter(whole + sum(part.transfer.chunk_count for part in parts.values()), how.progress)
+        with job.runner(how.executor) as runner:
+            for number, (below, (one, _, lost)) in enumerate(parts.items()):
+                one.run(runner, f"refresh-{number}", self.there, tick, keeps=False)
+                map_threads(store.delete, map(one.target.key, lost), waiting_count=store.request_count)
+                if self.check:
+                    self.transfers[below].compare(check_memory(how.memory), how.executor, tick)
+
+    def publish(self) -> None:
+        there = self.there
+        stored = {below: stored_node(there, below) for below in self.models()}
+        other = {
+            below: model
+            for below, model in self.models().items()
+            if (node := stored[below]) is None or render_node(node) != render_node(model)
+        }
+        publish_nodes(*there, other, replaces=True)
+        for one in self.transfers.values():
+            # What a shape that has shrunk cuts off, after the document that says so.
+            outside = [cell for cell in one.target.stored() or () if not one.target.holds(cell)]
+            each = map(one.target.key, outside)
+            map_threads(there.store.delete, each, waiting_count=there.store.request_count)
+        if other:
+            self.consolidate()
 
 
 def _frames(changes: Sequence[_Change]) -> dict[str, str]:
@@ -375,48 +450,12 @@ def _array(at: Location, below: str, model: ArrayModel, allow_pickle: bool) -> S
     return StoredArray(at.store, at.key(below), model, allow_pickle=allow_pickle, caches=False)
 
 
-def _plan_transfers(
-    here: _Hierarchy | _Single,
-    there: Location,
-    options: ConvertOptions,
-    changes: Sequence[_Change],
-    how: How,
-    rooms: Sequence[Room],
-) -> dict[str, Transfer]:
-    """The work on each array, by its path below the source."""
-    size, transfers, is_shared = check_memory(how.memory), dict[str, Transfer](), how.executor is not None
-    keeps = how.resume and current_part() is None
-    for below, old, new, is_copy, _ in changes:
-        if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
-            continue
-        one, other = here.array(below, old), _array(there, below, new, options.allow_pickle)
-        if is_copy:
-            transfers[below] = Transfer.copying(one, other, is_shared=is_shared, keeps_marks=keeps)
-            continue
-        # What is beside the target has the room that the target leaves.
-        needed = prod(new.shape) * other.item_size
-        left = [room._replace(size=room.size - needed * room.is_target) for room in rooms]
-        try:
-            transfers[below] = Transfer.recoding(
-                one,
-                other,
-                size,
-                is_firm=how.memory is not None,
-                rooms=left,
-                is_shared=is_shared,
-                keeps_marks=keeps,
-            )
-        except ZstoreError as error:
-            raise error.locate(path=here.url(below)) from error
-    return transfers
-
-
 def _list_rooms(
     there: Location,
-    former: Record | None,
     scratch: str | PathLike[str] | Store | None,
     options: Mapping[str, Any] | None,
     executor: Executor | None,
+    former: Record | None,
 ) -> list[Room]:
     """The stores for scratch arrays, the best first.
 
@@ -475,18 +514,6 @@ def _open_room(room: Room, there: Location, job: BegunJob) -> Location:
     if not room.is_target and not job.is_resumed:
         made.store.delete_prefix(made.path)
     return made
-
-
-def _check_room(there: Location, transfers: Sequence[Transfer], rooms: Sequence[Room]) -> None:
-    """Refuse a disk that is too full for the chunks, and for the scratch arrays that lie there too.
-
-    Raises
-        StoreError: it is.
-    """
-    passes = [one.passes for one in transfers if one.passes is not None and one.scratches]
-    scratch = sum(each.scratch_size for each in passes if rooms[each.room].is_target)
-    whole = scratch + sum(one.whole_size for one in transfers)
-    check_room(*there, whole, lambda: scratch + sum(one.least_size() for one in transfers), "chunks")
 
 
 @resumable
