@@ -106,7 +106,10 @@ class Task(ABC, Generic[R]):
         publish_nodes(*self.there, self.models())
 
     def versions(self) -> Versions | None:
-        """The versions of all that was made, for a fingerprint; None: no fingerprint is kept."""
+        """The versions of all that was made, for a fingerprint; none while nothing of it is there.
+
+        None: no fingerprint is kept.
+        """
         return None
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
@@ -155,7 +158,9 @@ class Task(ABC, Generic[R]):
         if made is None:
             return self._carry_out(None)
         sources, former = self.sources(), self.former
-        if former is None and (versions := self.versions()) is not None:
+        if former is None:
+            if not (versions := self.versions()):
+                return self._carry_out(sources)  # what was made is gone
             made.check_target(versions, *self.there)
         if not self.is_current(made, sources):
             return self.refreshed(made, sources)._carry_out(sources)

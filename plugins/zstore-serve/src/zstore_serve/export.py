@@ -24,18 +24,16 @@ from uuid import uuid4
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.plugin.jobs import (
     NOT_BY_KEYS,
-    Estimate,
+    BegunJob,
     How,
     HowWords,
-    Made,
+    Location,
     StoredArray,
+    Task,
     Unit,
-    begin,
-    counter,
-    is_made,
+    Versions,
     long_call,
     name_job,
-    read_intent,
 )
 from zstore.plugin.jobs import Sources as SourceVersions
 from zstore.plugin.stores import LocalStore, confirm_directory, confirm_files
@@ -64,7 +62,6 @@ from zstore_serve.vendored import read_vendored
 
 __all__ = ["export", "export_site"]
 
-WORK = "export"
 TILES = "tiles"
 # The key of the number of tiles of a finished export.
 COUNT = "count"
@@ -212,7 +209,7 @@ def export(
     if is_archive and part.tms != WEB:
         raise MetadataError(f"tiles are {part.tms!r}; a file {place.suffix} holds those of {WEB}")
     publish = {".pmtiles": _write_pmtiles, ".mbtiles": _write_mbtiles}.get(place.suffix, _write_folder)
-    return _export(sources, place, (part,), format, publish, how)
+    return TileExport(sources, place, (part,), format, publish, how).carry_out()
 
 
 @long_call(memory=MEMORY, if_exists=NOT_BY_KEYS)
@@ -232,7 +229,7 @@ def export_site(
     how = How(**words)
     kept = Sources(tuple(sources), storage_options)
     parts = tuple(_plan_scene(scene, f"{name}/", None, None, "") for name, scene in kept.scenes.items())
-    return _export(kept, Path(target), parts, format, _write_site, how)
+    return TileExport(kept, Path(target), parts, format, _write_site, how).carry_out()
 
 
 def _plan_scene(
@@ -257,100 +254,101 @@ def _plan_scene(
     return SceneTiles(scene.id, prefix, name, least, most, query)
 
 
-def _export(
-    sources: Sources,
-    target: Path,
-    parts: tuple[SceneTiles, ...],
-    format: str,
-    publish: Callable[[TilePlan, Path, list[Unit]], Path],
-    how: How,
-) -> int:
-    """Make all tiles, publish them at the target, and give their number.
+class TileExport(Task[int]):
+    """All tiles of some scenes, made in a folder beside the target, which then takes the target's place.
 
-    publish  makes of the tiles in `work` the file or folder that becomes the target
+    write  makes of the tiles in the folder the file or folder that becomes the target
     """
-    if format not in FORMATS:
-        raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
-    target = target.absolute()
-    # Beside the target, so that it takes the target's place in one step.
-    work = target.with_name(f".{target.name}.zstore-export")
-    plan = TilePlan(sources, str(work), parts, format)
-    store, read, request = LocalStore(work), _watched(plan), _describe_request(plan)
-    call = {"format": format, "sources": [*read.versions]}
-    frames = {"": name_job(request["parts"])}
-    is_left = how.resume and target.exists() and read_intent(store, "") is None
-    if is_left and is_made(store, "", call, read, lambda: _target_version(target), frames):
-        return int(store.get(COUNT) or b"0")
-    _check_free(target, how.overwrite, publish in (_write_pmtiles, _write_mbtiles))
-    how.stop_if_dry(lambda: Estimate(unit_count=sum(1 for _ in plan.units())))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replaces = how.overwrite and not how.resume
-    job = begin(store, "", WORK, request, name=name_job(request), resume=how.resume, replace=replaces)
-    job.watch(read)
-    if not job.is_resumed:
-        store.delete_prefix(TILES)
-    units: list[Unit] = []
-    tick = counter(sum(1 for _ in plan.units()), how.progress)
 
-    def take(unit: Unit, size: int) -> None:
-        if size:
-            units.append(unit)
-        tick(1)
+    work = "export"
+    plan: TilePlan
 
-    with job.runner(how.executor) as runner:
-        runner.run(plan, "tiles", take)
-    if not units:
-        job.end()
-        shutil.rmtree(work)
-        raise MetadataError("no tile shows anything of what is asked for", path=str(target))
-    made = publish(plan, work, units)
-    job.check()
-    if how.durable:
-        confirm_files(str(made))
-    _put_in_place(made, target, work)
-    if how.durable:
-        confirm_directory(str(target.parent))
-    for rest in work.iterdir():
-        if rest.name in (TILES, "former"):
-            shutil.rmtree(rest)
-    if how.resume:
-        store.put(COUNT, str(len(units)).encode())
-        job.keep(Made.of(call, read, _target_version(target), frames))
-    job.end()
-    if not how.resume:
-        shutil.rmtree(work)
-    return len(units)
+    def __init__(
+        self,
+        sources: Sources,
+        target: Path,
+        parts: tuple[SceneTiles, ...],
+        format: str,
+        write: Callable[[TilePlan, Path, list[Unit]], Path],
+        how: How,
+    ) -> None:
+        if format not in FORMATS:
+            raise MetadataError(f"format is {format!r}; expected one of {', '.join(FORMATS)}")
+        self.target, self.write = target.absolute(), write
+        # Beside the target, so that it takes the target's place in one step.
+        self.folder = self.target.with_name(f".{target.name}.zstore-export")
+        super().__init__(Location(LocalStore(self.folder), ""), how)
+        self.plan = TilePlan(sources, str(self.folder), parts, format)
+        scenes = [sources.scenes[part.scene] for part in parts]
+        arrays = [array for scene in scenes for level in scene.levels for array in level.arrays.values()]
+        self.arrays = {f"{array.store.url} {array.path}": StoredArray.of(array) for array in arrays}
+        self.units: list[Unit] = []
 
+    def describe(self) -> Any:
+        scenes = [self.plan.sources.scenes[part.scene] for part in self.plan.parts]
+        shown = [scene.finest.arrays[band.array] for scene in scenes for band in scene.bands.values()]
+        return {
+            "parts": [vars(part) for part in self.plan.parts],
+            "format": self.plan.format,
+            "sources": [StoredArray.of(array).describe() for array in shown],
+        }
 
-def _watched(plan: TilePlan) -> SourceVersions:
-    """The arrays that tiles are made of, with their versions."""
-    scenes = [plan.sources.scenes[part.scene] for part in plan.parts]
-    arrays = [array for scene in scenes for level in scene.levels for array in level.arrays.values()]
-    found = {f"{array.store.url} {array.path}": StoredArray.of(array) for array in arrays}
-    return SourceVersions(
-        lambda: {name: array.version() or "?" for name, array in found.items()},
-        lambda name: found[name].url,
-    )
+    def call(self) -> Any:
+        parts = name_job([vars(part) for part in self.plan.parts])
+        return {"format": self.plan.format, "sources": [*self.arrays], "parts": parts}
 
+    def sources(self) -> SourceVersions:
+        return SourceVersions(
+            lambda: {name: array.version() or "?" for name, array in self.arrays.items()},
+            lambda name: self.arrays[name].url,
+        )
 
-def _target_version(target: Path) -> dict[str, str]:
-    """The version of an export: of the file, or of the folder's first file."""
-    try:
-        status = (target / SIGN if target.is_dir() else target).stat()
-    except OSError:
-        return {}
-    return {"": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
+    def versions(self) -> Versions:
+        try:
+            status = (self.target / SIGN if self.target.is_dir() else self.target).stat()
+        except OSError:
+            return {}
+        return {"": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
 
+    def begin(self) -> BegunJob:
+        _check_free(self.target, self.how.overwrite, self.write in (_write_pmtiles, _write_mbtiles))
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        job = super().begin()
+        if not job.is_resumed:
+            self.there.store.delete_prefix(TILES)
+        return job
 
-def _describe_request(plan: TilePlan) -> dict[str, Any]:
-    """What tells an export from others: the tiles, their format, and the arrays that they show."""
-    scenes = [plan.sources.scenes[part.scene] for part in plan.parts]
-    arrays = [scene.finest.arrays[band.array] for scene in scenes for band in scene.bands.values()]
-    return {
-        "parts": [vars(part) for part in plan.parts],
-        "format": plan.format,
-        "sources": [StoredArray.of(array).describe() for array in arrays],
-    }
+    def take(self, unit: Unit, result: int) -> None:
+        if result:
+            self.units.append(unit)
+
+    def make(self, job: BegunJob) -> None:
+        super().make(job)
+        if not self.units:
+            job.end()
+            shutil.rmtree(self.folder)
+            raise MetadataError("no tile shows anything of what is asked for", path=str(self.target))
+
+    def publish(self) -> None:
+        made = self.write(self.plan, self.folder, self.units)
+        if self.how.durable:
+            confirm_files(str(made))
+        _put_in_place(made, self.target, self.folder)
+        if self.how.durable:
+            confirm_directory(str(self.target.parent))
+        for rest in self.folder.iterdir():
+            if rest.name in (TILES, "former"):
+                shutil.rmtree(rest)
+        self.there.store.put(COUNT, str(len(self.units)).encode())
+
+    def result(self) -> int:
+        return int(self.there.store.get(COUNT) or b"0")
+
+    def carry_out(self) -> int:
+        count = super().carry_out()
+        if not self.keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return count
 
 
 def _check_free(target: Path, overwrite: bool, is_archive: bool) -> None:

@@ -35,19 +35,22 @@ from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, current_part, free_size
 from zstore.jobs.record import JOB, BegunJob, begin, check_begun, name_job, read_record
 from zstore.jobs.runner import counter
-from zstore.jobs.source import LITTLE, Made, Marks, Sources
+from zstore.jobs.source import Made, Marks
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import (
     PART_SIZE,
+    ListedKeys,
     Manifest,
-    check_listed,
     digest_of,
     key_within,
     list_keys,
+    mark_lines,
+    marks_of,
     parse_entry,
     parse_name,
     read_parts,
     render_name,
+    version_of,
 )
 from zstore.jobs.upkeep.spool import Spool, align, name_of, split_lines
 from zstore.model import v1, v2, v3
@@ -226,8 +229,8 @@ def copy(
     )
     copying = _CopyKeys(planner, plan, pace, most, how, hashes=check or manifest is not None, checks=check)
     how.stop_if_dry(copying.estimate)
-    if made is not None and former is None and made.is_current(planner.sources()) and manifest is None:
-        return Copied(kept_count=len(planner.listed))
+    if made is not None and former is None and made.is_current(planner.listed) and manifest is None:
+        return Copied(kept_count=len(planner.listed.lines))
     _check_room(there, plan)
     job = start(is_empty=former is None and planner.is_bare)
     planner.own_name = job.name
@@ -239,8 +242,8 @@ def copy(
         sums.write(manifest)
         copying.done.root = sums.root
     if keeps:
-        copied, marks = {"": version_of(planner.list_target())}, np.sort(marks_of(planner.listed))
-        job.keep(Made.of(call, planner.sources(), copied, marks={"": marks}))
+        copied, marks = {"": version_of(planner.list_target())}, np.sort(marks_of(planner.listed.lines))
+        job.keep(Made.of(call, planner.listed, copied, marks={"": marks}))
     job.end()
     return copying.done
 
@@ -344,7 +347,7 @@ class _CopyKeys(Plan[bytes]):
                 lambda unit, result: take(self._steps(unit), result[FINGERPRINT_SIZE:]),
                 most=self.unit_count if how.executor is None else None,
             )
-        check_listed(self.here, self.planner.listed, self.planner.is_copied, self.planner.doubtful)
+        self.planner.listed.check_unchanged()
         if self.there.path and plan.documents:
             forget_consolidated(*self.there, None)
         for step in plan.documents:
@@ -576,7 +579,6 @@ class CopyPlan:
 class Planner:
     """Lists source and target, and plans an action for each key.
 
-    listed             the keys of the source, as they were
     doubtful           texts of keys that `list_keys` has to ask about; None: it asks about all keys
     leaves_documents   whether the patterns leave out a document
     """
@@ -603,7 +605,6 @@ class Planner:
         self.is_resumed = is_resumed
         self.own_name = own_name
         self.made = made
-        self.listed = Spool()
         self.leaves_documents = False
         self.is_bare = True  # whether no list of the target had a key
         self._documents = set[str]()
@@ -614,20 +615,20 @@ class Planner:
         Raises
             NotFoundError, StoreError: what `copy` raises before it begins.
         """
-        self.listed, size = list_keys(self.here, self.is_copied, self.doubtful)
-        if not len(self.listed):
+        listed, size = self.listed.lines, self.listed.size
+        if not len(listed):
             raise NotFoundError("there is nothing to copy", path=self.here.url())
         # Counts as if all keys were copied; each key that is not copied is subtracted later.
-        plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(self.listed), size))
+        plan = CopyPlan(total_size=size, needed_size=size, counts=Copied(len(listed), size))
         there = self.list_target()
         if self.made is not None and not self.is_resumed:
             self.made.check_target({"": version_of(there)}, *self.there)
         if len(there):
-            blocks = self.listed.blocks() if known is None else _stamped(self.listed, known)
+            blocks = listed.blocks() if known is None else _stamped(listed, known)
             for mine, others in align(blocks, there.blocks()):
                 self._plan_block(plan, mine, others, is_stamped=known is not None)
         else:
-            for text in self.listed.texts():
+            for text in listed.texts():
                 self._plan_new(plan, text)
         plan.documents.sort(key=lambda step: rank(step.entry.key))
         return plan
@@ -636,13 +637,14 @@ class Planner:
         """The keys of the target that the copy takes to be its own, or in its way."""
         return list_keys(self.there, self._is_in_the_way, self.doubtful)[0]
 
-    def sources(self) -> Sources:
-        """The keys of the source, as they were listed."""
-        return Sources(dict, self.here.url, {"": version_of(self.listed)})
+    @once
+    def listed(self) -> ListedKeys:
+        """The keys of the source, as they were when the copy was planned."""
+        return ListedKeys(self.here, self.is_copied, self.doubtful)
 
     def unchanged(self) -> Marks:
         """The marks of the keys that are as they were when a finished copy was made, in order."""
-        marks = marks_of(self.listed)
+        marks = marks_of(self.listed.lines)
         return np.sort(marks[self._is_known(marks)])
 
     def _is_known(self, marks: Marks) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -804,22 +806,6 @@ def _left_out(key: str) -> str:
 
 def _is_job(key: str) -> bool:
     return JOB in key and JOB in key.split("/")
-
-
-def mark_lines(lines: Sequence[bytes]) -> Marks:
-    """A number for each line, which is another where the key, the size or the version is."""
-    return np.frombuffer(b"".join([hashlib.blake2b(line, digest_size=8).digest() for line in lines]), LITTLE)
-
-
-def marks_of(listed: Spool) -> Marks:
-    """The marks of all listed keys, in order."""
-    return np.concatenate([np.empty(0, np.uint64), *map(mark_lines, listed.blocks())])
-
-
-def version_of(listed: Spool) -> str:
-    """The version of all listed keys."""
-    is_certain = not any(line.endswith(b"\0") for line in listed)
-    return f"{int(marks_of(listed).sum(dtype=np.uint64)):016x}{'' if is_certain else '?'}"
 
 
 def _stamped(listed: Spool, known: Manifest) -> Iterator[list[bytes]]:

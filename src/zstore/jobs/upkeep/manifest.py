@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple, Unpack
 
+import numpy as np
+
 from zstore._ext.engine.files import entry_lines
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
@@ -26,7 +28,7 @@ from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import free_size
-from zstore.jobs.source import MADE
+from zstore.jobs.source import LITTLE, MADE, Marks, Sources, Versions
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
 from zstore.nodes.node import StoredNode
@@ -279,28 +281,55 @@ def parse_entry(line: bytes) -> Entry:
     return Entry(parse_name(name), int(size), parse_name(version) or None)
 
 
-def check_listed(
-    at: Location,
-    listed: Spool,
-    accept: Callable[[str], bool] = lambda key: True,
-    doubtful: Sequence[str] | None = (),
-) -> None:
-    """Compare the keys below a path with the listing of `list_keys`.
+def mark_lines(lines: Sequence[bytes]) -> Marks:
+    """A number for each line, which is another where the key, the size or the version is."""
+    return np.frombuffer(b"".join([hashlib.blake2b(line, digest_size=8).digest() for line in lines]), LITTLE)
 
-    Raises
-        ChangedError: a key is new, is gone, or has another size or version.
+
+def marks_of(listed: Spool) -> Marks:
+    """The marks of all listed keys, in order."""
+    return np.concatenate([np.empty(0, np.uint64), *map(mark_lines, listed.blocks())])
+
+
+def version_of(listed: Spool) -> str:
+    """The version of all listed keys."""
+    is_certain = not any(line.endswith(b"\0") for line in listed)
+    return f"{int(marks_of(listed).sum(dtype=np.uint64)):016x}{'' if is_certain else '?'}"
+
+
+class ListedKeys(Sources):
+    """The keys below a path as one source: as they were listed, and each compared with what it is now.
+
+    lines  of `list_keys`
+    size   the bytes of all values
     """
-    present, _ = list_keys(at, accept, doubtful)
-    for pair in align(listed.blocks(), present.blocks()):
-        for before, now in match(*([lines] for lines in pair)) if pair[0] != pair[1] else ():
-            if before != now:
-                entry = parse_entry(before or now or b"")
-                what = "is new" if before is None else "is gone" if now is None else "was written"
-                raise ChangedError(
-                    f"the source changed while it was read: a key {what}; expected nobody to write to it",
-                    path=at.store.url,
-                    key=at.key(entry.key),
-                )
+
+    def __init__(
+        self,
+        at: Location,
+        accept: Callable[[str], bool] = lambda key: True,
+        doubtful: Sequence[str] | None = (),
+    ) -> None:
+        self.place = at.url
+        self._at, self._which = at, (accept, doubtful)
+        self.lines, self.size = list_keys(at, accept, doubtful)
+
+    @once
+    def versions(self) -> Versions:
+        return {"": version_of(self.lines)}
+
+    def check_unchanged(self) -> None:
+        at, (present, _) = self._at, list_keys(self._at, *self._which)
+        for pair in align(self.lines.blocks(), present.blocks()):
+            for before, now in match(*([lines] for lines in pair)) if pair[0] != pair[1] else ():
+                if before != now:
+                    entry = parse_entry(before or now or b"")
+                    what = "is new" if before is None else "is gone" if now is None else "was written"
+                    raise ChangedError(
+                        f"the source changed while it was read: a key {what}; expected nobody to write to it",
+                        path=at.store.url,
+                        key=at.key(entry.key),
+                    )
 
 
 def read_parts(
@@ -374,9 +403,9 @@ def manifest(
         raise NotFoundError("there is nothing", path=at.url())
     own = key_within(at, file)
     left_out = (lambda key: key != own, [own] if own is not None else [])
-    listed, total = list_keys(at, *left_out)
+    listed = ListedKeys(at, *left_out)
     if file is not None:
-        _check_room(Path(file).resolve(), len(listed))
+        _check_room(Path(file).resolve(), len(listed.lines))
     sums, done = Spool(), 0
 
     def take(_: int, size: int, hashed: list[tuple[Piece, Fault]]) -> None:
@@ -385,10 +414,10 @@ def manifest(
         for (line,), (digest,) in hashed:
             sums.add(b"%s\0%s\0\0" % (line.partition(b"\0")[0], str(digest).encode()))
         if how.progress is not None:
-            how.progress(done, total)
+            how.progress(done, listed.size)
 
-    check_all(Hashing(at), ((line,) for line in listed), take, how, read_size=total)
-    check_listed(at, listed, *left_out)
+    check_all(Hashing(at), ((line,) for line in listed.lines), take, how, read_size=listed.size)
+    listed.check_unchanged()
     made = Manifest(sums)
     if file is not None:
         made.write(file, durable=how.durable)
