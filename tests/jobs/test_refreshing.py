@@ -170,6 +170,8 @@ def test_what_cannot_be_made_again_in_parts_is_refused(tmp_path):
         np.testing.assert_array_equal(made[...], items.sum(0))
         times.append(sorted(path.stat().st_mtime_ns for path in (tmp_path / "sum").rglob("*")))
     assert times[0] == times[1]
+    dry = zstore.reduce(tmp_path / "s/a", "sum", 0, out=tmp_path / "sum", resume=True, dry_run=True)
+    assert dry.unit_count == 0
     zstore.open_array(tmp_path / "s", "a")[0, 0] = 9
     with pytest.raises(ChangedError, match="source was written to since the target was made"):
         zstore.reduce(tmp_path / "s/a", "sum", 0, out=tmp_path / "sum", resume=True)

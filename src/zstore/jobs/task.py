@@ -1,4 +1,4 @@
-"""Tasks: jobs that say only what is their own; one machine does what all of them share."""
+"""One machine for all jobs: a `Task` has the steps of one job alone, and `carry_out` the common ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Task(ABC, Generic[R]):
         return Estimate(unit_count=self.unit_count(), memory_size=self.how.memory)
 
     def check_room(self) -> None:
-        """Refuse a target without room for what the job stores."""
+        """Refuse a target without room for the result."""
 
     def begin(self) -> BegunJob:
         """Record that the job begins, or goes on; refuse a place that is taken."""
@@ -113,7 +113,7 @@ class Task(ABC, Generic[R]):
         return None
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
-        """The fingerprint of what was made."""
+        """The fingerprint of the finished target."""
         return Made.of(self.call(), sources, versions)
 
     def is_current(self, made: Made, sources: Sources) -> bool:
@@ -164,6 +164,7 @@ class Task(ABC, Generic[R]):
             made.check_target(versions, *self.there)
         if not self.is_current(made, sources):
             return self.refreshed(made, sources)._carry_out(sources)
+        self.how.stop_if_dry(lambda: Estimate(unit_count=0))
         if former is not None:  # it was interrupted when all was made
             begin(*self.there, self.work, former.plan, name=former.name, resume=True).end()
         return self.result()

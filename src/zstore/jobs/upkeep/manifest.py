@@ -298,7 +298,7 @@ def version_of(listed: Spool) -> str:
 
 
 class ListedKeys(Sources):
-    """The keys below a path as one source: as they were listed, and each compared with what it is now.
+    """All keys below a path as one source of a job, from one listing; a change is told by its key.
 
     lines  of `list_keys`
     size   the bytes of all values
