@@ -300,8 +300,9 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     "write a part of a chunk": (lambda rig: rig.write("chunks", np.s_[:5, :5]), Counts(3, 33230)),
     "write a part of an inner chunk": (lambda rig: rig.write("written", np.s_[:5, :5]), Counts(3, 33921)),
     "write parts of 4 shards": (lambda rig: rig.write("written", np.s_[100:200, 100:200]), Counts(9, 133005)),
-    "append": (lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")), Counts(9, 1551)),
-    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(11, 1551)),
+    # An intent has the number of its process, which is longer at times.
+    "append": (lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")), Counts(9, 1560)),
+    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(11, 1560)),
     "set an attribute": (lambda rig: rig.open("rows", mode="r+").attrs.update(a=1), Counts(3, 898)),
     "create an array": (lambda rig: rig.make("made/a", **GRID), Counts(2, 0)),
     "create an array of 4 chunks of data": (
@@ -331,7 +332,7 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     # removed, which says who writes and which versions of the source are read: about 1 KB each.
     "convert 64 chunks to 16": (
         lambda rig: rig.convert("chunks", "converted", chunks=(256, 256)),
-        Counts(92, 2100100),
+        Counts(91, 2100100),
     ),
     "delete a group of 8 arrays": (lambda rig: rig.delete("group", "g4"), Counts(8, 198)),
 }

@@ -47,8 +47,10 @@ from zstore.storage.base import Store, join_key
 # Journals lie below `JOB` by the names of jobs; so many values of one are removed by one request with the
 # intent, the others before.
 LAST_COUNT = 999
-# The key below a job's name with the versions of the sources that it reads.
+# The key below a job's name with the versions of the sources that it reads; so many bytes of them are in the
+# record instead.
 VERSIONS = "source"
+VERSIONS_SIZE = 2048
 PASSWORD = re.compile(r'(https?://)[^/\s"\\@]+@')
 QUERY = re.compile(r'(https?://[^\s?"|\\]+\?)([^\s"|\\]+)')
 
@@ -189,23 +191,30 @@ class BegunJob:
         Raises
             ChangedError: a source has another version.
         """
+        key, part, is_noted = join_key(self._units, VERSIONS), current_part(), self._sources is sources
         self._sources = sources
-        key, part = join_key(self._units, VERSIONS), current_part()
         if part is not None:
             part.versions = sources.versions
-        former = self.store.get(key) if self.is_resumed else None
-        if former is None:
+        if is_noted:
+            return
+        known = self._begun_versions() if self.is_resumed else None
+        if known is None:
             self.store.put(key, json.dumps(sources.versions).encode())
             return
-        known: Any = {}
-        with suppress(ValueError):
-            known = json.loads(bytes(former))
         changed = next((name for name, now in sources.versions.items() if known.get(name) != now), None)
         if changed is not None:
             raise ChangedError(
                 "what is read was written since the job began; expected it as it was, or a job begun anew",
                 path=sources.place(changed),
             )
+
+    def _begun_versions(self) -> Mapping[str, Any] | None:
+        """The versions with which the job began; none of a damaged value, None where there is no value."""
+        noted = json.loads(self._held()).get(VERSIONS)
+        value = None if noted is not None else self.store.get(join_key(self._units, VERSIONS))
+        with suppress(ValueError):
+            noted = noted if value is None else json.loads(bytes(value))
+        return {} if value is not None and noted is None else noted
 
     def check(self) -> None:
         """Check, before documents publish stored chunks, that all of these are of one state and this job's.
@@ -251,11 +260,6 @@ class BegunJob:
         found = parse_intent(data)
         is_own = self._is_within or (found.name, found.writer) == (self.name, self._writer)
         return bytes(data) if is_own else None
-
-    @property
-    def runs_in_parts(self) -> bool:
-        """Whether this call makes or ends parts of the job."""
-        return current_part() is not None
 
     def keep(self, made: Made) -> None:
         """Keep the fingerprint beside the target, if every change of target and sources shows in versions.
@@ -374,19 +378,21 @@ def begin(
     work: str,
     plan: Any,
     *,
-    name: str,
+    name: str = "",
     resume: bool = False,
     replace: bool = False,
     is_ready: bool = True,
     is_empty: bool = False,
+    sources: Sources | None = None,
 ) -> BegunJob:
     """Record in the store that work begins, or with `resume`, resume the recorded work.
 
     plan      identifies the work among all of its kind, in JSON
-    name      16 hexadecimal digits, the same for the same plan
+    name      16 hexadecimal digits, the same for the same plan; "": made of the plan
     replace   replace a record that is there
     is_ready  whether there are no nodes that `BegunJob.clear` has to remove
     is_empty  whether the place was just seen to be empty, so that no record need be looked for
+    sources   of the job, for `BegunJob.watch`, which then takes no request where they are few
 
     Raises
         ExtensionError: nobody offers work of this name.
@@ -397,11 +403,13 @@ def begin(
         raise ExtensionError(f"no job {work!r}; expected one that a plugin offers by the hook register_jobs")
     asked = _asked.get()
     known = None if asked is None else asked.jobs.get((id(store), base))
+    name = name or name_job(plan)
     if known is not None:
         return BegunJob(store, base, name, is_resumed=False, is_within=True)
     plan = _disclosed(plan, lambda query: hashlib.sha256(query.encode()).hexdigest()[:16])
     if check_begun(store, base, work):
         resume, replace = True, False
+    noted: Sources | None = None
     left = None if is_empty else read_intent(store, base)
     former = None if replace else left
     if former is not None:
@@ -425,6 +433,8 @@ def begin(
                 "asked": None if asked is None else _disclosed(asked.words, lambda _: "..."),
                 "writer": writer,
             }
+            if sources is not None and len(json.dumps(sources.versions)) <= VERSIONS_SIZE:
+                content[VERSIONS], noted = sources.versions, sources
         data = _render({**content, "is_ready": is_ready})
         try:
             (store.put_new if former is None and not replace else store.put)(join_key(base, INTENT), data)
@@ -445,6 +455,7 @@ def begin(
     job.is_ready = is_ready
     if former is not None:
         job._made |= {*former.makes}
+    job._sources = noted
     if asked is not None:
         asked.jobs[id(store), base] = job
     return job
@@ -492,6 +503,7 @@ def begin_new(
     overwrite: bool = False,
     resume: bool = False,
     may_hold_others: bool = False,
+    sources: Sources | None = None,
 ) -> BegunJob:
     """As `begin`, for work that makes a new node: a node there is an error, or removed with `overwrite`.
 
@@ -535,11 +547,11 @@ def begin_new(
         base,
         work,
         plan,
-        name=name_job(plan),
         resume=resume,
         replace=replace and not is_bare,
         is_ready=is_empty,
         is_empty=is_bare,
+        sources=sources,
     )
     if not job.is_resumed and not is_empty:
         job.clear(lambda: clear(store, base))

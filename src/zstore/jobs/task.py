@@ -9,7 +9,7 @@ from zstore.base.once import once
 from zstore.engine.documents import Model, check_own, publish_nodes
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How
-from zstore.jobs.plan import Estimate, Plan, Unit, current_part, name_job
+from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.record import BegunJob, Record, begin, begin_new, read_record
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Sources, Versions
@@ -65,15 +65,21 @@ class Task(ABC, Generic[R]):
     def check_room(self) -> None:
         """Refuse a target without room for the result."""
 
-    def begin(self) -> BegunJob:
+    def begin(self, sources: Sources) -> BegunJob:
         """Record that the job begins, or goes on; refuse a place that is taken."""
         said, how = self.describe(), self.how
-        if self.zarr_format is not None:
-            return begin_new(
-                *self.there, self.zarr_format, self.work, said, overwrite=how.overwrite, resume=how.resume
-            )
-        replaces = how.overwrite and not how.resume
-        return begin(*self.there, self.work, said, name=name_job(said), resume=how.resume, replace=replaces)
+        if self.zarr_format is None:
+            replaces = how.overwrite and not how.resume
+            return begin(*self.there, self.work, said, resume=how.resume, replace=replaces, sources=sources)
+        return begin_new(
+            *self.there,
+            self.zarr_format,
+            self.work,
+            said,
+            overwrite=how.overwrite,
+            resume=how.resume,
+            sources=sources,
+        )
 
     def make(self, job: BegunJob) -> None:
         """Make the units, and `take` the result of each."""
@@ -173,7 +179,7 @@ class Task(ABC, Generic[R]):
         self.how.stop_if_dry(self.estimate)
         self.check_room()
         sources = self.sources() if sources is None else sources
-        job = self.begin()
+        job = self.begin(sources)
         job.watch(sources)
         if job.is_resumed:
             check_own(*self.there, self.models())

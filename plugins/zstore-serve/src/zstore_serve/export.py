@@ -310,10 +310,10 @@ class TileExport(Task[int]):
             return {}
         return {"": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
 
-    def begin(self) -> BegunJob:
+    def begin(self, sources: SourceVersions) -> BegunJob:
         _check_free(self.target, self.how.overwrite, self.write in (_write_pmtiles, _write_mbtiles))
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        job = super().begin()
+        job = super().begin(sources)
         if not job.is_resumed:
             self.there.store.delete_prefix(TILES)
         return job

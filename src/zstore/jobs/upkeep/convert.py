@@ -383,10 +383,10 @@ class _Refresh(_Conversion):
     def check_room(self) -> None:
         pass  # what is replaced has had room
 
-    def begin(self) -> BegunJob:
+    def begin(self, sources: Sources) -> BegunJob:
         plan, former = self.describe(), self.former
         is_same = former is not None and former.plan == plan
-        job = begin(*self.there, self.work, plan, name=name_job(plan), resume=True, replace=is_same)
+        job = begin(*self.there, self.work, plan, resume=True, replace=is_same, sources=sources)
         marks = {below: part.marks for below, part in self.parts.items()}
         replace(self.was, sources={}, marks=marks).put(*self.there)
         return job
@@ -557,7 +557,7 @@ def convert_metadata(
     left = read_record(store, base)
     plan = {"zarr_format": zarr_format, "remove_old": remove_old}
     is_left = left is not None and left.work == "convert_metadata"
-    job = begin(store, base, "convert_metadata", plan, name=name_job(plan), replace=is_left)
+    job = begin(store, base, "convert_metadata", plan, replace=is_left)
     # After an interruption, the old documents still tell which groups were consolidated.
     groups = [path for path, model in walk_nodes(store, base) if isinstance(model, GroupModel)]
     consolidated = [change.below for change in changes if _is_consolidated(change.old)]

@@ -33,7 +33,7 @@ from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, current_part, free_size
-from zstore.jobs.record import JOB, BegunJob, begin, check_begun, name_job, read_record
+from zstore.jobs.record import JOB, BegunJob, begin, check_begun, read_record
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Marks
 from zstore.jobs.target import check_apart
@@ -198,10 +198,7 @@ def copy(
 
     def start(*, is_empty: bool = False) -> BegunJob:
         replaces = how.if_exists == "overwrite" and not how.resume
-        name = name_job(arguments)
-        return begin(
-            *there, "copy", arguments, name=name, resume=how.resume, replace=replaces, is_empty=is_empty
-        )
+        return begin(*there, "copy", arguments, resume=how.resume, replace=replaces, is_empty=is_empty)
 
     former = read_record(*there)
     if former is not None and not how.resume and how.if_exists != "overwrite":

@@ -15,7 +15,7 @@ from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable
 from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
-from zstore.jobs.record import BegunJob, Unfinished, begin, find_unfinished, name_job
+from zstore.jobs.record import BegunJob, Unfinished, begin, find_unfinished
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Box, Cell
 from zstore.jobs.target import check_apart
@@ -144,7 +144,7 @@ def verify(
             return None
         kept = open_store(journal)
         check_apart(*at, kept, "", "verify")
-        return begin(kept, "", "verify", arguments, name=name_job(arguments), resume=True)
+        return begin(kept, "", "verify", arguments, resume=True)
 
     if expected is None:
         return _verify_chunks(
