@@ -19,8 +19,8 @@ import rasterio
 from rich.console import Console
 
 import zstore
-from zstore.geo.pyramid.quicklook import encode_png, quicklook
-from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
+from zstore import quicklook, raster_to_zarr, zarr_to_raster
+from zstore.plugin.pyramids import encode_png
 
 RASTER = Path(__file__).parent / "data" / "LC80030172015001LGN00_B5.tiff"
 WINDOW = (slice(400, 700), slice(300, 800))

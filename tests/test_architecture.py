@@ -43,9 +43,9 @@ def test_every_wing_lies_above_the_wings_before_it():
 PLANTED = {
     "from zstore.nodes.array import Array": ("codecs/planted.py", "from floor 4 on floor 6: core needs core"),
     "def late():\n    from zstore.engine.chunks import Chunks": ("model/planted.py", "on floor 5"),
-    "def late():\n    import_module('zstore.report.notebook').render()": (
+    "def late():\n    import_module('zstore.geo.report.notebook').render()": (
         "nodes/planted.py",
-        "on floor 17: core needs faces",
+        "on floor 14: core needs geo",
     ),
     "importlib.import_module(f'zstore.cli.{word}')": ("engine/planted.py", "on floor 19: core needs faces"),
     "__import__('zstore.cli')": ("engine/planted.py", "on floor 19: core needs faces"),
@@ -72,7 +72,7 @@ PLANTED = {
         "cli/planted.py",
         "beside the surface of geo",
     ),
-    "import_module('zstore.guests.dask')": ("report/planted.py", "beside the surface of guests"),
+    "import_module('zstore.guests.dask')": ("cli/planted.py", "beside the surface of guests"),
     "import fsspec.core": ("engine/planted.py", "lives in"),
     "x = 1": ("homeless.py", "has no floor"),
     "from zstore.engine import schedulers": ("engine/fetch.py", "circle: "),

@@ -17,7 +17,7 @@ import numpy as np
 from pictures import PLACE, heights
 
 import zstore
-from zstore.report.notebook import render_html
+from zstore.geo.report.notebook import render_html
 
 PAGES = ("index", "tutorial", "gallery", "concepts", "comparison", "troubleshooting", "quickstart", "api")
 SHADES = {"light": 1, "dark": 0}

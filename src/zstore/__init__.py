@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     from zstore import aio, errors
     from zstore.base.limits import set_durable, set_limits
     from zstore.engine.schedulers import set_cache_size, set_threads
+    from zstore.geo.conventions.base import use_conventions
     from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid, update_pyramid
+    from zstore.geo.pyramid.quicklook import preview, quicklook
     from zstore.geo.pyramid.tiles import open_tiles, read_tile
+    from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
+    from zstore.geo.report.summary import describe
     from zstore.geo.resampling.methods import downsample
+    from zstore.geo.validation.fixing.fix import fix, plan_fix, restore_backup
     from zstore.geo.validation.run import validate
     from zstore.guests.dask import from_dask, to_dask
     from zstore.jobs.reduction.reduce import reduce
@@ -74,26 +79,37 @@ _HOMES = {
     "create_array": "zstore.nodes.open",
     "create_group": "zstore.nodes.open",
     "create_hierarchy": "zstore.nodes.open",
+    "describe": "zstore.geo.report.summary",
     "downsample": "zstore.geo.resampling.methods",
     "finish_units": "zstore.jobs.units",
+    "fix": "zstore.geo.validation.fixing.fix",
     "from_dask": "zstore.guests.dask",
     "manifest": "zstore.jobs.upkeep.manifest",
+    "netcdf_to_zarr": "zstore.geo.rasters.netcdf",
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.geo.pyramid.tiles",
+    "plan_fix": "zstore.geo.validation.fixing.fix",
     "plan_units": "zstore.jobs.units",
+    "preview": "zstore.geo.pyramid.quicklook",
+    "quicklook": "zstore.geo.pyramid.quicklook",
+    "raster_to_zarr": "zstore.geo.rasters.raster",
+    "rasters_to_zarr": "zstore.geo.rasters.stack",
     "read_tile": "zstore.geo.pyramid.tiles",
     "reduce": "zstore.jobs.reduction.reduce",
+    "restore_backup": "zstore.geo.validation.fixing.fix",
     "run_units": "zstore.jobs.units",
     "set_cache_size": "zstore.engine.schedulers",
-    "set_limits": "zstore.base.limits",
     "set_durable": "zstore.base.limits",
+    "set_limits": "zstore.base.limits",
     "set_threads": "zstore.engine.schedulers",
     "to_dask": "zstore.guests.dask",
     "update_pyramid": "zstore.geo.pyramid.build",
+    "use_conventions": "zstore.geo.conventions.base",
     "validate": "zstore.geo.validation.run",
     "verify": "zstore.jobs.upkeep.verify",
+    "zarr_to_raster": "zstore.geo.rasters.geotiff",
     **dict.fromkeys(
         [
             "array",
@@ -132,11 +148,13 @@ __all__ = [
     "create_array",
     "create_group",
     "create_hierarchy",
+    "describe",
     "downsample",
     "empty",
     "empty_like",
     "errors",
     "finish_units",
+    "fix",
     "from_dask",
     "full",
     "full_like",
@@ -144,6 +162,7 @@ __all__ = [
     "group",
     "load",
     "manifest",
+    "netcdf_to_zarr",
     "ones",
     "ones_like",
     "open",
@@ -151,9 +170,15 @@ __all__ = [
     "open_consolidated",
     "open_group",
     "open_tiles",
+    "plan_fix",
     "plan_units",
+    "preview",
+    "quicklook",
+    "raster_to_zarr",
+    "rasters_to_zarr",
     "read_tile",
     "reduce",
+    "restore_backup",
     "run_units",
     "save",
     "set_cache_size",
@@ -163,8 +188,10 @@ __all__ = [
     "to_dask",
     "tree",
     "update_pyramid",
+    "use_conventions",
     "validate",
     "verify",
+    "zarr_to_raster",
     "zeros",
     "zeros_like",
 ]
@@ -202,7 +229,7 @@ def _late(home: str, name: str) -> Callable[..., Any]:
 # What methods of nodes use of the wings above.
 above.read_tile = _late("zstore.geo.pyramid.tiles", "read_tile")
 above.reduce = _late("zstore.jobs.reduction.reduce", "reduce")
-above.render_html = _late("zstore.report.notebook", "render_html")
+above.render_html = _late("zstore.geo.report.notebook", "render_html")
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 

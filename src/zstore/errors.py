@@ -1,4 +1,4 @@
-"""Every exception that zstore raises.
+"""Every exception that zstore raises, and the warnings that callers filter.
 
     ZstoreError
     ├── NotFoundError          (LookupError)   no array, group or store there
@@ -13,6 +13,10 @@
     └── ExtensionError                         plugins
         ├── UnknownExtensionError (LookupError)  nobody offers that name
         └── ExtensionConflictError               two plugins offer that name
+
+    UserWarning
+    ├── ReadingWarning                         documents say something wrong, which was not what was asked
+    └── RasterWarning                          a raster lacks something, or Zarr cannot express it
 
 A message says what failed, the value, what was expected, and where. The fields `path` (of the array or
 group), `key` (in the store), `codec` and `offset` carry the same facts for programs; the engine fills in what
@@ -32,7 +36,9 @@ __all__ = [
     "ExtensionError",
     "MetadataError",
     "NotFoundError",
+    "RasterWarning",
     "ReadOnlyError",
+    "ReadingWarning",
     "SelectionError",
     "StoreError",
     "UnknownExtensionError",
@@ -183,6 +189,14 @@ class UnknownExtensionError(ExtensionError, LookupError):
 
 class ExtensionConflictError(ExtensionError):
     """Two plugins offer the same name."""
+
+
+class ReadingWarning(UserWarning):
+    """Something wrong in documents, noticed while they were read for another purpose than checking."""
+
+
+class RasterWarning(UserWarning):
+    """The warning that a raster lacks something, or has something that Zarr cannot express."""
 
 
 def missing_name(owner: str, name: str, hint: str | None) -> AttributeError:

@@ -132,7 +132,7 @@ def test_bounds_that_are_not_there_and_units_of_their_own(tmp_path: Path) -> Non
     assert told(read_geo(zstore.open_group(tmp_path / "z", mode="r"))[1]) == [("GZ-29", "note")]
 
 
-@pytest.mark.filterwarnings("ignore::zstore.geo.conventions.base.ReadingWarning")
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
 def test_levels_and_rasters_lie_where_the_bounds_are(tmp_path: Path) -> None:
     rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio")
     write(tmp_path / "z", LAT, LON, {"lat": around(LAT, 0), "lon": around(LON, 0)})

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import UnknownExtensionError
+from zstore.errors import ReadingWarning, UnknownExtensionError
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin
 from zstore.extensions.registry import conventions as registry
@@ -21,7 +21,6 @@ from zstore.geo.conventions.base import (
     Affine,
     Document,
     Facts,
-    ReadingWarning,
     is_group,
     load_conventions,
     order_conventions,
@@ -30,9 +29,9 @@ from zstore.geo.conventions.base import (
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.quicklook import quicklook
+from zstore.geo.report.summary import describe
 from zstore.geo.validation.fixing.fix import plan_fix
 from zstore.geo.validation.run import validate
-from zstore.report.summary import list_facts, make_report
 from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
@@ -216,7 +215,7 @@ def of_an_array(place: str) -> str | None:
 
 def of_info(place: str) -> str | None:
     node = zstore.open(place, mode="r")
-    return dict(list_facts(node, make_report(node)))["CRS"]
+    return dict(describe(node).facts())["CRS"]
 
 
 def of_validation(place: str) -> str | None:
@@ -297,7 +296,7 @@ def test_what_a_plugins_convention_said_it_says_again(plugged: str, tmp_path: Pa
     group = zstore.create_group(tmp_path / "s", attributes={"acme:epsg": 32632})
     put_grid(group)
     node = zstore.open_group(tmp_path / "s", mode="r")
-    assert dict(list_facts(node, make_report(node)))["dialects"] == "acme"
+    assert dict(describe(node).facts())["dialects"] == "acme"
     made = zstore.build_pyramid(group, MemoryStore(), levels=1)
     assert [made[level].attrs["acme:epsg"] for level in ("0", "1")] == [32632, 32632]
     other = zstore.create_group(MemoryStore(), attributes={"proj:code": CODE})

@@ -12,13 +12,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from zstore.report.summary import make_report
 
 import zstore
 from zstore.engine import intents
 from zstore.engine.intents import INTENT, find_unfinished, has_ended, is_under_way, shape_held, writing
 from zstore.errors import NotFoundError, StoreError
 from zstore.jobs.record import begin
-from zstore.report.summary import make_report
 from zstore.storage.memory import MemoryStore
 
 from ..faults.drills import FailingStore

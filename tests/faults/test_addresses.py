@@ -34,7 +34,7 @@ import numpy as np, zstore, xarray, pyproj
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.quicklook import quicklook
 from zstore.geo.rasters import zarr_to_raster
-from zstore.report.summary import list_facts, make_report
+from zstore.geo.report.summary import describe
 seen = []
 def note(event, arguments):
     text = " ".join(str(a) for a in arguments)
@@ -55,7 +55,7 @@ def uses(place, target):
     use("members", lambda: list(zstore.open_group(place, mode="r").members(None)))
     use("tree", lambda: str(group.tree()))
     use("read_geo", lambda: read_geo(group))
-    use("info", lambda: [*list_facts(group, make_report(group))])
+    use("info", lambda: [*describe(group).facts()])
     use("html", lambda: group._repr_html_())
     use("validate", lambda: zstore.validate(place, deep=True))
     use("verify", lambda: zstore.verify(place))

@@ -21,9 +21,9 @@ from zstore.engine.intents import INTENT, JOB, OF_ONE_CALL
 from zstore.errors import StoreError, ZstoreError
 from zstore.geo.rasters.geotiff import zarr_to_raster
 from zstore.geo.rasters.raster import raster_to_zarr
+from zstore.geo.report.summary import describe
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
-from zstore.report.summary import make_report
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -413,7 +413,7 @@ def silent(store: Store) -> list[str]:
     if not works:
         return []
     told = {
-        "info": [str(work) for work in make_report(zstore.open(store, mode="r")).unfinished],
+        "info": [str(work) for work in describe(zstore.open(store, mode="r")).unfinished],
         "verify": [str(work) for work in zstore.verify(store).unfinished],
         "validate": [found.message for found in zstore.validate(store).findings if found.rule == "ZS-09"],
     }

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import zstore
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Variable
-from zstore.geo.conventions.packing import pack_by_codecs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.validation.run import validate
+from zstore.model.codec_packing import pack_by_codecs
 from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")

@@ -14,10 +14,17 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
-from zstore.geo.conventions.base import ReadingWarning
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    RasterWarning,
+    ReadingWarning,
+    StoreError,
+    UnknownExtensionError,
+    UnsupportedError,
+)
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")

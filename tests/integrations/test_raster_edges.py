@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.rasters import RasterWarning, raster_to_zarr, zarr_to_raster
+from zstore.errors import MetadataError, RasterWarning, UnsupportedError
 from zstore.geo.rasters import raster as raster_module
+from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -248,20 +248,19 @@ def test_nan_for_nodata_is_one_to_xarray_and_rioxarray(tmp_path: Path, zarr_form
 
 @pytest.mark.filterwarnings("error")
 def test_what_gdal_will_not_find_in_zarr_is_told(tmp_path: Path) -> None:
-    from zstore.report.readers import judge_readers
-    from zstore.report.summary import make_report
+    from zstore.geo.report.summary import describe
 
     data = np.arange(600, dtype="u1").reshape(20, 30)
     make(tmp_path / "a.tif", data[None])
     with pytest.warns(RasterWarning, match=r"GDAL takes the fill value for it \(0 of 'band_1'\)"):
         group = raster_to_zarr(tmp_path / "a.tif", tmp_path / "z")
-    said = {reader.name: reader.mistake for reader in judge_readers(group, make_report(group))}
+    said = {reader.name: reader.mistake for reader in describe(group).readers}
     assert said["GDAL 3.12"] == "takes the fill value of band_1 for nodata" and said["xarray"] == ""
     # Nobody is told of what no cell has, nor where null stands for "there is none".
     make(tmp_path / "b.tif", np.maximum(data, 1)[None])
     raster_to_zarr(tmp_path / "b.tif", tmp_path / "y")
     group = raster_to_zarr(tmp_path / "a.tif", tmp_path / "x", zarr_format=2)
-    assert not any(reader.mistake for reader in judge_readers(group, make_report(group)))
+    assert not any(reader.mistake for reader in describe(group).readers)
     make(tmp_path / "c.tif", np.maximum(data, 1)[None], transform=Affine(30, 5, 0, 5, -30, 0))
     with pytest.warns(RasterWarning, match=r"before 3\.13, GDAL finds no place"):
         raster_to_zarr(tmp_path / "c.tif", tmp_path / "w")

@@ -15,7 +15,7 @@ from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid
-from zstore.geo.pyramid.levels import create_auxiliaries
+from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.geo.validation.run import validate
 
 from .written import CASES
@@ -38,7 +38,7 @@ def raster(crs: str, affine: Affine) -> zstore.Group:
     geo = GeoModel(Crs.from_user(crs), affine, SHAPE, variables={"b02": Variable(np.dtype("f4"))})
     documents, _ = render_geo(geo, 3)
     group = zstore.create_group("memory://", attributes=documents[""]["attributes"])
-    create_auxiliaries(group, documents, "")
+    add_auxiliaries(group, documents, "")
     stated = documents["b02"]["attributes"]
     group.create_array("b02", data=cells(), chunks=64, dimension_names=("y", "x"), attributes=stated)
     return group

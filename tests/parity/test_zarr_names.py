@@ -15,7 +15,7 @@ import pytest
 
 import zstore
 from zstore.model.array import CodecModel
-from zstore.report.summary import list_codecs
+from zstore.nodes.zarr_names import list_codecs
 
 zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
 
@@ -150,7 +150,7 @@ def test_codecs_in_shards_may_be_bare_names(tmp_path):
     array = zstore.open_array(tmp_path)
     assert [codec.name for codec in array.compressors] == ["crc32c"]
     assert "bytes, crc32c" in array.info
-    assert list_codecs(array) == ["sharding_indexed", "bytes", "crc32c"]
+    assert list_codecs(array.model.codecs) == ["sharding_indexed", "bytes", "crc32c"]
 
 
 def test_a_group_is_never_replaced_by_assigning(tmp_path):

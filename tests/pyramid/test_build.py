@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, StoreError, UnknownExtensionError, UnsupportedError
+from zstore.errors import MetadataError, ReadingWarning, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.geo.conventions.base import ReadingWarning
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.build import build_pyramid
 from zstore.geo.resampling.methods import downsample

@@ -351,7 +351,7 @@ def test_dimensions_masks_classes_and_shards(tmp_path: Path) -> None:
     assert read_geo(group)[0].variables["kind"].flag_meanings == ("a", "b", "c")
 
 
-@pytest.mark.filterwarnings("ignore::zstore.geo.rasters.raster.RasterWarning")
+@pytest.mark.filterwarnings("ignore::zstore.errors.RasterWarning")
 @pytest.mark.parametrize(
     ("kind", "sampling", "zarr_format"),
     [("mask", "nearest", 2), ("mask", "average", 3), ("alpha", "bilinear", 3), ("alpha", "average", 2)],

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.base.sizes import format_lengths
 from zstore.errors import StoreError
-from zstore.report import notebook
-from zstore.report.summary import format_lengths
+from zstore.geo.report import notebook
 from zstore.storage.memory import MemoryStore
 
 
@@ -113,7 +113,7 @@ def test_far_stores_are_not_asked(monkeypatch) -> None:
 
     array = zstore.create_array(Far(), data=np.ones((4, 4), "u1"))
     monkeypatch.setattr(notebook, "MemoryStore", int)
-    monkeypatch.setattr(notebook, "make_report", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr(notebook, "describe", lambda *_, **__: pytest.fail("it was read"))
     assert "4 × 4" in array._repr_html_()
 
 
@@ -130,7 +130,7 @@ def test_showing_never_fails(pyramid, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise StoreError("the disk is gone")
 
-    monkeypatch.setattr(notebook, "make_report", fail)
+    monkeypatch.setattr(notebook, "describe", fail)
     assert pyramid._repr_html_() is None
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.report.readers import judge_readers
-from zstore.report.summary import list_facts, make_report
+from zstore.geo.report.summary import describe
 from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -24,7 +23,7 @@ def pyramid(zarr_format=3, profile=None, **options) -> zstore.Group:
 
 
 def obstacles(node) -> dict[str, str]:
-    return {reader.name: reader.obstacle for reader in judge_readers(node, make_report(node))}
+    return {reader.name: reader.obstacle for reader in describe(node).readers}
 
 
 def test_everybody_opens_what_is_written_by_default() -> None:
@@ -53,12 +52,12 @@ def test_what_keeps_a_reader_away(options, reader, word) -> None:
 
 def test_a_store_that_is_no_raster_is_not_judged() -> None:
     group = zstore.create_group(MemoryStore())
-    assert judge_readers(group, make_report(group)) == []
+    assert describe(group).readers == []
 
 
 def test_an_array_alone_has_no_name_to_tell() -> None:
     array = zstore.create_array(MemoryStore(), shape=(4, 4), dtype="u2", chunks=4)
-    said = {reader.name: reader.mistake for reader in judge_readers(array, make_report(array))}
+    said = {reader.name: reader.mistake for reader in describe(array).readers}
     assert said["GDAL 3.12"] == "takes the fill value for nodata"
 
 
@@ -87,7 +86,7 @@ def test_time_bands_and_a_catalogues_word_are_facts() -> None:
     )
     units = {"units": "days since 2024-02-28", "standard_name": "time"}
     group.create_array("time", data=np.array([0, 2]), dimension_names=("time",), attributes=units)
-    facts = dict(list_facts(group, make_report(group)))
+    facts = dict(describe(group).facts())
     assert facts["time"] == "2024-02-28 to 2024-03-01 (2 moments, standard)"
     assert facts["bands of b"] == "B04 (red, 0.665 µm)"
     assert facts["STAC"] == "link https://example.org/i"
@@ -99,5 +98,5 @@ def test_dates_that_cannot_be_read_are_a_finding() -> None:
     group.create_array("b", data=np.ones((1, 4, 4), "u1"), dimension_names=("time", "y", "x"))
     units = {"units": "days since 2024-02-28", "standard_name": "time"}
     group.create_array("time", data=np.array([2**60]), dimension_names=("time",), attributes=units)
-    report = make_report(group)
+    report = describe(group)
     assert report.time is None and "MS-09" in {finding.rule for finding in report.findings}

@@ -8,7 +8,7 @@ import pytest
 import zstore
 from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
-from zstore.report.summary import MOST_PYRAMIDS, list_facts, make_report
+from zstore.geo.report.summary import MOST_PYRAMIDS, describe
 from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
@@ -33,11 +33,11 @@ def test_a_product_names_the_pyramids_below_it() -> None:
     root = zstore.create_group(MemoryStore())
     pyramid(root, "measurements/r10m")
     root.create_group("quality", attributes={"multiscales": "none that can be read"})
-    facts = dict(list_facts(root, make_report(root)))
+    facts = dict(describe(root).facts())
     assert facts["pyramid measurements/r10m"] == "EPSG:32632, 8 rows × 8 columns, 2 levels"
     assert not [name for name in facts if "quality" in name] and "CRS" not in facts
     inner = root["measurements/r10m"]
-    facts = dict(list_facts(inner, make_report(inner)))
+    facts = dict(describe(inner).facts())
     assert facts["CRS"] == "EPSG:32632" and not [name for name in facts if name.startswith("pyramid")]
 
 
@@ -45,4 +45,4 @@ def test_no_more_pyramids_are_looked_at_than_are_shown() -> None:
     root = zstore.create_group(MemoryStore())
     for number in range(MOST_PYRAMIDS + 2):
         pyramid(root, f"p{number:02}")
-    assert len(make_report(root).below) == MOST_PYRAMIDS
+    assert len(describe(root).below) == MOST_PYRAMIDS

@@ -17,7 +17,6 @@ from zstore.geo.validation.fixing.fix import plan_fix
 from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.standard_names import load_standard_names
 from zstore.geo.validation.units import dimension_of
-from zstore.geo.validation.verdict import render_json, render_junit, render_text
 from zstore.geo.validation.view import CLASSES
 from zstore.storage.memory import MemoryStore
 
@@ -99,7 +98,7 @@ def test_a_class_needs_core() -> None:
 
 
 def test_text_says_what_where_and_how_to_fix() -> None:
-    text = render_text(validate(spoilt()))
+    text = validate(spoilt()).as_text()
     assert "error GZ-45  scaleDenominator is cellSize times" in text
     assert "    /: scaleDenominator of tile matrix '0' is 35.28; its cellSize says 35714.28571428572" in text
     assert "fix: correct scaleDenominator" in text
@@ -112,8 +111,8 @@ def test_text_is_cut_and_harmless() -> None:
     for number in range(12):
         array = zstore.create_array(store, f"a{number}", data=np.zeros(2), dimension_names=["x"])
         array.attrs["Units"] = "m"
-    assert "... and 2 more" in render_text(validate(store))
-    assert "... and" not in render_text(validate(store), most=None)
+    assert "... and 2 more" in validate(store).as_text()
+    assert "... and" not in validate(store).as_text(most=None)
     assert clean("a\x1b[31m\nb") == "a\\x1b[31m\\nb"
 
 
@@ -121,7 +120,7 @@ def test_json_is_json_whatever_is_in_the_store() -> None:
     store = spoilt()
     documents = Documents(store)
     documents.set("0/b02", valid_min=float("inf"), note="\ud800", scale_factor=[float("nan")])
-    found = json.loads(render_json(validate(store)), parse_constant=pytest.fail)
+    found = json.loads(validate(store).as_json(), parse_constant=pytest.fail)
     assert found["valid"] is False and found["counts"]["error"] >= 3
     first = next(item for item in found["findings"] if item["rule"] == "GZ-45")
     assert first["path"] == "" and first["found"] == 35.28 and first["class"] == "overviews" and first["fix"]
@@ -132,12 +131,12 @@ def test_junit_has_a_case_for_every_rule_and_fails_those_with_errors() -> None:
     store = spoilt()
     Documents(store).set("0/b02", history='{"a": "\x00"}')
     verdict = validate(store)
-    root = ElementTree.fromstring(render_junit(verdict))
+    root = ElementTree.fromstring(verdict.as_junit())
     cases = list(root.iter("testcase"))
     assert len(cases) == len(verdict.rules)
     failed = [case.attrib["name"].split()[0] for case in cases if case.find("failure") is not None]
     assert failed == ["GZ-45"]
-    strict = ElementTree.fromstring(render_junit(verdict, strict=True))
+    strict = ElementTree.fromstring(verdict.as_junit(strict=True))
     assert sum(int(suite.attrib["failures"]) for suite in strict) == 2
 
 
@@ -189,7 +188,7 @@ def test_hostile_stores_give_findings(name, profile) -> None:
         store.put(key, value)
     verdict = validate(store, profile, deep=True)
     assert name == "huge coordinate" or verdict.findings
-    assert render_text(verdict) and render_json(verdict) and render_junit(verdict)
+    assert verdict.as_text() and verdict.as_json() and verdict.as_junit()
     from zstore.geo.validation.fixing.fix import plan_fix
 
     list(plan_fix(store, profile).diff())
@@ -214,7 +213,7 @@ def test_hostile_fixtures_give_findings_or_are_right(path) -> None:
     except NotFoundError:
         assert not any(path.rglob("zarr.json")) and not any(path.rglob(".z*"))
         return
-    assert render_text(verdict)
+    assert verdict.as_text()
 
 
 def test_the_table_of_names_is_whole() -> None:

@@ -495,7 +495,7 @@ KINDS = {
 steps = partial(pytest.mark.parametrize, "step")
 
 
-@pytest.mark.filterwarnings("ignore::zstore.geo.rasters.raster.RasterWarning")
+@pytest.mark.filterwarnings("ignore::zstore.errors.RasterWarning")
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 @steps([STEP, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("suffix", KINDS)

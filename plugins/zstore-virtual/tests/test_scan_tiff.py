@@ -21,10 +21,9 @@ from zstore_virtual.scan.files import scan_file
 from zstore_virtual.store import VirtualStore
 
 import zstore
-from zstore.errors import StoreError, UnsupportedError
+from zstore.errors import RasterWarning, StoreError, UnsupportedError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.rasters.raster import RasterWarning
 
 tifffile = pytest.importorskip("tifffile", reason="tifffile is not installed")
 
@@ -309,7 +308,7 @@ def test_what_is_refused_is_what_the_docs_name() -> None:
     assert {*said} == {*REFUSED}
 
 
-@pytest.mark.filterwarnings("ignore::zstore.geo.rasters.raster.RasterWarning")
+@pytest.mark.filterwarnings("ignore::zstore.errors.RasterWarning")
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_references_cannot_express_is_refused_by_name(tmp_path: Path, said: str) -> None:
     path = tmp_path / "a.tif"
@@ -319,7 +318,7 @@ def test_what_references_cannot_express_is_refused_by_name(tmp_path: Path, said:
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore::zstore.geo.rasters.raster.RasterWarning")
+@pytest.mark.filterwarnings("ignore::zstore.errors.RasterWarning")
 def test_texts_that_are_not_utf8(tmp_path: Path) -> None:
     data = picture("uint8")[0]
     tifffile.imwrite(tmp_path / "a.tif", data, metadata=None, software="Météo".encode("latin-1"))

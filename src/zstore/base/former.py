@@ -84,6 +84,8 @@ FORMER = {
     "zstore.upkeep.copy_plan": "zstore.jobs.upkeep.copy",
     "zstore.upkeep": "zstore.jobs.upkeep",
     "zstore.units": "zstore.jobs.units",
+    "zstore.report": "zstore.geo.report",
+    "zstore.geo.conventions.packing": "zstore.model.codec_packing",
 }
 
 

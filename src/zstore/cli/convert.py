@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from zstore import convert as convert_zarr
-from zstore import convert_metadata
+from zstore import convert_metadata, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
@@ -25,7 +25,7 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
-from zstore.plugin.rasters import is_netcdf, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
+from zstore.plugin.rasters import is_netcdf
 from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")

@@ -21,7 +21,6 @@ from zstore.extensions.registry import list_offers
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_ahead
 from zstore.nodes.zarr_names import innermost_codecs
-from zstore.plugin.rasters import gdal_version
 
 KERNELS = (
     "codecs.native", "codecs.vlen", "engine.files", "engine.references", "engine.select", "engine.transfer",
@@ -82,7 +81,7 @@ def doctor(paths: tuple[str, ...], as_json: bool) -> None:
         "place": str(Path(library.__file__).parent),
         "python": f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}",
         "kernels": {name: "fails" if trouble else "ok" for name, trouble in kernels.items()},
-        "gdal": gdal_version() or "not installed, in zstore[raster]",
+        "gdal": _gdal_version() or "not installed, in zstore[raster]",
         "packages": {name: _version_of(name) or f"not installed{_extra(name)}" for name in PACKAGES},
         "plugins": plugins,
         "threads": f"{thread_count()} of {os.cpu_count()} CPUs{_set_by('ZSTORE_THREADS')}",
@@ -122,6 +121,16 @@ def _trouble_of(kernel: str) -> str:
     except ImportError as error:
         return str(error)
     return ""
+
+
+def _gdal_version() -> str | None:
+    """The version of rasterio's GDAL; None without rasterio."""
+    try:
+        import rasterio
+    except ImportError:
+        return None
+    version: str = rasterio.__gdal_version__
+    return version
 
 
 def _version_of(package: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zstore.cli.options import PLACE, WORDS, asked, json_option, say, storage_options
-from zstore.plugin.conventions import RULED
+from zstore.extensions.builtin import PROFILES
 
 
 def _number_of(value: str) -> int | float:
@@ -24,7 +24,7 @@ def _number_of(value: str) -> int | float:
 @storage_options
 @click.option("--write", is_flag=True, help="Write the changes; without it they are only shown.")
 @click.option(
-    "--profile", type=click.Choice(RULED), help="Convert `multiscales` to what this document wants."
+    "--profile", type=click.Choice(PROFILES), help="Convert `multiscales` to what this document wants."
 )
 @click.option("--crs", help="The CRS to write everywhere, where several are stated: EPSG:32632, WKT, ...")
 @click.option(
@@ -60,14 +60,14 @@ def fix(
 
     Fails while PATH has errors: those that are left, or, where nothing is written, those that are there.
     """
+    from zstore import plan_fix, restore_backup
     from zstore.errors import clean
-    from zstore.plugin.validation import backup_place, plan_fix, restore_backup, write_plan
     from zstore.storage.url import open_store
 
     if restore is not None:
         if write or profile or crs or trust or method or backup or fill_value is not None:
             raise click.UsageError("--restore goes with no other option")
-        count = restore_backup(open_store(path), restore)
+        count = restore_backup(path, restore)
         say(as_json, {"path": path, "keys_restored": count}, f"{path}: {count} keys as they were")
         return
     plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value, trust=trust or ())
@@ -80,10 +80,8 @@ def fix(
     has_work = bool(plan.changes) or plan.is_left
     place = None
     if has_work and write:
-        store = open_store(path)
-        place = backup_place(store) if backup is None else backup
         with asked():
-            write_plan(plan, store, place)
+            place = plan.write(open_store(path), backup)
         lines.append(f"written; what was replaced is in {place}, and comes back with --restore")
     elif has_work:
         lines.append("nothing is written: pass --write to do it")

@@ -33,6 +33,7 @@ from rich.text import Text
 from zstore.base.sizes import format_size
 from zstore.cli.root import LINE
 from zstore.errors import ZstoreError, clean
+from zstore.extensions.builtin import PROFILES
 from zstore.extensions.registry import codecs as registry
 
 if TYPE_CHECKING:
@@ -99,8 +100,6 @@ def _format_of(context: click.Context, parameter: click.Parameter, value: str | 
 
 def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that write arrays."""
-    from zstore.plugin.conventions import PROFILES
-
     options = [
         click.option(
             "--format",
@@ -119,7 +118,7 @@ def cutting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--levels", type=click.IntRange(min=0), help="How many coarser levels to make."),
         click.option(
             "--profile",
-            type=click.Choice(list(PROFILES)),
+            type=click.Choice(("default", *PROFILES)),
             help="Write for one reader or one text, not for all readers together.",
         ),
     ]

@@ -115,9 +115,7 @@ def pyramid(
     document: dict[str, Any] = {"path": place, "nodes": list_tree(group)}
     text = str(group.tree())
     if preview is not None:
-        from zstore.plugin.pyramids import preview as make_preview
-
-        image = make_preview(group)
+        image = library.preview(group)
         write_png(preview, image)
         document["preview"] = str(preview)
         text += f"\n{preview}: {image.shape[1]} × {image.shape[0]}"

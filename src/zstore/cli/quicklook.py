@@ -22,7 +22,7 @@ def quicklook(
     path: str, output: Path, size: int, bands: list[str] | None, level: int | None, as_json: bool
 ) -> None:
     """Make a picture of PATH: stretched, north up."""
-    from zstore.plugin.pyramids import quicklook as make
+    from zstore import quicklook as make
 
     check_png(output, "--output")
     image = make(path, size=size, bands=bands, level=level)

@@ -17,7 +17,7 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
-from zstore.plugin.jobs import REDUCTIONS
+from zstore.extensions.builtin import REDUCTIONS
 
 
 def _nodata_of(value: str) -> int | float | str:

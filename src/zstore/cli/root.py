@@ -166,5 +166,5 @@ def zstore(context: click.Context, traceback: bool, conventions: str | None, dur
         set_durable(True)
         context.call_on_close(lambda: set_durable(None))
     if conventions is not None:
-        use = import_module("zstore.plugin.conventions").use_conventions
+        use = import_module("zstore").use_conventions
         context.with_resource(use(*(name.strip() for name in conventions.split(","))))

@@ -7,19 +7,18 @@ from pathlib import Path
 import click
 
 from zstore.cli.options import FILE, WORDS, json_option, storage_options
-from zstore.plugin.conventions import AUTO, RULED
-from zstore.plugin.validation import ALL_CLASSES
+from zstore.extensions.builtin import CLASSES, PROFILES
 
 
 @click.command()
 @click.argument("path")
 @storage_options
 @click.option(
-    "--profile", type=click.Choice((*RULED, AUTO)), help="Rules of one document, as severe as it has them."
+    "--profile",
+    type=click.Choice((*PROFILES, "auto")),
+    help="Rules of one document, as severe as it has them.",
 )
-@click.option(
-    "--class", "classes", **WORDS, help=f"Only these requirements classes: {', '.join(ALL_CLASSES)}."
-)
+@click.option("--class", "classes", **WORDS, help=f"Only these requirements classes: {', '.join(CLASSES)}.")
 @click.option("--deep", is_flag=True, help="Look at values too: recompute samples of levels, list chunks.")
 @click.option("--strict", is_flag=True, help="Warnings fail as errors do.")
 @json_option
@@ -37,18 +36,17 @@ def validate(
 ) -> None:
     """Report the errors of PATH: where, the expected value, and the fix; an error fails."""
     from zstore import validate as check
-    from zstore.plugin.validation import render_json, render_junit, render_text
 
     for name in classes or ():
-        if name not in ALL_CLASSES:
-            raise click.BadParameter(f"{name!r}; expected of {', '.join(ALL_CLASSES)}", param_hint="--class")
+        if name not in CLASSES:
+            raise click.BadParameter(f"{name!r}; expected of {', '.join(CLASSES)}", param_hint="--class")
     verdict = check(path, profile, classes, deep)
     if junit is not None:
         try:
-            junit.write_text(render_junit(verdict, strict=strict), encoding="utf-8")
+            junit.write_text(verdict.as_junit(strict=strict), encoding="utf-8")
         except OSError as error:
             raise click.FileError(str(junit), error.strerror) from error
-    text = render_json(verdict) if as_json else render_text(verdict, most=None if show_all else 10)
+    text = verdict.as_json() if as_json else verdict.as_text(most=None if show_all else 10)
     click.echo(text, nl=False)
     if not verdict.is_valid(strict=strict):
         raise SystemExit(1)

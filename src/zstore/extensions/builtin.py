@@ -123,6 +123,18 @@ RESAMPLERS = (
     Offer("gauss", "zstore.geo.resampling.methods:Gauss"),
 )
 
+# Methods of reductions.
+REDUCTIONS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")
+
+# Profiles beside "default": those that hierarchies can be validated against, too.
+PROFILES = ("geozarr-draft", "geozarr-mini", "geozarr-1.0", "multiscale-arrays", "ome", "ome-0.6", "gdal")
+
+# Requirements classes of GeoZarr's draft, and those that its release candidate adds, one for each convention.
+CLASSES = (
+    *("core", "time", "crs", "geotransform", "overviews", "stac", "projected", "bands"),
+    *("proj", "spatial", "multiscales"),
+)
+
 # Long calls that can be made in parts, by the name of the function.
 JOBS = (
     Offer("copy", "zstore.jobs.upkeep.copy:copy"),

@@ -43,6 +43,14 @@ def innermost_codecs(model: ArrayModel) -> Codecs:
     return codecs
 
 
+def list_codecs(codecs: Codecs) -> list[str]:
+    """The names of codecs in the order of encoding, those in shards after "sharding_indexed"."""
+    names = list[str]()
+    for codec in codecs:
+        names += [codec.name.removeprefix("numcodecs."), *list_codecs(inner_codecs((codec,)))]
+    return names
+
+
 def split_codecs(codecs: Codecs) -> tuple[Codecs, CodecModel | None, Codecs]:
     """(filters, serializer, compressors) of a chain; in Zarr v2, the filters of bytes are filters, too."""
     place = next((n for n, codec in enumerate(codecs) if not (codec.role or _is_filter(codec))), len(codecs))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from zstore.base.sizes import format_size
+from zstore.base.sizes import format_lengths, format_size
 from zstore.cli.options import (
-    SIZE,
     WORDS,
     how_options,
     json_option,
@@ -14,10 +13,8 @@ from zstore.cli.options import (
     show_table,
     storage_options,
 )
-from zstore.report.summary import format_lengths
 
 __all__ = [
-    "SIZE",
     "WORDS",
     "format_lengths",
     "format_size",

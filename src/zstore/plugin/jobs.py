@@ -5,11 +5,9 @@ from __future__ import annotations
 from zstore.engine.intents import read_intent
 from zstore.jobs.chunks import Location, StoredArray, node_versions
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
-from zstore.jobs.journal import Journal
-from zstore.jobs.plan import Estimate, Plan, Progress, Unit, as_part, check_room, current_part, expect_size
+from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_part, expect_size
 from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
-from zstore.jobs.reduction.methods import REDUCTIONS
-from zstore.jobs.runner import Executor, Runner, counter, units_at_once
+from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.jobs.source import Made, Marks, Source, Sources, Versions, is_made
 from zstore.jobs.target import check_outside
 from zstore.jobs.task import Task
@@ -17,18 +15,14 @@ from zstore.jobs.task import Task
 __all__ = [
     "NOT_BY_KEYS",
     "READS_ONLY",
-    "REDUCTIONS",
     "BegunJob",
     "Estimate",
-    "Executor",
     "How",
     "HowWords",
-    "Journal",
     "Location",
     "Made",
     "Marks",
     "Plan",
-    "Progress",
     "Runner",
     "Source",
     "Sources",

@@ -8,25 +8,20 @@ from zstore.geo.pyramid.dataset import (
     Masking,
     find_mask,
     join_attributes,
-    open_dataset,
     open_levels,
 )
-from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
-from zstore.geo.pyramid.quicklook import encode_png, preview, quicklook
+from zstore.geo.pyramid.levels import add_auxiliaries
+from zstore.geo.pyramid.quicklook import encode_png
 from zstore.geo.pyramid.tile_grid import GridTransform
 
 __all__ = [
     "Dataset",
     "GridTransform",
     "Masking",
+    "add_auxiliaries",
     "build_pyramid",
-    "create_auxiliaries",
-    "draft_auxiliaries",
     "encode_png",
     "find_mask",
     "join_attributes",
-    "open_dataset",
     "open_levels",
-    "preview",
-    "quicklook",
 ]

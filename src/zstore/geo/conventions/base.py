@@ -21,7 +21,14 @@ from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeGuard, Typ
 import numpy as np
 
 from zstore.base.once import once
-from zstore.errors import ExtensionError, MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.errors import (
+    ExtensionError,
+    MetadataError,
+    NotFoundError,
+    ReadingWarning,
+    StoreError,
+    ZstoreError,
+)
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
 from zstore.geo.conventions.crs import Crs
@@ -245,6 +252,11 @@ class Level:
     affine: Affine | None
     factors: tuple[float, float] = (1, 1)
     tile_shape: tuple[int, int] | None = None
+
+    @property
+    def cell_text(self) -> str:
+        """The width and height of a cell as text: "10 × 10"; "" if unknown."""
+        return "" if self.affine is None else " × ".join(f"{n:.12g}" for n in reversed(self.affine.cell))
 
 
 @dataclass(frozen=True)
@@ -486,10 +498,6 @@ REST = "..."
 OWN = tuple(offer.name for offer in CONVENTIONS)
 
 _chosen: ContextVar[tuple[str, ...] | None] = ContextVar("zstore_conventions", default=None)
-
-
-class ReadingWarning(UserWarning):
-    """Something wrong in documents, noticed while they were read for another purpose than checking."""
 
 
 def order_conventions(names: Sequence[str] | None = None) -> list[str]:

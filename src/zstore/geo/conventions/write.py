@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zstore.errors import MetadataError
+from zstore.extensions import builtin
 from zstore.geo.conventions.base import Document, Documents, Finding, GeoModel, Severity, load_conventions
 from zstore.geo.conventions.cf import CRS_VARIABLE
 from zstore.geo.conventions.geozarr import UUIDS, why_no_tiles
@@ -141,7 +142,7 @@ PROFILES = {
 # This name stands for the profile that a hierarchy was written by.
 AUTO = "auto"
 # The profiles that can be validated against; without one, all rules apply.
-RULED = tuple(name for name in PROFILES if name != DEFAULT_PROFILE.name)
+RULED = builtin.PROFILES
 
 
 # Attributes of groups that are rendered anew, and those of a single grid that they replace.

@@ -605,7 +605,8 @@ class PyramidPlan:
         The finest level has all extras, others those that do not lie on the grid. Coordinates that no affine
         gives are averaged over the windows.
         """
-        draft_auxiliaries(None if level.path in nodes else group, nodes, self.documents, level.path)
+        held = None if level.path in nodes else group
+        add_auxiliaries(nodes, self.documents, level.path, group=held)
         if level.path == self.dataset.level:
             return
         spatial, free = self.dataset.geo.dimensions, free_extras(self.dataset)
@@ -673,33 +674,30 @@ def _auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Docume
             yield name, document
 
 
-def draft_auxiliaries(
-    group: Group | None, nodes: NewNodes, documents: Documents, level: str, below: str | None = None
+def add_auxiliaries(
+    nodes: NewNodes | Group,
+    documents: Documents,
+    level: str,
+    *,
+    group: Group | None = None,
+    below: str | None = None,
 ) -> None:
-    """Add a level's coordinates and CRS variable to the new nodes, unless the group has them.
+    """Add a level's coordinates and CRS variable to new nodes, or to a group; those of a group are updated.
 
+    group  the group that may have them already, of new nodes
     below  the path to add them at, if not the level's own
 
     Raises
         MetadataError: something else has one of their names.
     """
+    where = nodes if isinstance(nodes, Group) else group
     for name, document in _auxiliaries(documents, level):
         path = join_key(level if below is None else below, name)
-        if group is None or _auxiliary(group, path, document) is None:
-            nodes.add_array(path, **_auxiliary_options(document))
-
-
-def create_auxiliaries(group: Group, documents: Documents, level: str) -> None:
-    """Create or update the coordinates and the CRS variable in the documents of a level.
-
-    Raises
-        MetadataError: something else has one of their names.
-    """
-    for name, document in _auxiliaries(documents, level):
-        found = _auxiliary(group, name, document)
+        found = None if where is None else _auxiliary(where, path, document)
         if found is None:
-            group.create_array(name, **_auxiliary_options(document))
-        else:
+            add = nodes.create_array if isinstance(nodes, Group) else nodes.add_array
+            add(path, **_auxiliary_options(document))
+        elif isinstance(nodes, Group):
             found.attrs.update(document["attributes"])
 
 

@@ -7,25 +7,13 @@ rasterio and h5netcdf are imported when a function that needs one is called.
 
 from zstore.geo.rasters.geotiff import zarr_to_raster
 from zstore.geo.rasters.netcdf import is_netcdf, netcdf_to_zarr
-from zstore.geo.rasters.raster import RasterWarning, raster_to_zarr
+from zstore.geo.rasters.raster import raster_to_zarr
 from zstore.geo.rasters.stack import rasters_to_zarr
 
 __all__ = [
-    "RasterWarning",
-    "gdal_version",
     "is_netcdf",
     "netcdf_to_zarr",
     "raster_to_zarr",
     "rasters_to_zarr",
     "zarr_to_raster",
 ]
-
-
-def gdal_version() -> str | None:
-    """The version of rasterio's GDAL; None without rasterio."""
-    try:
-        import rasterio
-    except ImportError:
-        return None
-    version: str = rasterio.__gdal_version__
-    return version

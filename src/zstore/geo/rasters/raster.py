@@ -18,17 +18,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, RasterWarning, StoreError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, Items, inside, lengths, meet
 from zstore.geo.pyramid.build import build_pyramid
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike, join_attributes
-from zstore.geo.pyramid.levels import create_auxiliaries, draft_auxiliaries
+from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.geo.rasters.classes import parse_categories, parse_table
 from zstore.geo.rasters.files import (
     FileArray,
@@ -41,6 +40,7 @@ from zstore.geo.rasters.files import (
 )
 from zstore.geo.rasters.geotiff import WIDE, import_rasterio, usual_colours
 from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.codec_packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, as_part, long_call, name_job
@@ -51,10 +51,6 @@ RasterPath: TypeAlias = str | os.PathLike[str]
 
 TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
-
-
-class RasterWarning(UserWarning):
-    """The warning that a raster lacks something, or has something that Zarr cannot express."""
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -201,7 +197,7 @@ class RasterBand(FileArray):
         name: str,
         rasters: Sequence[PlacedRaster],
         model: ArrayModel,
-        packed: Packed | None,
+        packed: Packed[Variable] | None,
         files: OpenFiles,
     ) -> None:
         first, shape = rasters[0], model.shape
@@ -362,7 +358,9 @@ class RasterJob(FileJob):
         }
 
     def draft(self) -> None:
-        draft_auxiliaries(None if self.level else self.held, self.nodes, self.documents, "", self.level)
+        add_auxiliaries(
+            self.nodes, self.documents, "", group=None if self.level else self.held, below=self.level
+        )
         if self.held is None or self.level:
             self.nodes.add_group(self.level, self._attributes())
         if self.held is None and self.level:
@@ -378,7 +376,7 @@ class RasterJob(FileJob):
         fills = ", ".join(f"{self.arrays[name].model.fill_value} of {name!r}" for name in filled)
         _warn_of_gdal(self.described, fills)
         if self.held is not None and not self.level:
-            create_auxiliaries(root, self.documents, "")
+            add_auxiliaries(root, self.documents, "")
             root.attrs.put(self._attributes(root.attrs))
         return self._add_levels(root) if self.level else root.consolidate()
 

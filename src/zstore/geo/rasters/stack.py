@@ -14,7 +14,6 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Variable
-from zstore.geo.conventions.packing import Packing
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
 from zstore.geo.rasters.raster import (
@@ -29,6 +28,7 @@ from zstore.geo.rasters.raster import (
     open_raster,
 )
 from zstore.model.array import ZarrFormat
+from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.url import with_storage_options

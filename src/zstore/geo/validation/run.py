@@ -9,6 +9,7 @@ from typing import Any
 
 from zstore.engine.documents import check_path, place
 from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.extensions import builtin
 from zstore.geo.conventions.base import Finding
 from zstore.geo.conventions.geozarr import CRS_MEMBERS, declared, uses
 from zstore.geo.conventions.levels import is_image
@@ -27,7 +28,6 @@ from zstore.geo.validation.rules import documents, georeference, pyramids, value
 from zstore.geo.validation.rules.georeference import is_time
 from zstore.geo.validation.verdict import ClassVerdict, State, Verdict
 from zstore.geo.validation.view import (
-    ALL_CLASSES,
     CANDIDATE_CLASSES,
     CLASS_URI,
     CLASSES,
@@ -81,8 +81,8 @@ def validate(
     """
     chosen = None if classes is None else tuple(classes)
     for name in chosen or ():
-        if name not in ALL_CLASSES:
-            raise MetadataError(f"class is {name!r}; expected one of {', '.join(ALL_CLASSES)}")
+        if name not in builtin.CLASSES:
+            raise MetadataError(f"class is {name!r}; expected one of {', '.join(builtin.CLASSES)}")
     hierarchy = open_hierarchy(target, profile, deep, path=path, storage_options=storage_options)
     return check_hierarchy(hierarchy, chosen)
 

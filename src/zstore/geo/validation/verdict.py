@@ -60,17 +60,79 @@ class Verdict:
             found.setdefault(finding.rule, []).append(finding)
         return {**found}
 
+    def as_text(self, *, most: int | None = 10) -> str:
+        """The verdict as text: each finding with its node, the expected value and the fix, the worst first.
+
+        `most` findings of a rule are shown; None shows all.
+        """
+        return "\n".join(_lines(self, most)) + "\n"
+
+    def as_json(self) -> str:
+        """The verdict as a JSON object: place, profile, counts, classes, findings."""
+        document = {
+            "place": self.place,
+            "profile": self.profile,
+            "deep": self.is_deep,
+            "valid": self.is_valid(),
+            "counts": {severity: self.count(severity) for severity in ("error", "warning", "note")},
+            "classes": [{"name": c.name, "uri": c.uri, "state": c.state} for c in self.classes],
+            "rules": list(self.rules),
+            "findings": [
+                {
+                    "rule": finding.rule,
+                    "severity": finding.severity,
+                    "class": RULES[finding.rule].requirements_class if finding.rule in RULES else None,
+                    "path": finding.path,
+                    "message": finding.message,
+                    "expected": plain(finding.expected),
+                    "found": plain(finding.found),
+                    "witnesses": [
+                        {"source": source, "value": plain(value)} for source, value in finding.witnesses
+                    ],
+                    "fix": RULES[finding.rule].fix if finding.rule in RULES else None,
+                }
+                for finding in self.findings
+            ],
+        }
+        # Escapes carry whatever characters a store's names have.
+        return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+    def as_junit(self, *, strict: bool = False) -> str:
+        """The verdict as JUnit's XML: a suite per requirements class, a case per rule."""
+        found = self.by_rule()
+        root = ElementTree.Element("testsuites", name=_xml(self.place))
+        suites: dict[str, ElementTree.Element] = {}
+        ids = [*self.rules, *(id for id in found if id not in self.rules)]
+        failures: dict[str, int] = {}
+        for id in ids:
+            rule = RULES.get(id)
+            name: str = rule.requirements_class if rule is not None else "core"
+            suite = suites.setdefault(name, ElementTree.Element("testsuite", name=name))
+            says = f" {rule.says}" if rule is not None else ""
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=f"zstore.{name}", name=_xml(f"{id}{says}")
+            )
+            failing = ("error", "warning") if strict else ("error",)
+            bad = [finding for finding in found.get(id, ()) if finding.severity in failing]
+            if bad:
+                failures[name] = failures.get(name, 0) + 1
+                message = f"{len(bad)} of severity {bad[0].severity}"
+                failure = ElementTree.SubElement(case, "failure", type=bad[0].severity, message=message)
+                failure.text = _xml("\n".join(f"/{f.path}: {f.message}{_expected(f)}" for f in bad))
+            others = [finding for finding in found.get(id, ()) if finding not in bad]
+            if others:
+                lines = "\n".join(f"{f.severity} /{f.path}: {f.message}" for f in others)
+                ElementTree.SubElement(case, "system-out").text = _xml(lines)
+        for name, suite in suites.items():
+            suite.set("tests", str(len(suite)))
+            suite.set("failures", str(failures.get(name, 0)))
+            root.append(suite)
+        ElementTree.indent(root)
+        return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
 
 LONGEST = 160
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def render_text(verdict: Verdict, *, most: int | None = 10) -> str:
-    """The verdict as text: each finding with its node, the expected value and the fix; the worst rule first.
-
-    `most` findings of a rule are shown; None shows all.
-    """
-    return "\n".join(_lines(verdict, most)) + "\n"
 
 
 def _lines(verdict: Verdict, most: int | None) -> Iterator[str]:
@@ -104,69 +166,6 @@ def _expected(finding: Finding) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def render_json(verdict: Verdict) -> str:
-    """The verdict as a JSON object: place, profile, counts, classes, findings."""
-    document = {
-        "place": verdict.place,
-        "profile": verdict.profile,
-        "deep": verdict.is_deep,
-        "valid": verdict.is_valid(),
-        "counts": {severity: verdict.count(severity) for severity in ("error", "warning", "note")},
-        "classes": [{"name": c.name, "uri": c.uri, "state": c.state} for c in verdict.classes],
-        "rules": list(verdict.rules),
-        "findings": [
-            {
-                "rule": finding.rule,
-                "severity": finding.severity,
-                "class": RULES[finding.rule].requirements_class if finding.rule in RULES else None,
-                "path": finding.path,
-                "message": finding.message,
-                "expected": plain(finding.expected),
-                "found": plain(finding.found),
-                "witnesses": [
-                    {"source": source, "value": plain(value)} for source, value in finding.witnesses
-                ],
-                "fix": RULES[finding.rule].fix if finding.rule in RULES else None,
-            }
-            for finding in verdict.findings
-        ],
-    }
-    # Escapes carry whatever characters a store's names have.
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def render_junit(verdict: Verdict, *, strict: bool = False) -> str:
-    """The verdict as JUnit's XML: a suite per requirements class, a case per rule."""
-    found = verdict.by_rule()
-    root = ElementTree.Element("testsuites", name=_xml(verdict.place))
-    suites: dict[str, ElementTree.Element] = {}
-    ids = [*verdict.rules, *(id for id in found if id not in verdict.rules)]
-    failures: dict[str, int] = {}
-    for id in ids:
-        rule = RULES.get(id)
-        name: str = rule.requirements_class if rule is not None else "core"
-        suite = suites.setdefault(name, ElementTree.Element("testsuite", name=name))
-        says = f" {rule.says}" if rule is not None else ""
-        case = ElementTree.SubElement(suite, "testcase", classname=f"zstore.{name}", name=_xml(f"{id}{says}"))
-        failing = ("error", "warning") if strict else ("error",)
-        bad = [finding for finding in found.get(id, ()) if finding.severity in failing]
-        if bad:
-            failures[name] = failures.get(name, 0) + 1
-            message = f"{len(bad)} of severity {bad[0].severity}"
-            failure = ElementTree.SubElement(case, "failure", type=bad[0].severity, message=message)
-            failure.text = _xml("\n".join(f"/{f.path}: {f.message}{_expected(f)}" for f in bad))
-        others = [finding for finding in found.get(id, ()) if finding not in bad]
-        if others:
-            lines = "\n".join(f"{f.severity} /{f.path}: {f.message}" for f in others)
-            ElementTree.SubElement(case, "system-out").text = _xml(lines)
-    for name, suite in suites.items():
-        suite.set("tests", str(len(suite)))
-        suite.set("failures", str(failures.get(name, 0)))
-        root.append(suite)
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _xml(text: str) -> str:

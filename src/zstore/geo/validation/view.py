@@ -355,7 +355,6 @@ CLASSES: tuple[RequirementsClass, ...] = (
 )  # fmt: skip
 # Those of GeoZarr 1.0's release candidate: one for each convention that it pins.
 CANDIDATE_CLASSES: tuple[RequirementsClass, ...] = ("core", "proj", "spatial", "multiscales")
-ALL_CLASSES = tuple(dict.fromkeys((*CLASSES, *CANDIDATE_CLASSES)))
 CLASS_URI = "http://www.opengis.net/spec/geozarr/1.0/conf/"
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 

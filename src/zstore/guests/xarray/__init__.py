@@ -23,8 +23,8 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 from zstore.errors import MetadataError
 from zstore.guests.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
 from zstore.model.array import ZarrFormat
+from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
-from zstore.plugin.conventions import Packing
 from zstore.storage.base import Store
 
 __all__ = ["DatasetNotFoundError", "ZstoreBackendEntrypoint", "to_geozarr", "to_zarr"]

@@ -16,7 +16,7 @@ import xarray as xr
 
 from zstore.engine.documents import ancestors
 from zstore.engine.making import create_node
-from zstore.errors import MetadataError, NotFoundError, ReadOnlyError
+from zstore.errors import MetadataError, NotFoundError, ReadingWarning, ReadOnlyError
 from zstore.guests.xarray.variables import PACKING
 from zstore.guests.xarray.write import (
     Destination,
@@ -27,19 +27,12 @@ from zstore.guests.xarray.write import (
     prepare,
     write_prepared,
 )
+from zstore.model.codec_packing import check_packing_kind, pack_by_codecs
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group, open_group
-from zstore.plugin.conventions import (
-    Documents,
-    Meaning,
-    ReadingWarning,
-    Variable,
-    check_packing_kind,
-    pack_by_codecs,
-    render_geo,
-)
-from zstore.plugin.pyramids import build_pyramid, create_auxiliaries, join_attributes, open_dataset
+from zstore.plugin.conventions import Documents, Variable, read_geo, render_geo
+from zstore.plugin.pyramids import add_auxiliaries, build_pyramid, join_attributes, open_levels
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 
@@ -93,7 +86,7 @@ def pack_dataset(
 def write_flat(dataset: xr.Dataset, place: Destination, options: Options, profile: str | None) -> Any:
     """Write a plain group; returns the `Group`, or with compute=False a dask object that writes values."""
     prepared = prepare(dataset, place, options)
-    if prepared.group is not None and Meaning().is_pyramid(prepared.group):
+    if prepared.group is not None and _lists_levels(prepared.group):
         raise MetadataError(
             "the group is a pyramid; expected one of its levels, or a group without levels", path=place.url
         )
@@ -107,6 +100,16 @@ def write_flat(dataset: xr.Dataset, place: Destination, options: Options, profil
         open_group(place.store, "", "r+").consolidate()
     place.store.flush()
     return open_group(place.store, place.path, "r+") if stored is None else delay(stored, place.store)
+
+
+def _lists_levels(group: Group) -> bool:
+    """Whether a group is a pyramid: it lists levels, readable or not."""
+    if "multiscales" in group.attrs or "ome" in group.attrs:
+        return True
+    try:
+        return bool(read_geo(group)[0].levels)
+    except MetadataError:
+        return False
 
 
 def write_pyramid(dataset: xr.Dataset, place: Destination, options: Options, **making: Any) -> Group:
@@ -177,7 +180,7 @@ def _describe(group: Group, profile: str | None) -> Documents:
     Warns
         GeoWarning: the dataset does not state a CRS or an affine.
     """
-    geo = open_dataset(group).geo
+    geo = open_levels(group)[0].geo
     missing = [name for name, value in (("CRS", geo.crs), ("affine", geo.affine)) if value is None]
     if missing:
         text = f"the dataset states no {' and no '.join(missing)}: none is written, nothing is made up"
@@ -187,7 +190,7 @@ def _describe(group: Group, profile: str | None) -> Documents:
 
 def _state(group: Group, documents: Documents) -> None:
     """Write the documents into the attributes of the group and of its arrays."""
-    create_auxiliaries(group, documents, "")
+    add_auxiliaries(group, documents, "")
     for name, array in group.arrays():
         stated = {} if "data" in documents.get(name, {}) else documents.get(name, {}).get("attributes", {})
         array.attrs.update({key: value for key, value in stated.items() if array.attrs.get(key) != value})

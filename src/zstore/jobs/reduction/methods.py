@@ -10,10 +10,9 @@ import numpy as np
 
 from zstore._ext.reduce import fold as kernels
 from zstore.errors import UnsupportedError
+from zstore.extensions.builtin import REDUCTIONS
 
 Items = np.ndarray[Any, Any]
-
-REDUCTIONS = ("sum", "mean", "min", "max", "count", "std", "var", "any", "all", "argmin", "argmax")
 
 # The data types of the kernels, in the order of their table.
 ITEM_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from zstore.errors import StoreError, UnsupportedError
+from zstore.errors import RasterWarning, StoreError, UnsupportedError
 from zstore.plugin.codecs import optional
 from zstore.plugin.conventions import Band, GeoModel, Level, Variable, render_geo
 from zstore.plugin.kernels import DISTANCE_LIMIT
-from zstore.plugin.pyramids import draft_auxiliaries, join_attributes
-from zstore.plugin.rasters import RasterWarning, describe_raster, open_raster
+from zstore.plugin.pyramids import add_auxiliaries, join_attributes
+from zstore.plugin.rasters import describe_raster, open_raster
 from zstore.plugin.stores import join_key
 from zstore_virtual.manifest import ABSENT
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
@@ -184,7 +184,7 @@ def _add_levels(
     for number, grid in enumerate(geo.grids):
         if grid.path:
             draft.add_group(grid.path, documents[grid.path]["attributes"])
-        draft_auxiliaries(None, draft, documents, grid.path)
+        add_auxiliaries(draft, documents, grid.path)
         for name, variable in variables.items():
             page = (masks if name == mask else images)[number]
             if (page.imagelength, page.imagewidth) != tuple(grid.shape):

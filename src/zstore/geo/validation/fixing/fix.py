@@ -99,6 +99,16 @@ class FixPlan:
             if key not in self.documents():
                 yield f"Values of coordinates {'removed' if self.changes[key] is None else 'written'}: {key}"
 
+    def write(self, store: Store, backup: str | Path | None = None) -> Path:
+        """Carry out the plan; returns the new directory with the replaced documents, by default beside it.
+
+        Raises
+            StoreError: there can be no backup, something has changed since, or the store failed.
+        """
+        where = backup_place(store) if backup is None else Path(backup)
+        write_plan(self, store, where)
+        return where
+
 
 def _pretty(data: bytes | None) -> list[str]:
     if data is None:
@@ -348,10 +358,7 @@ def fix(
     )
     if not plan.changes and not plan.is_left:
         return plan, None
-    store = open_store(target, storage_options=storage_options)
-    place = backup_place(store) if backup is None else Path(backup)
-    write_plan(plan, store, place)
-    return plan, place
+    return plan, plan.write(open_store(target, storage_options=storage_options), backup)
 
 
 def backup_place(store: Store) -> Path:
@@ -483,18 +490,18 @@ def _parse_manifest(data: bytes, where: Path) -> dict[str, Any]:
     return {**said, **{name: [check_key(str(key)) for key in said[name]] for name in ("before", "absent")}}
 
 
-def restore_backup(store: Store, backup: Path) -> int:
+def restore_backup(target: str | Path | Store, backup: str | Path) -> int:
     """Restore the values of a backup and delete added keys; returns the number of keys.
 
     Raises
         NotFoundError: there is no backup.
         MetadataError: its manifest is none.
     """
-    place = LocalStore(backup, read_only=True)
+    store, place = open_store(target), LocalStore(backup, read_only=True)
     manifest = place.get(MANIFEST)
     if manifest is None:
         raise NotFoundError(f"no {MANIFEST} there: no backup, or one that was interrupted", path=str(backup))
-    said = _parse_manifest(manifest, backup)
+    said = _parse_manifest(manifest, Path(backup))
     values = {key: place.get(f"before/{key}") for key in said["before"]}
     missing = [key for key, value in values.items() if value is None]
     if missing:

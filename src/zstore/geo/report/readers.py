@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zstore.geo.conventions.base import GeoModel
+from zstore.geo.conventions.cf import is_fill_nodata
+from zstore.geo.conventions.geozarr import is_declared
+from zstore.geo.conventions.levels import is_ome
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.conventions import GeoModel, is_declared, is_fill_nodata, is_ome
-from zstore.report.summary import Report, list_codecs
+from zstore.nodes.zarr_names import list_codecs
 
 # fmt: off
 BROWSER_CODECS = frozenset((
@@ -57,17 +60,16 @@ class _ReaderFacts:
         return stated if isinstance(stated, Mapping) else {}
 
 
-def judge_readers(node: Array | Group, report: Report) -> list[Reader]:
+def judge_readers(node: Array | Group, geo: GeoModel | None) -> list[Reader]:
     """The judgement on every program in zstore's table; [] if there is no raster."""
-    seen = _look(node, report)
+    seen = _look(node, geo)
     if seen is None:
         return []
     mistaken = {name: _gdal_mistake(seen) for name in JUDGEMENTS if name.startswith("GDAL")}
     return [Reader(name, judge(seen) or "", mistaken.get(name, "")) for name, judge in JUDGEMENTS.items()]
 
 
-def _look(node: Array | Group, report: Report) -> _ReaderFacts | None:
-    geo = report.geo
+def _look(node: Array | Group, geo: GeoModel | None) -> _ReaderFacts | None:
     if geo is None or not geo.variables:
         return None
     level: Any = node
@@ -78,7 +80,7 @@ def _look(node: Array | Group, report: Report) -> _ReaderFacts | None:
     if not isinstance(data, Array):
         return None
     is_consolidated = isinstance(node, Group) and node.model.consolidated is not None
-    return _ReaderFacts(node, geo, level, data, frozenset(list_codecs(data)), is_consolidated)
+    return _ReaderFacts(node, geo, level, data, frozenset(list_codecs(data.model.codecs)), is_consolidated)
 
 
 def _gdal(seen: _ReaderFacts) -> str | None:

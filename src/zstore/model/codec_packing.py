@@ -8,12 +8,11 @@ Example: [{"name": "scale_offset", "configuration": {"offset": 273.15, "scale": 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Variable
 from zstore.model.dtype import DataType
 
 Packing: TypeAlias = Literal["attributes", "codecs"]
@@ -22,7 +21,25 @@ PACKINGS: tuple[Packing, ...] = ("attributes", "codecs")
 NEAR = 0.25
 
 
-class Packed(NamedTuple):
+class PackedVariable(Protocol):
+    """The facts about a variable that say how it is packed."""
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None: ...
+    @property
+    def nodata(self) -> int | float | None: ...
+    @property
+    def scale_factor(self) -> float | None: ...
+    @property
+    def add_offset(self) -> float | None: ...
+    @property
+    def valid_range(self) -> tuple[float, float] | None: ...
+
+
+V = TypeVar("V", bound=PackedVariable)
+
+
+class Packed(NamedTuple, Generic[V]):
     """A variable whose packing is in codecs.
 
     variable    what its values mean now: floats, NaN where there is nothing, no packing
@@ -31,10 +48,10 @@ class Packed(NamedTuple):
     stored      the type and the nodata that the floats are stored as
     """
 
-    variable: Variable
+    variable: V
     filters: list[dict[str, Any]]
     fill_value: float
-    stored: Variable
+    stored: V
 
     def unpack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The physical numbers, as floats, of stored integers."""
@@ -58,7 +75,7 @@ def check_packing_kind(packing: str, zarr_format: int) -> None:
         raise MetadataError(f"packing by codecs is Zarr v3's; zarr_format is {zarr_format}")
 
 
-def pack_by_codecs(variable: Variable) -> Packed | None:
+def pack_by_codecs(variable: V) -> Packed[V] | None:
     """The variable with its packing in codecs; None if nothing is packed into integers.
 
     Raises
@@ -78,7 +95,7 @@ def pack_by_codecs(variable: Variable) -> Packed | None:
     ]
     limits = variable.valid_range
     valid = None if limits is None else sorted(n * scale + offset for n in limits)
-    made = replace(
+    made: V = replace(  # type: ignore[type-var]
         variable,
         dtype=_float_for(dtype, scale, offset),
         nodata=None if nodata is None else float("nan"),

@@ -11,14 +11,14 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from zstore.base.sizes import format_size
-from zstore.errors import ZstoreError
+from zstore.base.sizes import format_lengths, format_size
+from zstore.errors import ReadingWarning, ZstoreError
+from zstore.geo.conventions.base import GeoModel
+from zstore.geo.pyramid.quicklook import encode_png, quicklook
+from zstore.geo.report.summary import Report, describe
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import innermost_codecs
-from zstore.plugin.conventions import GeoModel, ReadingWarning
-from zstore.plugin.pyramids import encode_png, quicklook
-from zstore.report.summary import Report, format_cell, format_lengths, list_facts, make_report
 from zstore.storage.memory import MemoryStore
 
 PICTURE_SIZE = 160
@@ -56,16 +56,14 @@ def render_html(node: Array | Group, *, picture: bool | None = None) -> str:
     is_near = node.store.local_path() is not None or isinstance(node.store, MemoryStore)
     is_large = is_near and picture is not True and _is_large(node)
     is_read = (is_near and not is_large) or picture is True
-    report = make_report(node, depth=1) if is_read else Report({}, None, ())
-    rows = [*list_facts(node, report), *_shape(node)]
+    report = describe(node, depth=1) if is_read else Report(node)
+    rows = [*report.facts(), *_shape(node)]
     rows[:0] = [("unfinished", f"/{work.path}: {work}") for work in report.unfinished]
     if is_large:
         rows.append(("nodes", f"more than {MOST_NODES}, which are not looked at"))
     parts = [_table(rows)]
-    if report.geo is not None and report.geo.levels:
-        parts.append(
-            _folded("levels", _levels(report.geo), ("level", "rows × columns", "cell size"), is_open=True)
-        )
+    levels = [(level.path, format_lengths(level.shape), level.cell_text) for level in report.levels]
+    parts.append(_folded("levels", levels, ("level", "rows × columns", "cell size"), is_open=True))
     if isinstance(node, Group):
         dims = {name for array in report.arrays.values() for name in array.dims or ()}
         coordinates = {
@@ -130,10 +128,6 @@ def _short(value: Any) -> str:
     except (TypeError, ValueError):
         text = str(value)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text)} characters)"
-
-
-def _levels(geo: GeoModel) -> list[tuple[str, str, str]]:
-    return [(level.path, format_lengths(level.shape), format_cell(level)) for level in geo.levels]
 
 
 def _first_rows(

@@ -1,0 +1,184 @@
+"""A summary of an array or a group: its URL, its grid and levels, time, bands, dialects, codecs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from zstore.base.once import once
+from zstore.engine.documents import place
+from zstore.engine.intents import Unfinished, find_unfinished
+from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
+from zstore.geo.conventions.base import Band, Finding, GeoModel, Level, ReadableGroup
+from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.report.readers import Reader, judge_readers
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.zarr_names import list_codecs
+
+MOST_BANDS = 12
+MOST_PYRAMIDS = 12
+
+
+@dataclass(frozen=True)
+class Report:
+    """A summary of an array or a group: the arrays at and below it, its grid, and the findings about it.
+
+    node        the array or the group
+    arrays      by path
+    geo         None where the node is no grid
+    time        the earliest and the latest date
+    dialects    the names of those that the node, its finest level and their arrays are written in
+    below       where the node is no grid, the first pyramids below it, by path
+    unfinished  jobs that are under way at or below the node, or were interrupted
+    unreadable  by path, the reason why a member cannot be read
+    """
+
+    node: Array | Group
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    geo: GeoModel | None = None
+    findings: tuple[Finding, ...] = ()
+    time: tuple[str, str] | None = None
+    dialects: tuple[str, ...] = ()
+    below: Mapping[str, GeoModel] = field(default_factory=dict)
+    unfinished: tuple[Unfinished, ...] = ()
+    unreadable: Mapping[str, ZstoreError] = field(default_factory=dict)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of a pyramid, the finest first; () of all else."""
+        return () if self.geo is None else self.geo.levels
+
+    @once
+    def readers(self) -> Sequence[Reader]:
+        """The programs in zstore's table and the obstacle for each; none where there is no raster."""
+        return judge_readers(self.node, self.geo)
+
+    def nodata(self, array: Array) -> Any:
+        """The nodata value of one of the arrays; None where it has none."""
+        variable = None if self.geo is None else self.geo.variables.get(array.basename)
+        return None if variable is None else variable.nodata
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """(name, value) of each fact about the node, as text, the most important first."""
+        kind = "array" if isinstance(self.node, Array) else "group"
+        yield "what", f"{kind}, Zarr v{self.node.zarr_format}"
+        yield "where", without_secrets(place(self.node.store, self.node.path))
+        geo = self.geo
+        for path, pyramid in self.below.items():
+            yield f"pyramid {path}", f"{_crs(pyramid)}, {_grid(pyramid)}, {len(pyramid.levels)} levels"
+        if geo is None:
+            return
+        yield "CRS", _crs(geo)
+        if geo.bounds is not None and geo.cell_size is not None:
+            yield "extent", " ".join(f"{number:.12g}" for number in geo.bounds) + "  (xmin ymin xmax ymax)"
+            height, width = geo.cell_size
+            rotated = " (rotated)" if geo.affine is not None and geo.affine.is_rotated else ""
+            unit = "" if geo.crs is None else f" {geo.crs.units}"
+            yield "cell size", f"{width:.12g} × {height:.12g}{unit}{rotated}"
+        yield "grid", f"{_grid(geo)} ({', '.join(geo.dimensions)})"
+        if geo.levels:
+            yield "levels", f"{len(geo.levels)}: {', '.join(level.path for level in geo.levels)}"
+        if geo.resampling is not None:
+            yield "resampling", geo.resampling
+        yield from self._contents(geo)
+
+    def _contents(self, geo: GeoModel) -> Iterator[tuple[str, str]]:
+        if self.time is not None and geo.time is not None:
+            first, last = self.time
+            count = geo.time.values.size
+            yield "time", first if count == 1 else f"{first} to {last} ({count} moments, {geo.time.calendar})"
+        for name, variable in geo.variables.items():
+            if variable.bands:
+                shown = [_band(band) for band in variable.bands[:MOST_BANDS]]
+                more = len(variable.bands) - len(shown)
+                yield f"bands of {name}", ", ".join(shown) + (f", and {more} more" if more else "")
+        if geo.stac is not None:
+            content = geo.stac.content
+            name = content.get("id", content.get("href", "")) if isinstance(content, Mapping) else content
+            yield "STAC", f"{geo.stac.kind} {name}"
+        if self.dialects:
+            yield "dialects", ", ".join(self.dialects)
+
+    def as_json(self, *, with_sizes: bool = False) -> dict[str, Any]:
+        """All of it for JSON, as `zstore info --json` prints it; `with_sizes` adds up stored bytes."""
+        arrays = {}
+        for path, array in self.arrays.items():
+            arrays[path] = {
+                "shape": array.shape,
+                "dtype": str(array.dtype),
+                "chunks": array.chunks,
+                "shards": array.shards,
+                "codecs": list_codecs(array.model.codecs),
+                "nodata": self.nodata(array),
+                "bytes": array.nbytes,
+                **({"bytes_stored": array.nbytes_stored()} if with_sizes else {}),
+            }
+        findings = [
+            {"rule": f.rule, "severity": f.severity, "path": f.path, "message": f.message}
+            for f in self.findings
+        ]
+        return {
+            "facts": dict(self.facts()),
+            "levels": [{"path": one.path, "shape": one.shape, "factors": one.factors} for one in self.levels],
+            "arrays": arrays,
+            "readers": [asdict(reader) for reader in self.readers],
+            "findings": findings,
+            "unfinished": [{"path": w.path, "what": w.what, "again": w.again} for w in self.unfinished],
+            "unreadable": {path: error.message for path, error in self.unreadable.items()},
+        }
+
+
+def describe(node: Array | Group, depth: int | None = None) -> Report:
+    """A summary of an array or a group, and of the arrays down to `depth` levels below; None: all of them."""
+    unreadable: dict[str, ZstoreError] = {}
+    if isinstance(node, Array):
+        arrays, groups = {node.basename: node}, {}
+        is_grid = node.ndim > 1
+    else:
+        members = dict(node.members(depth, unreadable=unreadable))
+        arrays = {path: member for path, member in members.items() if isinstance(member, Array)}
+        groups = {path: member for path, member in members.items() if isinstance(member, Group)}
+        is_grid = True
+    meaning = Meaning()
+    held = meaning.hold(ReadableGroup(node) if isinstance(node, Group) else node)
+    # Where there is no grid of two dimensions, it is an ordinary group of arrays.
+    reading = meaning.read(held) if is_grid else None
+    geo = None if reading is None else reading.geo
+    findings, time = list(() if reading is None else reading.findings), None
+    if geo is not None and geo.time is not None:
+        try:
+            time = geo.time.extent()
+        except (MetadataError, UnsupportedError) as error:
+            findings.append(Finding("MS-09", "warning", node.path, f"time cannot be read: {error}"))
+    level = geo.levels[0].path if geo is not None and geo.levels else None
+    dialects = tuple(meaning.dialects(held, level))
+    below, unfinished = {} if geo else _pyramids(groups), tuple(find_unfinished(node.store, node.path))
+    return Report(node, arrays, geo, tuple(findings), time, dialects, below, unfinished, unreadable)
+
+
+def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
+    found: dict[str, GeoModel] = {}
+    for path, group in groups.items():
+        meaning, held = Meaning(), ReadableGroup(group)
+        if len(found) < MOST_PYRAMIDS and meaning.is_pyramid(held):
+            geo = meaning.read(held).geo
+            # Where there is none, `zstore info` of the group itself says why.
+            found |= {} if geo is None else {path: geo}
+    return found
+
+
+def _crs(geo: GeoModel) -> str:
+    return "none" if geo.crs is None else geo.crs.label
+
+
+def _grid(geo: GeoModel) -> str:
+    return f"{geo.shape[0]} rows × {geo.shape[1]} columns"
+
+
+def _band(band: Band) -> str:
+    said = [band.common_name] if band.common_name not in (None, band.name) else []
+    said += [] if band.wavelength is None else [f"{band.wavelength:g} µm"]
+    name = band.name or band.description or "unnamed"
+    return f"{name} ({', '.join(map(str, said))})" if said else name
