@@ -18,6 +18,7 @@ import zstore
 from zstore.engine import intents
 from zstore.engine.intents import INTENT, find_unfinished, has_ended, is_under_way, shape_held, writing
 from zstore.errors import NotFoundError, StoreError
+from zstore.geo.report.summary import describe
 from zstore.jobs.record import begin
 from zstore.storage.memory import MemoryStore
 
@@ -133,7 +134,7 @@ def test_an_interrupted_change_of_shape_is_named_and_ended_by_the_next_one() -> 
     assert "the change of an array's shape is unfinished" in str(work)
     assert ", 'a', mode='r+').resize(...)" in work.again
     assert [str(found) for found in zstore.verify(store).unfinished] == [str(work)]
-    assert [str(found) for found in make_report(zstore.open(store, mode="r")).unfinished] == [str(work)]
+    assert [str(found) for found in describe(zstore.open(store, mode="r")).unfinished] == [str(work)]
     assert [found.rule for found in zstore.validate(store).findings if found.severity == "error"] == ["ZS-09"]
     with pytest.raises(StoreError, match="unfinished work in what is to be copied"):
         zstore.copy(store, MemoryStore())
