@@ -155,9 +155,7 @@ def test_selections_go_down_to_the_array(tmp_path, monkeypatch, is_awaited):
     points = xr.Variable("point", [3, 0, 2])
     check(found.isel(time=points, y=points), expected[[3, 0, 2], [3, 0, 2]])
     check(found[::-2, ::3][:, -1], expected[::-2, ::3][:, -1])
-    assert read_items == [
-        ("AsyncScheduler" if is_awaited else "BlockingScheduler", size) for size in (2, 6, 3, 3)
-    ]
+    assert read_items == [("AsyncScheduler" if is_awaited else "Scheduler", size) for size in (2, 6, 3, 3)]
 
 
 def test_a_lazy_dataset_pickles_and_loads_in_an_event_loop(tmp_path):

@@ -12,10 +12,12 @@ from zstore.geo.conventions.base import (
     Finding,
     GeoModel,
     Level,
+    Node,
     Stac,
     Variable,
     is_array,
     is_group,
+    load_conventions,
 )
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
@@ -35,6 +37,7 @@ __all__ = [
     "Finding",
     "GeoModel",
     "Level",
+    "Node",
     "Stac",
     "TileMatrix",
     "TimeAxis",
@@ -42,6 +45,7 @@ __all__ = [
     "is_array",
     "is_group",
     "list_tile_matrix_sets",
+    "load_conventions",
     "load_tile_matrix_set",
     "parse_units",
     "read_geo",
