@@ -12,7 +12,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from zstore.report.summary import make_report
 
 import zstore
 from zstore.engine import intents
