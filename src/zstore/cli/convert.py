@@ -198,12 +198,12 @@ def _said(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, An
 
 def _is_zarr(source: str) -> bool:
     """Whether there is a Zarr at a path or URL, rather than a raster."""
-    place = Path(source)
-    if place.is_dir():
-        return any((place / mark).exists() for mark in ZARR_MARKS) or any(place.glob("*/meta"))
+    path = Path(source)
+    if path.is_dir():
+        return any((path / mark).exists() for mark in ZARR_MARKS) or any(path.glob("*/meta"))
     if source.lower().endswith(RASTER_SUFFIXES):
         return False
-    if place.is_file():
+    if path.is_file():
         # A list of rasters in JSON goes by GDAL's word for it, as STACIT:items.json.
         return source.lower().endswith((".zip", *REFERENCES))
     return source.lower().endswith(".zip") or "://" in source

@@ -126,7 +126,7 @@ class Plan(Protocol[R]):
             ValueError: the data cannot be that of the unit, which is then made again.
         """
         if data:
-            raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
+            raise ValueError(f"unit {unit} gives back nothing; got {len(data)} bytes")
         return None  # type: ignore[return-value]
 
 
@@ -174,7 +174,7 @@ class UnitsLeft(Exception):
 
     def __init__(self, numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = ()) -> None:
         super().__init__("units are left to others")
-        self.numbers = [found for found in numbers if len(found)]
+        self.numbers = [some for some in numbers if len(some)]
 
     @property
     def count(self) -> int:
@@ -183,8 +183,8 @@ class UnitsLeft(Exception):
 
     def parts(self, count: int) -> list[int]:
         """The numbers, from 1, of the parts with units left, of a job in `count` parts."""
-        found = (np.unique(numbers % count) + 1 for numbers in self.numbers)
-        return sorted({part for parts in found for part in parts.tolist()})
+        lacking = (np.unique(numbers % count) + 1 for numbers in self.numbers)
+        return sorted({part for parts in lacking for part in parts.tolist()})
 
 
 @dataclass

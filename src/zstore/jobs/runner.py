@@ -118,13 +118,13 @@ def check_executor(executor: Any) -> None:
     distributed = sys.modules.get("distributed")
     if distributed is not None and isinstance(executor, distributed.Client):
         # A worker that cannot open what it is sent logs it and goes, and dask waits for another one.
-        for place, found in executor.run(_own_version, on_error="return").items():
+        for worker, version in executor.run(_own_version, on_error="return").items():
             # Another error is that of a worker on its way out.
-            if found != _own_version() and (isinstance(found, str) or "zstore" in str(found)):
+            if version != _own_version() and (isinstance(version, str) or "zstore" in str(version)):
                 raise UnsupportedError(
-                    f"the dask worker {place} has zstore {found}; expected {_own_version()}, as here"
-                    if isinstance(found, str)
-                    else f"the dask worker {place} cannot import zstore {_own_version()}: {found}"
+                    f"the dask worker {worker} has zstore {version}; expected {_own_version()}, as here"
+                    if isinstance(version, str)
+                    else f"the dask worker {worker} cannot import zstore {_own_version()}: {version}"
                 )
 
 
@@ -293,8 +293,8 @@ class Runner:
                 result = known(unit)
                 if result is not None:
                     take(unit, result)
-                elif found := self._find_done(plan, name, number, unit, is_believed=self.is_part):
-                    take(unit, found[0])
+                elif done := self._find_done(plan, name, number, unit, is_believed=self.is_part):
+                    take(unit, done[0])
                 else:
                     yield number, unit
 

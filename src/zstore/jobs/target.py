@@ -77,7 +77,7 @@ def _is_one(store: Store, target: Store, target_base: str) -> bool:
     sign = uuid4().bytes
     target.put(key, sign)
     try:
-        found = store.get(key)
-        return found is not None and bytes(found) == sign
+        value = store.get(key)
+        return value is not None and bytes(value) == sign
     finally:
         target.delete(key)

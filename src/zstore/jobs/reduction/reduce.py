@@ -488,8 +488,8 @@ class _Patches(Plan[None]):
 
     def make(self, unit: tuple[int, ...]) -> None:
         result = _Result(self.planned, self.out, lambda _: None)
-        for part in self.planned.course.units_of(*unit):
-            result.take(part, self.planned.make(part))
+        for each in self.planned.course.units_of(*unit):
+            result.take(each, self.planned.make(each))
 
 
 @dataclass

@@ -680,8 +680,8 @@ class Planner:
 
     def _is_own(self, key: str) -> bool:
         """Whether it is the intent of this copy for one of its new nodes."""
-        found = parse_intent(self.there.get(key) or b"") if key.endswith(INTENT) else None
-        return found is not None and found.is_part and found.name == self.own_name
+        intent = parse_intent(self.there.get(key) or b"") if key.endswith(INTENT) else None
+        return intent is not None and intent.is_part and intent.name == self.own_name
 
     @once
     def _document_names(self) -> Sequence[bytes]:

@@ -444,8 +444,8 @@ class Recoding(_Units):
         """Write the chunks of a unit; returns their number."""
         source, target = self.source, self.target
         cells = self.cells_of(unit)
-        whole, parts = _around(target, cells)
-        shape = [part.stop - part.start for part in whole]
+        whole, inner = _around(target, cells)
+        shape = [side.stop - side.start for side in whole]
         if source.dtype.kind in "OT":
             memory = np.empty(prod(shape), source.dtype)
         else:
@@ -457,8 +457,8 @@ class Recoding(_Units):
         if len(cells) == target.count(whole):
             target.write(whole, items)
         else:
-            for cell, part in zip(cells, parts, strict=True):
-                target.write(target.box(cell), items[part])
+            for cell, box in zip(cells, inner, strict=True):
+                target.write(target.box(cell), items[box])
         if source.dtype.kind not in "OT":
             self.memory.spare.append(memory)
         return len(cells)
@@ -485,11 +485,11 @@ class Recoding(_Units):
 
 
 def _around(target: Source, cells: list[Cell]) -> tuple[Box, list[Box]]:
-    """(the box around some chunks, the part of it for each chunk)."""
+    """(the box around some chunks, the box of each chunk within it)."""
     boxes = [target.box(cell) for cell in cells]
     whole = tuple(
-        slice(min(part.start for part in parts), max(part.stop for part in parts))
-        for parts in zip(*boxes, strict=True)
+        slice(min(side.start for side in sides), max(side.stop for side in sides))
+        for sides in zip(*boxes, strict=True)
     )
     inside = [
         tuple(slice(p.start - w.start, p.stop - w.start) for p, w in zip(box, whole, strict=True))
@@ -505,10 +505,10 @@ class _Comparison(_Units):
         """Raise CodecError if an item of a unit differs."""
         source, target = self.source, self.target
         cells = self.cells_of(unit)
-        whole, parts = _around(target, cells)
+        whole, inner = _around(target, cells)
         old, new = source.read(whole), target.read(whole)
-        for cell, part in zip(cells, parts, strict=True):
-            if not same_items(old[part], new[part]):
+        for cell, box in zip(cells, inner, strict=True):
+            if not same_items(old[box], new[box]):
                 raise CodecError(
                     f"chunk differs from {source.url!r}, which it was made from",
                     path=target.store.url,
@@ -844,8 +844,8 @@ def _scratches(source: Side, target: Side, memory: int) -> Iterator[Shape]:
     old = tuple(min(c, n) for c, n in zip(source.pieces.chunk_shape, source.shape, strict=True))
     new = tuple(min(c, n) for c, n in zip(target.grid.chunk_shape, target.shape, strict=True))
     seen = set[Shape]()
-    for part in (2, 4, 8, 16, 32):
-        most = max(1, memory // part // source.item_size)
+    for share in (2, 4, 8, 16, 32):
+        most = max(1, memory // share // source.item_size)
         read, written = _grown(old, new, source.shape, most), _grown(new, old, source.shape, most)
         shared = tuple(map(min, read, written))
         for shape in (read, shared, _grown(old, new, source.shape, max(1, most // 8))):

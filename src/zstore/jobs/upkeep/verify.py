@@ -356,17 +356,17 @@ class _Checked:
         if not is_stored:
             return False, [("chunk is missing", "missing")] if self._is_complete else []
         sides = [
-            [slice(at, min(at + length, part.stop)) for at in range(part.start, part.stop, length)]
-            for part, length in zip(box, self._step, strict=True)
+            [slice(at, min(at + length, side.stop)) for at in range(side.start, side.stop, length)]
+            for side, length in zip(box, self._step, strict=True)
         ]
-        return True, [fault for part in product(*sides) for fault in self._faults(part)]
+        return True, [fault for each in product(*sides) for fault in self._faults(each)]
 
     def _faults(self, box: Box) -> list[Cause]:
         """Every fault in a box, located by halving it if reading it fails."""
         error = self._read(box)
         if error is None:
             return []
-        last_item = tuple(slice(part.stop - 1, part.stop) for part in box)
+        last_item = tuple(slice(side.stop - 1, side.stop) for side in box)
         if self._read(_first_item(box)) == error == self._read(last_item):
             # The box is one inner chunk, or the fault is in the index, without which nothing can be read.
             return [error]
@@ -374,7 +374,7 @@ class _Checked:
 
     def _halves(self, box: Box) -> list[Box]:
         """The two halves of a box, cut between inner chunks; none of a box with one inner chunk."""
-        counts = [-(-(part.stop - part.start) // n) for part, n in zip(box, self._inner or (), strict=False)]
+        counts = [-(-(side.stop - side.start) // n) for side, n in zip(box, self._inner or (), strict=False)]
         if not counts or max(counts) == 1:
             return []
         axis = counts.index(max(counts))
@@ -398,4 +398,4 @@ class _Checked:
 
 
 def _first_item(box: Box) -> Box:
-    return tuple(slice(part.start, part.start + 1) for part in box)
+    return tuple(slice(side.start, side.start + 1) for side in box)
