@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
 from itertools import pairwise
 from math import inf, sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -32,7 +31,6 @@ from zstore.storage.memory import MemoryStore
 Unit: TypeAlias = tuple[int, ...]
 # Called with (how much is done, how much there is to do).
 Progress: TypeAlias = Callable[[int, int], None]
-P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", contravariant=True)
 
@@ -316,21 +314,17 @@ def expect_size(
     return count * max(0, min(CERTAIN_SHARE * mean(sizes), mean(sizes) - 3 * stdev(sizes) / sqrt(most)))
 
 
-def naming_full_disks(function: Callable[P, R], *, goes_on: bool) -> Callable[P, R]:
-    """The function of a long job, whose errors of a full disk name the remedy.
+@contextmanager
+def naming_full_disks(*, goes_on: bool) -> Iterator[None]:
+    """A context for a long job, whose errors of a full disk name the remedy.
 
     goes_on  whether it takes `resume`
     """
     again = "make room there, then resume=True goes on" if goes_on else "make room there, then do it again"
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except StoreError as error:
-            # Errors of other processes have lost their number.
-            if any(reason in error.message for reason in FULL) and again not in error.message:
-                error.message = f"{error.message}; {again}"
-            raise
-
-    return call
+    try:
+        yield
+    except StoreError as error:
+        # Errors of other processes have lost their number.
+        if any(reason in error.message for reason in FULL) and again not in error.message:
+            error.message = f"{error.message}; {again}"
+        raise

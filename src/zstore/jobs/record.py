@@ -108,7 +108,6 @@ def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
 def resumable(function: Callable[P, R]) -> Callable[P, R]:
     """The function, with its name and arguments noted in the records of the work that it begins."""
     signature = inspect.signature(function)
-    function = naming_full_disks(function, goes_on="resume" in signature.parameters)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -121,7 +120,11 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
             name: _plain(dict.fromkeys(value, "...") if name.endswith("_options") and value else value)
             for name, value in bound.items()
         }
-        with _asked_as({"call": function.__name__, "arguments": given}):
+        goes_on = "resume" in signature.parameters
+        with (
+            _asked_as({"call": function.__name__, "arguments": given}),
+            naming_full_disks(goes_on=goes_on),
+        ):
             return function(*args, **kwargs)
 
     return call
