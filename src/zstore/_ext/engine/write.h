@@ -165,7 +165,8 @@ static inline int zs_write_plain(zs_write_job *job, int64_t task, const zs_spot 
     zs_part part = {NULL, 0, 0};
     int code = ZS_OK, is_missing = 1;
     if (layout->n_steps == 0 && !layout->unit && zs_takes_all(layout, box)) {
-        zs_part rows[ZS_MAX_ROWS];
+        zs_part *rows = (zs_part *)zs_reserve(&thread->scratch->chunk, ZS_MAX_ROWS * sizeof *rows);
+        if (!rows) return zs_fail(fault, ZS_FAULT_MEMORY, 0, ZS_MAX_ROWS * sizeof *rows);
         int n = zs_rows_of(layout, box, rows);
         if (n) return zs_deliver(job, spot->outer, key, rows, n, -1, &thread->parent, fault);
     }
