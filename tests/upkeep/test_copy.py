@@ -323,7 +323,7 @@ def test_a_full_disk_is_found_before_the_first_byte(tmp_path, monkeypatch):
         with pytest.raises(StoreError, match=r"no room for the copy: .* 1000 are free"):
             zstore.copy(source, tmp_path / "deep" / name)
     assert [*tmp_path.iterdir()] == []
-    # A zip file is made beside its new members, which lie beside the old one until then.
+    # A zip file has names and a directory, too.
     size = sum(map(len, source._values.values()))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1, 1, size))
     zstore.copy(source, tmp_path / "t")

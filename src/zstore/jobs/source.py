@@ -421,7 +421,6 @@ class Made:
         data = json.dumps(kept).encode() + b"\n" + b"".join(blobs)
         key = join_key(base, MADE, name_job(self.call))
         store.put(key, zlib.crc32(data).to_bytes(4, "little") + data)
-        store.flush()
 
     @classmethod
     def of(

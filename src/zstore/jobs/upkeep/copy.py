@@ -269,9 +269,9 @@ def _check_room(there: Location, plan: CopyPlan) -> None:
     file, size = file_of(there.store), plan.needed_size
     where = there.store.local_path(there.path) or file
     if file is not None and isinstance(there.store.holder("a")[0], ZipStore):
-        # New members wait in a file beside the zip file, which is written anew before the old one is removed.
-        new = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
-        size = 2 * new + (file.stat().st_size if file.exists() else 0)
+        # The new file, with the members that stay, is written beside the old one.
+        size = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
+        size += file.stat().st_size if file.exists() else 0
     free = free_size(where)
     if size > free:
         raise StoreError(
@@ -353,7 +353,6 @@ class _CopyKeys(Plan[bytes]):
                 take([step], made)
         for step in filter(self._is_rewritten, plan.documents):
             take([step], self._consolidate(step.entry.key))
-        self.there.store.flush()
         return sums
 
     def _remove_documents(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import threading
 import weakref
 import zlib
 from contextlib import ExitStack, suppress
+from tempfile import TemporaryFile
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
@@ -19,6 +21,8 @@ from zstore.storage.zip.members import Directory, Member, locate, render_directo
 from zstore.storage.zip.sources import Bytes, FileSource
 
 COPY_SIZE = 8 << 20
+# Documents, and what work leaves beside them (".zstore-job"): mostly put again, or removed, before the flush.
+PASSING = re.compile(r"(^|/)\.|\.json$")
 Identity = tuple[int, int, int, int]
 ANOTHER: Identity = (-1, -1, -1, -1)
 
@@ -28,8 +32,9 @@ class Archive(Directory):
 
     Values that are put go to a draft: a file beside the zip file, with ".zstore-tmp." before its name. A lock
     (flock) on it makes this process the only writer; a draft without a lock has lost its writer and is
-    overwritten. `flush` completes the draft, or copies its members and the old ones to a new file, and
-    renames the result to the zip file's name, so that it is replaced as a whole and has no member twice.
+    overwritten. `flush` completes the draft by the members that are elsewhere, or copies all to a new file
+    where some of the draft's were put again or removed, and renames the result to the zip file's name, so
+    that it is replaced as a whole and has no member twice.
     """
 
     _draft: _Draft | None = None
@@ -81,9 +86,9 @@ class Archive(Directory):
         crc = zlib.crc32(value)
         with self._guard, failing("write", self.path, name):
             draft = self.begin()  # again, as another thread may have flushed meanwhile
-            place = draft.source.size
-            member = Member(draft.source, name, method, crc, data.nbytes, value.nbytes, place)
-            _append(member, draft.source, data)
+            source = draft.aside() if PASSING.search(name) else draft.source
+            member = Member(source, name, method, crc, data.nbytes, value.nbytes, source.size)
+            _append(member, source, data)
             if name not in self.members:
                 self._names = None
             draft.record(self.members.get(name))
@@ -118,12 +123,9 @@ class Archive(Directory):
                 "are kept beside it; expected no other writer",
                 path=self.path,
             )
-        source, members = draft.source, [*self.members.values()]
-        if not draft.has_waste and all(member.source is source for member in members):
-            draft.finish(members, self.comment, self.path)
-        else:
-            source, members = draft.rewrite(members, self.comment, self.path)
-            self.members = {member.name: member for member in members}
+        replace = draft.rewrite if draft.has_waste else draft.finish
+        source, members = replace([*self.members.values()], self.comment, self.path)
+        self.members = {member.name: member for member in members}
         if self.durable:
             confirm_directory(os.path.dirname(self.path))  # noqa: PTH120
         # Not of the name, which may be another writer's file already.
@@ -162,6 +164,7 @@ class _Draft:
             os.close(descriptor)  # and with it the lock
             raise
         self.source = FileSource(descriptor, path)
+        self._aside: FileSource | None = None
         self.is_changed = False
         self.has_waste = False
 
@@ -196,13 +199,27 @@ class _Draft:
         self.is_changed = True
         self.has_waste |= old is not None and old.source is self.source
 
-    def finish(self, members: list[Member], comment: bytes, path: str) -> None:
-        """Write the directory after the members, and rename the draft to the zip file."""
-        end = self.source.size
-        self.source.append(render_directory(members, end, comment))
-        os.ftruncate(self.source.descriptor, self.source.size)
-        self.source.size = end
-        self._publish(self.source.descriptor, self.path, path)
+    def aside(self) -> FileSource:
+        """The file for values that pass, which has no name and goes with this process."""
+        if self._aside is None:
+            with TemporaryFile(dir=os.path.dirname(self.path)) as file:  # noqa: PTH120
+                self._aside = FileSource(os.dup(file.fileno()), self.source.url)
+        return self._aside
+
+    def finish(self, members: list[Member], comment: bytes, path: str) -> tuple[FileSource, list[Member]]:
+        """Copy the members that are elsewhere, write the directory, and rename the draft to the zip file."""
+        source, end = self.source, self.source.size
+        try:
+            copies = [member if member.source is source else _copy(member, source) for member in members]
+            size = source.size
+            source.append(render_directory(copies, size, comment))
+            os.ftruncate(source.descriptor, source.size)
+            self._publish(source.descriptor, self.path, path)
+        except BaseException:
+            source.size = end
+            raise
+        source.size = size
+        return source, copies
 
     def rewrite(self, members: list[Member], comment: bytes, path: str) -> tuple[FileSource, list[Member]]:
         """Copy the current members to a new file, and rename that to the zip file."""
