@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.base.signatures import is_netcdf
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
-from zstore.geo.rasters import is_netcdf, netcdf_to_zarr
+from zstore.geo.rasters import netcdf_to_zarr
 from zstore.model.json_attributes import AttributeWarning
 
 h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")

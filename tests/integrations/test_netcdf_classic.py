@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
+from zstore.base.signatures import is_netcdf
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.geo.rasters import is_netcdf, netcdf_to_zarr
+from zstore.geo.rasters import netcdf_to_zarr
 from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.model.json_attributes import AttributeWarning
 

@@ -10,6 +10,7 @@ import click
 
 from zstore import convert as convert_zarr
 from zstore import convert_metadata, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
+from zstore.base.signatures import is_netcdf
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
@@ -25,7 +26,6 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
-from zstore.plugin.rasters import is_netcdf
 from zstore.storage.url import REFERENCES
 
 RASTER_SUFFIXES = (".tif", ".tiff")

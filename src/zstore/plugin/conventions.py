@@ -22,11 +22,10 @@ from zstore.geo.conventions.base import (
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
-from zstore.geo.conventions.timeaxis import GREGORIAN, TimeAxis, parse_units
+from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.conventions.write import render_geo
 
 __all__ = [
-    "GREGORIAN",
     "Affine",
     "Band",
     "Convention",
@@ -47,7 +46,6 @@ __all__ = [
     "list_tile_matrix_sets",
     "load_conventions",
     "load_tile_matrix_set",
-    "parse_units",
     "read_geo",
     "render_geo",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zstore.geo.rasters import is_netcdf
 from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.geo.rasters.raster import describe_raster, open_raster
@@ -11,7 +10,6 @@ __all__ = [
     "ClassicFile",
     "describe_raster",
     "file_number",
-    "is_netcdf",
     "open_netcdf",
     "open_raster",
     "plan_variable",

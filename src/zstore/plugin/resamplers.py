@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from zstore.geo.resampling.methods import Resampler, downsample
+from zstore.geo.resampling.methods import downsample
 from zstore.geo.resampling.sample import reach_of, sample
 
 __all__ = [
-    "Resampler",
     "downsample",
     "reach_of",
     "sample",

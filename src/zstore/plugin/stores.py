@@ -16,14 +16,12 @@ from zstore.storage.base import (
     Request,
     Store,
     Stretches,
-    Values,
     check_key,
     check_prefix,
     failing,
     hold_key,
     hold_name,
     join_key,
-    merge_requests,
 )
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -44,7 +42,6 @@ __all__ = [
     "Request",
     "Store",
     "Stretches",
-    "Values",
     "check_key",
     "check_prefix",
     "confirm_directory",
@@ -58,7 +55,6 @@ __all__ = [
     "is_durable",
     "join_key",
     "make_directory",
-    "merge_requests",
     "open_store",
     "without_password",
 ]

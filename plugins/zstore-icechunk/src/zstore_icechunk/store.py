@@ -24,7 +24,6 @@ from zstore.plugin.stores import (
     Request,
     Store,
     Stretches,
-    Values,
     check_key,
     check_prefix,
     current_limits,
@@ -145,11 +144,11 @@ class IcechunkStore(Store):
         check_key(key)
         return self._ask(lambda: self._get(key, byte_range), "read", key)
 
-    def get_many(self, requests: Sequence[Request]) -> Values:
+    def get_many(self, requests: Sequence[Request]) -> list[bytes | memoryview | None]:
         """`get` for many keys, many at once."""
         return self._ask(lambda: self._get_many(requests), "read")
 
-    async def get_many_async(self, requests: Sequence[Request]) -> Values:
+    async def get_many_async(self, requests: Sequence[Request]) -> list[bytes | memoryview | None]:
         """`get_many`, in the caller's own loop."""
         with self._translated("read"):
             return await self._get_many(requests)
@@ -478,7 +477,7 @@ class IcechunkStore(Store):
         await self._contents.put(document_key(path), json.dumps(document).encode())
         self._arrays.add(path)
 
-    async def _get_many(self, requests: Sequence[Request]) -> Values:
+    async def _get_many(self, requests: Sequence[Request]) -> list[bytes | memoryview | None]:
         parts, values = await self._get_all(requests)
         values |= {index: None if part is None else part.data for index, part in parts.items()}
         return [values[index] for index in range(len(requests))]

@@ -17,7 +17,7 @@ import numpy as np
 
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 from zstore.plugin.codecs import ChunkSpec, Option, Serializer, choice, integer, parse_options
-from zstore.plugin.kernels import ITEM_TYPES, decode_stream, encode_stream, zfpy
+from zstore.plugin.kernels import zfpy
 
 __all__ = ["Zfp"]
 
@@ -73,7 +73,9 @@ class Zfp(Serializer):
 
     def bind(self, spec: ChunkSpec) -> Self:
         name = spec.dtype.name
-        if len(spec.shape) > 4 or not (spec.dtype in ITEM_TYPES or name in PROMOTED or name in SAME_RANGE):
+        if len(spec.shape) > 4 or not (
+            spec.dtype in zfpy.ITEM_TYPES or name in PROMOTED or name in SAME_RANGE
+        ):
             raise MetadataError(
                 "codec 'zfp' takes integers and floats of up to 64 bits and up to 4 dimensions,"
                 f" the chunk has {len(spec.shape)} and items of type {name}",
@@ -110,11 +112,11 @@ class Zfp(Serializer):
 
     def encode(self, chunk: np.ndarray[Any, Any]) -> bytes:
         items = np.ascontiguousarray(self._promote(chunk)).reshape(chunk.shape or (1,))
-        return encode_stream(items, self.settings, has_header=False, codec=self.name)
+        return zfpy.encode_stream(items, self.settings, has_header=False, codec=self.name)
 
     def decode(self, data: memoryview) -> np.ndarray[Any, Any]:
         assert self.spec is not None, "bound before use"
-        package, dtype, shape = zfpy(), self._zfp_type, self.spec.shape or (1,)
+        package, dtype, shape = zfpy.zfpy(), self._zfp_type, self.spec.shape or (1,)
         number = package.dtype_to_ztype(dtype.type)
 
         def decompress(stream: bytes) -> Any:
@@ -123,7 +125,7 @@ class Zfp(Serializer):
         rate_bits = 0
         if "rate" in self.settings:
             rate_bits = math.floor(4 ** len(shape) * self.settings["rate"] + 0.5)
-        items = decode_stream(decompress, data, shape, dtype, rate_bits, codec=self.name)
+        items = zfpy.decode_stream(decompress, data, shape, dtype, rate_bits, codec=self.name)
         return self._demote(items).reshape(self.spec.shape)
 
     def _promote(self, chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -197,6 +197,27 @@ class TimeAxis:
         dates[missing] = None
         return dates
 
+    def recount(self, units: str) -> Values:
+        """The stored numbers counted in other units of the same calendar.
+
+        Raises
+            MetadataError: units that are no count, a calendar or dates that numpy does not have, or integers
+                that the units do not divide.
+        """
+        own_step, own_begin = parse_units(self.units, self.calendar)
+        step, begin = parse_units(units, self.calendar)
+        expected = f"{self.name!r} cannot be counted in {units!r}"
+        if self.calendar not in GREGORIAN or isinstance(begin, str) or isinstance(own_begin, str):
+            raise MetadataError(f"{expected}: {self.units!r} of the calendar {self.calendar!r}")
+        first, own = (int(one.astype("datetime64[us]").astype(np.int64)) for one in (begin, own_begin))
+        shift = own - first
+        if self.values.dtype.kind == "f":
+            return ((self.values.astype(np.float64) * own_step + shift) / step).astype(self.values.dtype)
+        counts = [int(value) * own_step + shift for value in self.values.ravel().tolist()]
+        if any(count % step for count in counts):
+            raise MetadataError(f"{expected} without loss, from {self.units!r}")
+        return np.array([count // step for count in counts], self.values.dtype).reshape(self.values.shape)
+
 
 def parse_units(units: Any, calendar: Any = "standard") -> tuple[int, np.datetime64 | str]:
     """(microseconds in the unit, moment of the count; text if numpy has no such date).

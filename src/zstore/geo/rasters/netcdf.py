@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 
 from zstore.base.locks import Lock
+from zstore.base.signatures import CLASSIC
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.extensions.extras import optional
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
@@ -28,7 +29,7 @@ from zstore.geo.rasters.files import (
     check_version,
     find_version,
 )
-from zstore.geo.rasters.netcdf_classic import SIGNATURES, ClassicFile, ClassicVariable
+from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType
 from zstore.model.json_attributes import render_attributes, render_fill
@@ -39,8 +40,6 @@ from zstore.storage.url import with_storage_options
 
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-SUFFIXES = (".nc", ".nc3", ".nc4", ".cdf", ".h5", ".hdf5", ".he5")
 READING = Lock()
 # What h5py and h5netcdf raise of files that say what they did not think of.
 DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
@@ -50,15 +49,6 @@ KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
 INTERNAL = frozenset(
     ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_NCProperties", "_nc3_strict")
 )
-
-
-def is_netcdf(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is named and begins as NetCDF (of any version) or HDF5."""
-    place = Path(path)
-    if place.suffix.lower() not in SUFFIXES or not place.is_file():
-        return False
-    with place.open("rb") as file:
-        return file.read(len(SIGNATURE)).startswith((SIGNATURE, *SIGNATURES))
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -177,7 +167,7 @@ def open_netcdf(source: str | os.PathLike[str], *, file: Any = None) -> Iterator
         if not Path(path).is_file():
             raise NotFoundError("no file there", path=path)
         with Path(path).open("rb") as raw:
-            is_classic = raw.read(3) == SIGNATURES[0][:3]
+            is_classic = raw.read(3) == CLASSIC[0][:3]
     with ClassicFile(path) if is_classic else _open_hdf5(path, file) as opened:
         try:
             yield opened

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from zstore.base.signatures import CLASSIC
 from zstore.errors import StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, lengths, volume
 from zstore.model.json_attributes import AttributeWarning
 
-SIGNATURES = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 # By the number of the type, from 1; the first six are those of CDF-1 and CDF-2.
 TYPES = (None, "i1", "S1", "i2", "i4", "f4", "f8", "u1", "u2", "u4", "i8", "u8")
 TEXT = 2
@@ -111,8 +111,8 @@ class ClassicFile:
             raise
 
     def _parse(self, header: _Header) -> None:
-        if header.signature not in SIGNATURES:
-            expected = f"expected one of {list(SIGNATURES)}"
+        if header.signature not in CLASSIC:
+            expected = f"expected one of {list(CLASSIC)}"
             raise UnsupportedError(f"file begins with {header.signature!r}; {expected}", path=self.path)
         try:
             record_count = header.count()
@@ -171,7 +171,7 @@ class _Header:
     def __init__(self, file: BinaryIO, path: str) -> None:
         self.file, self.path, self.name = file, path, "/"
         self.size, self.at = os.fstat(file.fileno()).st_size, 0
-        self.signature = file.read(len(SIGNATURES[0]))
+        self.signature = file.read(len(CLASSIC[0]))
         self.at = len(self.signature)
         self.version = self.signature[-1] if self.signature else 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.plugin.conventions import GREGORIAN, TimeAxis, parse_units
+from zstore.plugin.conventions import TimeAxis
 from zstore.plugin.nodes import render_json
 from zstore.plugin.stores import join_key
 from zstore_virtual.manifest import Manifest
@@ -337,16 +337,7 @@ def _convert_times(
     different = node.differs_in_attribute(first, "units")
     if not all(isinstance(unit, str) and " since " in unit for unit in (units, wanted)):
         raise different
-    own_step, own_begin = parse_units(units, calendar)
-    step, begin = parse_units(wanted, calendar)
-    is_known = isinstance(begin, np.datetime64) and isinstance(own_begin, np.datetime64)
-    if calendar not in GREGORIAN or not is_known:
-        raise different
-    first_us, own_us = (int(np.datetime64(one, "us").astype(np.int64)) for one in (begin, own_begin))
-    shift = own_us - first_us
-    if values.dtype.kind == "f":
-        return ((values.astype(np.float64) * own_step + shift) / step).astype(values.dtype)
-    counts = [int(value) * own_step + shift for value in values.ravel().tolist()]
-    if any(count % step for count in counts):
-        raise different
-    return np.array([int(count // step) for count in counts], values.dtype).reshape(values.shape)
+    try:
+        return TimeAxis("time", values.ravel(), units, calendar).recount(wanted).reshape(values.shape)
+    except MetadataError:
+        raise different from None

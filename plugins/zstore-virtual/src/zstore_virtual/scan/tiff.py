@@ -20,7 +20,7 @@ import numpy as np
 from zstore.errors import RasterWarning, StoreError, UnsupportedError
 from zstore.plugin.codecs import optional
 from zstore.plugin.conventions import Band, GeoModel, Level, Variable, render_geo
-from zstore.plugin.kernels import DISTANCE_LIMIT
+from zstore.plugin.kernels import native
 from zstore.plugin.pyramids import add_auxiliaries, join_attributes
 from zstore.plugin.rasters import describe_raster, open_raster
 from zstore.plugin.stores import join_key
@@ -327,7 +327,7 @@ class _Image:
         predictor = int(page.predictor) if compressors else 1
         along: dict[str, Any] = {"axis": -2 if len(chunk) > 2 else -1, "dist": 1}
         distance = prod(chunk[2:])
-        if predictor == 2 and dtype.kind in "iu" and distance <= DISTANCE_LIMIT:
+        if predictor == 2 and dtype.kind in "iu" and distance <= native.DISTANCE_LIMIT:
             endian = "big" if stored.byteorder == ">" else "little"
             row = {"elementsize": dtype.itemsize, "row": prod(chunk[1:]), "distance": distance}
             compressors.insert(
