@@ -78,6 +78,7 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.testing.resamplers": 17,
         "zstore": 18,
         "zstore.cli": 19,
+        "zstore.testing.jobs": 19,
         "zstore.plugin.commands": 20,
         "zstore.__main__": 21,
     },

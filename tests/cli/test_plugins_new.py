@@ -67,6 +67,20 @@ PROOFS = {
         subprocess.run([sys.executable, "-m", "zstore", *words], check=True)
         assert np.array_equal(zstore.open("typed.zarr", "1/v", mode="r")[...], cells[1::2, 1::2])
     """,
+    "job": """
+        from zstore_$module.job import $job as call
+
+        zstore.create_array("a.zarr", data=cells, chunks=(20, 30))
+        try:
+            call("a.zarr", "out", progress=lambda done, total: done and 1 / 0)
+        except ZeroDivisionError:
+            pass
+        main = [sys.executable, "-m", "zstore", "info", "out"]
+        said = subprocess.run(main, capture_output=True, text=True).stdout
+        assert "unfinished" in said and "$name" in said, said
+        assert call("a.zarr", "out", resume=True) == {"0.0": 1169, "0.1": 1199, "1.0": 2369, "1.1": 2399}
+        assert "0.1" in json.loads(Path("out/largest.json").read_text())
+    """,
     "command": """
         zstore.create_array("a.zarr", data=cells)
         words = [sys.executable, "-m", "zstore", "$name", "a.zarr"]
@@ -102,7 +116,8 @@ cells = np.arange(2400, dtype="uint16").reshape(40, 60)
 
 def proof(kind: str, name: str) -> str:
     capital = "".join(part.capitalize() for part in name.split("-"))
-    words = {"name": name, "module": name.replace("-", "_"), "class_name": f"{capital}Codec"}
+    module = name.replace("-", "_")
+    words = {"name": name, "module": module, "class_name": f"{capital}Codec", "job": module}
     return HEAD + re.sub("(?m)^ {8}", "", Template(PROOFS[kind]).substitute(words))
 
 

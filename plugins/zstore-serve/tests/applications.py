@@ -20,7 +20,7 @@ import zstore
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.levels import create_auxiliaries
+from zstore.geo.pyramid.levels import add_auxiliaries
 
 
 def write(
@@ -44,7 +44,7 @@ def write(
     document = documents["v"]
     stated = {name: document[name] for name in ("fill_value", "attributes", "dimension_names")}
     group.create_array("v", data=values, chunks=chunks, **stated)
-    create_auxiliaries(group, documents, "")
+    add_auxiliaries(group, documents, "")
     return group
 
 

@@ -28,6 +28,7 @@ import zstore
 from zstore.errors import MetadataError, StoreError
 from zstore.geo.conventions.base import Affine
 from zstore.testing.commands import CommandContract
+from zstore.testing.jobs import JobContract
 
 from .applications import get, write
 
@@ -37,6 +38,19 @@ SHAPE = (300, 400)
 
 class TestExport(CommandContract):
     name = "export"
+
+
+class TestExportJob(JobContract):
+    name = "export"
+
+    def arguments(self, place: Path) -> dict[str, Any]:
+        values = np.random.default_rng(1).integers(1, 250, (300, 400)).astype("u1")
+        write(place / "utm.zarr", values, "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0))
+        return {"source": str(place / "utm.zarr"), "target": str(place / "map.mbtiles")}
+
+    def outcome(self, place: Path) -> Any:
+        with closing(sqlite3.connect(place / "map.mbtiles")) as archive:
+            return archive.execute("SELECT * FROM tiles ORDER BY 1, 2, 3").fetchall()
 
 
 @pytest.fixture(scope="module")

@@ -220,7 +220,7 @@ def _refuse(reason: str, context: click.Context, parameter: click.Parameter, val
 
 
 def arguments_of(function: Callable[..., Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the values that are arguments of the function, by name, without the words of `How`."""
+    """The values that are arguments of the function, by name, without the words of `How`."""
     taken = inspect.signature(function).parameters.keys() - HOW_OPTIONS.keys()
     return {name: value for name, value in said.items() if name in taken}
 
@@ -248,7 +248,7 @@ def check_options(
 
 @contextmanager
 def asked() -> Iterator[None]:
-    """A context in which records of unfinished work have the command line, to show how to resume it."""
+    """A context in which jobs record the command line, which tells later how to resume them."""
     from zstore.plugin.jobs import asked_as
 
     context = click.get_current_context(silent=True)
@@ -370,7 +370,7 @@ def say(as_json: bool, document: Mapping[str, Any], text: str) -> None:
 
 
 def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, Any]]:
-    """A node and those down to `level` levels below it, for JSON, with the errors of unreadable nodes."""
+    """The node and the nodes down to `level` levels below it, for JSON, with errors of unreadable ones."""
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
 

@@ -25,6 +25,7 @@ KINDS = {
     "data-type": "data type",
     "resampler": "resampler",
     "convention": "convention",
+    "job": "job",
     "command": "command",
 }
 # The files of a new package by the names of their templates; "$module" is the name of the plugin in Python.
@@ -51,7 +52,7 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
     is_native = kind == "native-codec"
     capital = "".join(part.capitalize() for part in name.split("-"))
     last = KINDS[kind].rpartition(" ")[2]
-    class_names = {"convention": capital, "command": name.replace("-", "_")}
+    class_names = {"convention": capital, **dict.fromkeys(("command", "job"), name.replace("-", "_"))}
     words = {
         "name": name,
         "module": name.replace("-", "_"),

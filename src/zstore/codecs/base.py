@@ -36,7 +36,7 @@ class ChunkSpec(NamedTuple):
 
 
 def failure(codec: str, what: object, to: str = "", kind: type[CodecError] = CodecError) -> CodecError:
-    """The error for a chunk with which the codec `name` failed `to` do something."""
+    """The error of a codec that could not do `to` ("decode 12 bytes") with a chunk."""
     return kind(f"codec {codec!r} failed{to and f' to {to}'}: {what}", codec=codec)
 
 

@@ -49,7 +49,7 @@ def _parse_object_type(value: Any) -> str:
 
 
 class CategorizeObjects(Serializer):
-    """The serializer for objects: strings that are among the labels, or empty."""
+    """The serializer of strings that are labels or empty, held as objects."""
 
     name: ClassVar[str] = "numcodecs.categorize"
 

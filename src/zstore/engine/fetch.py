@@ -62,7 +62,7 @@ class Shard:
         return 512 + sum(index.entries.nbytes for index in list(self.indexes.values()))
 
     def is_source_of(self, part: Part) -> bool:
-        """Whether the part is from the same value as the indexes, as far as the store can tell."""
+        """Whether some bytes are of the same value as the indexes, as far as the store can tell."""
         return part.version == self.version and part.total_size == self.size
 
 

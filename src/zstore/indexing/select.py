@@ -201,7 +201,7 @@ class Selected(NamedTuple):
 
 
 def mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
-    """The positions at which a mask is true, one array for each of its dimensions; the first is `axis`."""
+    """The positions at which a mask is true, an array for each of its dimensions, which begin at `axis`."""
     for d, (length, wanted) in enumerate(zip(mask.shape, shape[axis:], strict=False), axis):
         if length != wanted:
             raise SelectionError(

@@ -113,7 +113,7 @@ class _ChunkContract(OptionContract):
 
 
 class ArrayCodecContract(_ChunkContract):
-    """For codecs from array to array: inherit and define `specs` and `make`."""
+    """The tests of codecs from array to array: inherit and define `specs` and `make`."""
 
     def make(self) -> ArrayCodec:
         """The codec to test, not bound."""
@@ -141,7 +141,7 @@ class ArrayCodecContract(_ChunkContract):
 
 
 class SerializerContract(_ChunkContract):
-    """For codecs from array to bytes: inherit and define `specs` and `make`."""
+    """The tests of codecs from array to bytes: inherit and define `specs` and `make`."""
 
     # The number of damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 60

@@ -490,7 +490,7 @@ class Bands(Convention):
         return Facts(variable=variable, findings=tuple(findings))
 
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
-        """The attribute `bands` of every array that has any."""
+        """The attribute `bands` of every array that has bands."""
         return {
             join_key(grid.path, name): Document(
                 attributes={"bands": [_render_band(band) for band in variable.bands]}

@@ -114,7 +114,7 @@ class GridTransform:
         return found if found.any() else None
 
     def beside_cut(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
-        """The same positions twice, all on one side of that meridian and all on the other."""
+        """The positions twice: moved to one side of the meridian that cuts the source, and to the other."""
         right, down = self._turn()
         places = columns * right + rows * down
         with np.errstate(invalid="ignore"):
@@ -482,7 +482,7 @@ class Reprojection:
         return b""
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items]:
-        """No parts, because units return nothing."""
+        """An empty result, because units return nothing."""
         if data:
             raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
         return []

@@ -331,7 +331,7 @@ class FileWindows(Plan[Written]):
 
 
 class FileJob:
-    """A conversion of files into arrays of a group: of a new one, or of an existing one (`held`).
+    """A conversion of files into the arrays of a new group, or of an existing one (`held`).
 
     Nothing is written before `carry_out`. A kind of files says which arrays and groups it makes (`add_array`,
     `draft`), and what is left to do when they are stored (`complete`).

@@ -47,7 +47,7 @@ class Report:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels of a pyramid, the finest first; () of all else."""
+        """The levels of a pyramid, the finest first; none of other nodes."""
         return () if self.geo is None else self.geo.levels
 
     @once
@@ -102,7 +102,7 @@ class Report:
             yield "dialects", ", ".join(self.dialects)
 
     def as_json(self, *, with_sizes: bool = False) -> dict[str, Any]:
-        """All of it for JSON, as `zstore info --json` prints it; `with_sizes` adds up stored bytes."""
+        """The report for JSON, as `zstore info --json` prints it; `with_sizes` adds up stored bytes."""
         arrays = {}
         for path, array in self.arrays.items():
             arrays[path] = {

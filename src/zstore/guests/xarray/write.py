@@ -48,7 +48,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
-        """The options of a caller.
+        """The options out of the arguments of a call.
 
         Raises
             TypeError: there is no such option.

@@ -78,7 +78,7 @@ def no_listing(url: str, prefix: str) -> StoreError:
 
 @contextmanager
 def telling(action: str, url: str, key: str | None, kind: str = "") -> Iterator[None]:
-    """Raise StoreError for any exception of obstore."""
+    """A context in which exceptions of obstore become StoreError."""
     try:
         yield
     except (ZstoreError, Elsewhere):
