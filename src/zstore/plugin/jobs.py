@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zstore.engine.intents import read_intent
 from zstore.jobs.chunks import Location, StoredArray, node_versions
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_part, expect_size
@@ -45,7 +44,6 @@ __all__ = [
     "long_call",
     "name_job",
     "node_versions",
-    "read_intent",
     "refused",
     "units_at_once",
 ]
