@@ -325,6 +325,79 @@ def test_flags_take_the_mode_and_names_their_own_method(tmp_path: Path) -> None:
     assert asked.attrs["multiscales"]["resampling_method"] == "nearest"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"standard_name": "wind_from_direction", "units": "degree"},
+        {"units": "radian", "valid_range": [0, 6.2832]},
+        {"standard_name": "solar_azimuth_angle"},
+    ],
+)
+def test_directions_are_not_averaged(tmp_path: Path, said) -> None:
+    data = np.where(cells((64, 64)) % 2, np.float32(350), np.float32(10))
+    near = {"standard_name": "wind_speed_from_direction_at_sea", "units": "m s-1"}
+    source = make_dataset(
+        tmp_path / "s", {"wdir": data, "speed": data}, attributes={"wdir": said, "speed": near}
+    )
+    made = build_pyramid(source, tmp_path / "p", levels=1)
+    np.testing.assert_array_equal(made["1/wdir"][...], data[::2, ::2])
+    np.testing.assert_array_equal(made["1/speed"][...], downsample(data, (2, 2)))
+    asked = build_pyramid(source, tmp_path / "q", levels=1, method={"wdir": "average"})
+    np.testing.assert_array_equal(asked["1/wdir"][...], downsample(data, (2, 2)))
+
+
+@pytest.mark.parametrize(
+    "fills", [{"_FillValue": "NaN", "missing_value": 1e20}, {"missing_value": [1e20, "NaN"]}]
+)
+def test_a_missing_value_beside_nan_is_not_averaged(tmp_path: Path, fills) -> None:
+    data = cells((64, 64)).astype("f4")
+    data[::2] = np.float32(1e20)
+    source = make_dataset(tmp_path / "s", {"a": data}, attributes={"a": fills})
+    made = build_pyramid(source, tmp_path / "p", levels=1)
+    np.testing.assert_array_equal(
+        made["1/a"][...], data[1::2].reshape(32, 32, 2).mean(2, dtype="f8").astype("f4")
+    )
+    assert made["1/a"].attrs["missing_value"] == np.float32(1e20)
+
+
+def test_two_numbers_of_nodata_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    data = cells((64, 64))
+    source = make_dataset(
+        tmp_path / "s", {"a": data}, attributes={"a": {"_FillValue": 0, "missing_value": [0, 7, 8]}}
+    )
+    with (
+        pytest.warns(ReadingWarning, match="differ; the first one is taken"),
+        pytest.raises(
+            MetadataError, match=r"nodata _FillValue 0 and missing_value\[1\] 7 and missing_value\[2\] 8"
+        ),
+    ):
+        build_pyramid(source, tmp_path / "p", levels=1)
+    with pytest.warns(ReadingWarning):
+        made = build_pyramid(source, tmp_path / "q", levels=1, nodata=7)
+    np.testing.assert_array_equal(made["1/a"][...], downsample(data, (2, 2), nodata=7))
+
+
+def test_longitudes_that_wrap_run_on_and_others_out_of_order_are_refused(tmp_path: Path) -> None:
+    source = zstore.create_group(tmp_path / "s")
+    source.create_array("a", data=np.ones((8, 8), "f4"), chunks=(4, 4), dimension_names=["lat", "lon"])
+    source.create_array(
+        "lat", data=np.arange(8.0)[::-1], dimension_names=["lat"], attributes={"units": "degrees_north"}
+    )
+    longitudes = (np.arange(176.0, 184.0) + 180) % 360 - 180
+    lon = source.create_array(
+        "lon", data=longitudes, dimension_names=["lon"], attributes={"units": "degrees_east"}
+    )
+    geo, findings = read_geo(source)
+    assert geo.affine is not None and (geo.affine.c, geo.affine.a) == (175.5, 1.0)
+    assert [f.severity for f in findings if f.rule == "GZ-29"] == ["note"]
+    with pytest.warns(ReadingWarning, match="CRS84"):
+        made = build_pyramid(source, tmp_path / "p", levels=1)
+    np.testing.assert_array_equal(made["1/lon"][...], [176.5, 178.5, 180.5, 182.5])
+    lon[...] = [1, 2, 3, 4, 5, 6, 1.5, 2.5]
+    with pytest.warns(ReadingWarning), pytest.raises(MetadataError, match="'lon' is not in order"):
+        build_pyramid(source, tmp_path / "q", levels=1)
+
+
 def test_nodata_can_be_said_and_be_denied(tmp_path: Path) -> None:
     data = cells((64, 64))
     data[::2] = 7

@@ -478,6 +478,15 @@ def test_unpacking_leaves_out_nan_beside_the_fill_value_as_xarray_does(tmp_path,
     assert np.isnan(array.reduce("mean", nodata=-99, unpack=True))
 
 
+@pytest.mark.parametrize(
+    "fills", [{"_FillValue": "NaN", "missing_value": 1e20}, {"missing_value": ["NaN", 1e20]}]
+)
+def test_a_missing_value_beside_nan_is_left_out(fills):
+    values = np.array([1.0, 1e20, np.nan, 3.0], "f4")
+    array = make(values, attributes=fills)
+    assert array.reduce("mean", unpack=True) == 2.0 and array.reduce("count", unpack=True) == 2
+
+
 def test_packing_alone_decides_whether_values_can_be_unpacked():
     said = {"scale_factor": 2.0, "units": 5, "flag_values": "none"}
     assert make(np.array([1, 2], "i2"), attributes=said).reduce("sum", unpack=True) == 6

@@ -43,11 +43,9 @@ class Packing(NamedTuple):
         for fill in fills.values():
             if isinstance(fill, MetadataError):
                 raise fill
-        if len({*map(repr, fills.values())}) == 2:
-            raise MetadataError(
-                f"_FillValue is {fills['_FillValue']!r} and missing_value {fills['missing_value']!r}; "
-                "expected the same"
-            )
+        (first, fill), *others = distinct_fills(fills).items() or (("", None),)
+        if others:
+            raise MetadataError(f"{first} is {fill!r} and {others[0][0]} {others[0][1]!r}; expected the same")
         scale, offset = parse_packing(attributes)
         nodata = choose_nodata(attributes, dtype, fill_value, zarr_format, fills)
         return cls(nodata, 1.0 if scale is None else scale, 0.0 if offset is None else offset)
@@ -119,15 +117,30 @@ def decode_fill(value: Any, dtype: np.dtype[Any] | None) -> int | float:
 def parse_fills(
     attributes: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> dict[str, int | float | MetadataError]:
-    """The nodata of `_FillValue` and `missing_value` by attribute; an error for one that the type lacks."""
+    """The nodata of `_FillValue` and `missing_value` by attribute; an error for one that the type lacks.
+
+    Further values of `missing_value` are "missing_value[1]" and so on.
+    """
     fills: dict[str, int | float | MetadataError] = {}
     for name in ("_FillValue", "missing_value"):
-        if attributes.get(name) is not None:
-            try:
-                fills[name] = decode_fill(attributes[name], dtype)
-            except MetadataError as error:
-                fills[name] = error
+        stated = attributes.get(name)
+        is_several = name == "missing_value" and isinstance(stated, (list, tuple)) and len(stated) > 1
+        for place, value in enumerate(stated) if is_several else ((0, stated),):
+            if value is not None:
+                try:
+                    fills[f"{name}[{place}]" if place else name] = decode_fill(value, dtype)
+                except MetadataError as error:
+                    fills[name] = error
     return fills
+
+
+def distinct_fills(fills: Mapping[str, int | float | MetadataError]) -> dict[str, int | float]:
+    """The different numbers of nodata, by the attribute that has each first; NaN is nodata in any case."""
+    found: dict[str, int | float] = {}
+    for name, fill in fills.items():
+        if not isinstance(fill, MetadataError) and not math.isnan(fill) and fill not in found.values():
+            found[name] = fill
+    return found
 
 
 def choose_nodata(
@@ -139,11 +152,11 @@ def choose_nodata(
 ) -> int | float | None:
     """The nodata of an array, None if it has none; `fills` come from `parse_fills`.
 
-    `_FillValue`, then `missing_value`, odc-geo's `nodata`, and the array's `fill_value` as far as it means
-    nodata: any in Zarr v2 (so read xarray and GDAL), NaN in v3, and any in v3 where GDAL alone described the
-    array.
+    `_FillValue`, then `missing_value` (a number before NaN, which is nodata in any case), odc-geo's `nodata`,
+    and the array's `fill_value` as far as it means nodata: any in Zarr v2 (so read xarray and GDAL), NaN in
+    v3, and any in v3 where GDAL alone described the array.
     """
-    for fill in fills.values():
+    for fill in (*distinct_fills(fills).values(), *fills.values()):
         if not isinstance(fill, MetadataError):
             return fill
     if isinstance(attributes.get("nodata"), (int, float)):

@@ -35,6 +35,7 @@ from zstore.geo.conventions.base import (
     Node,
     Stac,
     Variable,
+    Witness,
     arrays_along,
     arrays_of,
     is_array,
@@ -50,6 +51,7 @@ from zstore.model.packing import (
     choose_nodata,
     decode,
     decode_fill,
+    distinct_fills,
     fit_nodata,
     packing_number,
     parse_fills,
@@ -379,12 +381,11 @@ def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | 
     for name, fill in fills.items():
         if isinstance(fill, MetadataError):
             findings.append(unused_attribute(node, "GZ-16", name, f"a value of {dtype.name}"))
-    valid = {name: fill for name, fill in fills.items() if not isinstance(fill, MetadataError)}
-    if len({*map(repr, valid.values())}) == 2:
-        message = "_FillValue and missing_value differ; the first one is taken for nodata"
-        findings.append(
-            Finding("GZ-16", "warning", node.path, message, valid["_FillValue"], valid["missing_value"])
-        )
+    (first, fill), *others = distinct_fills(fills).items() or (("", None),)
+    for name, other in others:
+        message = f"{first} and {name} differ; the first one is taken for nodata"
+        said = (Witness(first, fill), Witness(name, other))
+        findings.append(Finding("GZ-16", "warning", node.path, message, fill, other, said))
     return choose_nodata(node.attrs, dtype, node.fill_value, node.zarr_format, fills), findings
 
 
@@ -436,6 +437,24 @@ def _others(node: ArrayNode, grid_mapping: str | None, values: Mapping[str, Any]
         if names:
             others["coordinates"] = " ".join(names)
     return others
+
+
+# Words of standard names whose values are angles along a whole circle.
+CIRCULAR = frozenset(("direction", "azimuth", "course", "orientation", "phase"))
+
+
+def is_direction(variable: Variable) -> bool:
+    """Whether values are angles along a whole circle, of which 359 and 1 degree are neighbours.
+
+    By the standard name, or by a valid range of a whole circle.
+    """
+    turn = angle_of(variable.units or "degree")
+    if turn is None or (variable.standard_name is None and variable.units in (None, "1")):
+        return False
+    is_named = bool(CIRCULAR & set(str(variable.standard_name).split("_")))
+    low, high = variable.valid_range or (0.0, 0.0)
+    span = (high - low) * (variable.scale_factor or 1.0) * turn
+    return is_named or math.isclose(abs(span), 2 * math.pi, rel_tol=1e-3)
 
 
 def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:

@@ -566,7 +566,7 @@ def build_pyramid(
     levels       how many coarser ones; None: until one tile holds the coarsest
     method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means
                  "mode" for classes: flags (`flag_values`, `flag_masks`, `flag_meanings`), bool, what has a
-                 colour table or categories; and "max" for a mask
+                 colour table or categories; "nearest" for directions; and "max" for a mask
     nodata       "auto": what the arrays say; a value, None for "there is none" (but NaN), or either by name
     mask         an array whose cells are 0 where the data is not valid, or its name in the source; or either
                  by the arrays' names. What it leaves out counts as nodata. "auto": the mask or the alpha that

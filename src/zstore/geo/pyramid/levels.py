@@ -21,6 +21,7 @@ from zstore.geo.conventions.base import (
     Variable,
     warn_of,
 )
+from zstore.geo.conventions.content import is_direction
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.dataset import (
@@ -39,7 +40,7 @@ from zstore.geo.pyramid.dataset import (
 from zstore.geo.pyramid.passes import Budget, Recipe, Resample, Step, direct_depth, plan_passes, run_step
 from zstore.geo.resampling.methods import Resampler, downsample, plan_part
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.packing import PACKING, decode, fit_nodata
+from zstore.model.packing import PACKING, decode, distinct_fills, fit_nodata, parse_fills
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -139,6 +140,13 @@ def make_layer(
     given = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
     is_auto = isinstance(given, str) and given == "auto"
     hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
+    fills = distinct_fills(parse_fills(array.attrs, array.dtype))
+    if is_auto and len(fills) > 1 and chosen != "nearest":
+        said_so = " and ".join(f"{attribute} {fill!r}" for attribute, fill in fills.items())
+        message = (
+            f"{name!r} has the nodata {said_so}; levels leave out one only: expected nodata=, or one value"
+        )
+        raise MetadataError(message, path=dataset.place)
     stated = variable.nodata if hole is None else hole
     resample: Resample = resamplers.resolve(chosen)()
     try:
@@ -184,14 +192,17 @@ def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) ->
 
 
 def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
-    """The method for one array; in place of an average, `of_classes` for values that have none."""
+    """The method for one array; in place of an average, what suits values that have none.
+
+    `of_classes` for classes, and "nearest" for directions: that of 350 and 10 degrees is not 180.
+    """
     if isinstance(method, Mapping):
         if name in method:
             return str(method[name])
         method = method.get("", "average")
     if method == "average" and (_is_class(variable) or of_classes == "max"):
         return of_classes
-    return str(method)
+    return "nearest" if method == "average" and is_direction(variable) else str(method)
 
 
 def _is_class(variable: Variable) -> bool:
@@ -620,6 +631,10 @@ class PyramidPlan:
             elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
                 factor = self.grid.factors[spatial.index(name)] ** int(level.path)
                 stored = decode(array[...], array.attrs).astype(np.float64)
+                steps = np.diff(stored)
+                if (steps > 0).any() and (steps < 0).any():
+                    message = f"coordinate {name!r} is not in order; levels would lie between its places"
+                    raise MetadataError(message, path=array.path)
                 centres = downsample(stored, (factor,), grid=self.grid.kind)
                 if found is not None and found.shape != centres.shape:
                     del group[path]
