@@ -43,9 +43,9 @@ class Packing(NamedTuple):
         for fill in fills.values():
             if isinstance(fill, MetadataError):
                 raise fill
-        (first, fill), *others = distinct_fills(fills).items() or (("", None),)
-        if others:
-            raise MetadataError(f"{first} is {fill!r} and {others[0][0]} {others[0][1]!r}; expected the same")
+        (first, one), (second, other), *_ = (*distinct_fills(fills).items(), ("", 0), ("", 0))
+        if second:
+            raise MetadataError(f"{first} is {one!r} and {second} {other!r}; expected the same")
         scale, offset = parse_packing(attributes)
         nodata = choose_nodata(attributes, dtype, fill_value, zarr_format, fills)
         return cls(nodata, 1.0 if scale is None else scale, 0.0 if offset is None else offset)
@@ -124,8 +124,8 @@ def parse_fills(
     fills: dict[str, int | float | MetadataError] = {}
     for name in ("_FillValue", "missing_value"):
         stated = attributes.get(name)
-        is_several = name == "missing_value" and isinstance(stated, (list, tuple)) and len(stated) > 1
-        for place, value in enumerate(stated) if is_several else ((0, stated),):
+        values = stated if isinstance(stated, (list, tuple)) and len(stated) > 1 else [stated]
+        for place, value in enumerate(values if name == "missing_value" else [stated]):
             if value is not None:
                 try:
                     fills[f"{name}[{place}]" if place else name] = decode_fill(value, dtype)

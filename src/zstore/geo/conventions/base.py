@@ -46,6 +46,7 @@ __all__ = [
     "Finding",
     "GroupNode",
     "LevelEntry",
+    "Mend",
     "Node",
     "Severity",
     "Witness",
@@ -333,10 +334,25 @@ class Witness(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Mend:
+    """The change of a node's document that mends a finding; without any change, a refusal.
+
+    message     what is written, or why nothing is
+    attributes  to store; None for one to remove, whose position the first new one takes
+    members     of the node's own document, likewise
+    """
+
+    message: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    members: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Finding:
     """An error, a doubt or a gap in the document of a node at `path`.
 
     witnesses   of a contradiction: the attribute that counts, and the one that says otherwise
+    mend        the change that mends it, where the document alone tells that
     """
 
     rule: str
@@ -346,6 +362,7 @@ class Finding:
     expected: Any = None
     found: Any = None
     witnesses: tuple[Witness, ...] = ()
+    mend: Mend | None = None
 
 
 class Node(Protocol):
@@ -454,11 +471,11 @@ class Document(TypedDict, total=False):
 Documents = dict[str, Document]
 
 
-def unused_attribute(node: Node, rule: str, name: str, expected: str) -> Finding:
+def unused_attribute(node: Node, rule: str, name: str, expected: str, mend: Mend | None = None) -> Finding:
     """The finding that an attribute has an invalid value and is not used."""
     found = node.attrs[name]
     message = f"{name} is {found!r}; expected {expected}; it is not used"
-    return Finding(rule, "error", node.path, message, expected, found)
+    return Finding(rule, "error", node.path, message, expected, found, mend=mend)
 
 
 def parse_crs(

@@ -26,6 +26,7 @@ from zstore.geo.conventions.base import (
     GeoModel,
     GroupNode,
     Level,
+    Mend,
     Node,
     Severity,
     Variable,
@@ -541,7 +542,11 @@ class Gdal(Convention):
         area_or_point = node.attrs.get("AREA_OR_POINT")
         if area_or_point not in (None, "Area", "Point"):
             message = f"AREA_OR_POINT is {area_or_point!r}; expected 'Area' or 'Point'; it is not used"
-            findings.append(Finding("GZ-28", "error", node.path, message, "Area or Point", area_or_point))
+            spelt = str(area_or_point).capitalize()
+            is_known = isinstance(area_or_point, str) and spelt in ("Area", "Point")
+            mend = Mend("AREA_OR_POINT spelt as GDAL does", {"AREA_OR_POINT": spelt}) if is_known else None
+            said = ("Area or Point", area_or_point)
+            findings.append(Finding("GZ-28", "error", node.path, message, *said, mend=mend))
             area_or_point = None
         variable = Variable(area_or_point=area_or_point)
         return Facts(crs=crs, affines=affines, variable=variable, findings=tuple(findings))

@@ -32,6 +32,7 @@ from zstore.geo.conventions.base import (
     Finding,
     GeoModel,
     GroupNode,
+    Mend,
     Node,
     Stac,
     Variable,
@@ -365,14 +366,23 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
         try:
             values[name] = packing_number(attributes, name)
         except MetadataError:
-            findings.append(
-                unused_attribute(node, "GZ-16", name, "a finite number, and a scale other than 0")
-            )
+            expected = "a finite number, and a scale other than 0"
+            findings.append(unused_attribute(node, "GZ-16", name, expected, _number_in(node, name)))
     values["nodata"], found = _parse_nodata(node, dtype)
     findings += found
     values |= _parse_flags(node, findings)
     values["attributes"] = _others(node, grid_mapping, values)
     return Variable(**values), findings
+
+
+def _number_in(node: ArrayNode, name: str) -> Mend | None:
+    """The mend of a number that is written as text; None for anything else."""
+    stated = node.attrs[name]
+    try:
+        number = float(stated) if isinstance(stated, str) else None
+    except ValueError:
+        return Mend(f"{name} is {stated!r}; expected a number")
+    return None if number is None else Mend(f"{name} written as a number", {name: number})
 
 
 def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | None, list[Finding]]:
@@ -381,11 +391,12 @@ def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | 
     for name, fill in fills.items():
         if isinstance(fill, MetadataError):
             findings.append(unused_attribute(node, "GZ-16", name, f"a value of {dtype.name}"))
-    (first, fill), *others = distinct_fills(fills).items() or (("", None),)
-    for name, other in others:
-        message = f"{first} and {name} differ; the first one is taken for nodata"
-        said = (Witness(first, fill), Witness(name, other))
-        findings.append(Finding("GZ-16", "warning", node.path, message, fill, other, said))
+    said = [Witness(*pair) for pair in distinct_fills(fills).items()]
+    for other in said[1:]:
+        message = f"{said[0].source} and {other.source} differ; the first one is taken for nodata"
+        witnesses = (said[0], other)
+        found = Finding("GZ-16", "warning", node.path, message, said[0].value, other.value, witnesses)
+        findings.append(found)
     return choose_nodata(node.attrs, dtype, node.fill_value, node.zarr_format, fills), findings
 
 
@@ -404,8 +415,9 @@ def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:
     meanings = attributes.get("flag_meanings")
     if isinstance(meanings, list) and all(isinstance(m, str) and m.split() == [m] for m in meanings):
         message = "flag_meanings is a list; expected words separated by blanks"
-        findings.append(Finding("GZ-16", "warning", node.path, message, " ".join(meanings), meanings))
-        meanings = " ".join(meanings)
+        listed, meanings = meanings, " ".join(meanings)
+        mend = Mend("flag_meanings written as words", {"flag_meanings": meanings})
+        findings.append(Finding("GZ-16", "warning", node.path, message, meanings, listed, mend=mend))
     flags = values.get("flag_values", values.get("flag_masks", ()))
     if isinstance(meanings, str) and len(meanings.split()) == len(flags):
         values["flag_meanings"] = tuple(meanings.split())

@@ -203,7 +203,8 @@ def _findings(
             for found in rule.find(hierarchy):
                 severity = milder(rule.severity_under(hierarchy.profile), found.severity)
                 path = found.node.path
-                yield Finding(rule.id, severity, path, found.message, found.expected, found.found)
+                said = (found.message, found.expected, found.found)
+                yield Finding(rule.id, severity, path, *said, mend=found.mend)
         except (StoreError, UnsupportedError):
             raise
         except Exception as error:

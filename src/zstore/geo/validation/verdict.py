@@ -89,6 +89,7 @@ class Verdict:
                     "witnesses": [
                         {"source": source, "value": plain(value)} for source, value in finding.witnesses
                     ],
+                    "mend": None if finding.mend is None else finding.mend.message,
                     "fix": RULES[finding.rule].fix if finding.rule in RULES else None,
                 }
                 for finding in self.findings

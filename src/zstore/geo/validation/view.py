@@ -29,6 +29,7 @@ from zstore.geo.conventions.base import (
     HeldArray,
     HeldGroup,
     HeldNode,
+    Mend,
     Severity,
     group_above,
     hold_group,
@@ -360,13 +361,14 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 class Found(NamedTuple):
-    """One breach of a rule at a node; `severity` if it is milder than the rule's."""
+    """One breach of a rule at a node; `severity` if it is milder than the rule's; `mend` as of a finding."""
 
     node: Any
     message: str
     expected: Any = None
     found: Any = None
     severity: Severity | None = None
+    mend: Mend | None = None
 
 
 Check = Callable[[Any], Iterator[Found]]
@@ -437,6 +439,17 @@ class Rule:
         if profile.rules is not None:
             return self.id in profile.rules
         return not self.profiles or profile in self.profiles
+
+
+def find_mends(hierarchy: Hierarchy) -> Iterator[tuple[str, str, Mend]]:
+    """(rule, path, mend) of every finding that has one, whatever the profile."""
+    for finding in hierarchy.readings:
+        if finding.mend is not None:
+            yield finding.rule, finding.path, finding.mend
+    for rule in RULES.values():
+        for found in rule.find(hierarchy) if rule.is_mended and not rule.is_deep else ():
+            if found.mend is not None:
+                yield rule.id, found.node.path, found.mend
 
 
 def milder(one: Severity, other: Severity | None) -> Severity:

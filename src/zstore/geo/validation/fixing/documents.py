@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zstore.base.byterange import ByteRange
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import RESAMPLING_METHODS, Convention, load_conventions
+from zstore.geo.conventions.base import RESAMPLING_METHODS, Convention, Mend, load_conventions
 from zstore.geo.conventions.cf import axis_of
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.geozarr import METHOD_NAMES, layout_items, member_of
@@ -22,17 +22,12 @@ from zstore.geo.conventions.write import Profile
 from zstore.geo.validation.fixing.evidence import Evidence
 from zstore.geo.validation.rules.documents import (
     DIMENSIONS,
-    STANDARD_SPELLINGS,
-    check_conventions,
     dimension_trouble,
     has_no_fill,
     implicit_groups,
-    is_unreadable_fill,
-    misplaced_members,
-    parse_text,
 )
 from zstore.geo.validation.rules.values import is_made_of_finer
-from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView
+from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, find_mends
 from zstore.model import v2, v3
 from zstore.model.document import render_json
 from zstore.model.packing import decode_fill, fit_nodata, render_nodata
@@ -177,21 +172,34 @@ class Draft:
         self.store.put(key, render_json(document))
 
     def edit(self, node: NodeView, changes: Mapping[str, Any]) -> None:
-        """Set members of the node's own document."""
+        """Set members of the node's own document, and remove those that are None."""
+        if not changes:
+            return
         key = join_key(node.path, node.kind)
-        document = json.loads(bytes(self.store.get(key) or b"{}"))
-        self.store.put(key, render_json(document | changes))
+        document = json.loads(bytes(self.store.get(key) or b"{}")) | changes
+        gone = {name for name, value in changes.items() if value is None}
+        self.store.put(key, render_json({n: value for n, value in document.items() if n not in gone}))
 
     def _load(self, node: NodeView) -> dict[str, Any]:
         data = self.store.get(join_key(node.path, node.attributes_key))
         document = {} if data is None else json.loads(bytes(data))
         return document if isinstance(document, dict) else {}
 
-    def rename(self, rule: str, node: NodeView, names: Mapping[str, str]) -> None:
-        """Rename attributes, which keep their positions."""
-        self.set_attributes(node, {names.get(name, name): v for name, v in self.attributes(node).items()})
-        spelt = ", ".join(f"{old!r} is spelt {new!r}" for old, new in names.items())
-        self.note(rule, node, spelt)
+    def mend(self, rule: str, path: str, mend: Mend) -> None:
+        """Write the mend of a finding, or note its refusal."""
+        node = next(node for node in self.hierarchy.nodes if node.path == path)
+        if not mend.attributes and not mend.members:
+            self.refuse(rule, node, mend.message)
+            return
+        attributes = self.attributes(node)
+        if any(attributes.get(name) != value for name, value in mend.attributes.items()):
+            new = {name: value for name, value in mend.attributes.items() if value is not None}
+            changed: dict[str, Any] = {}
+            for name, value in attributes.items():
+                changed |= new if name in mend.attributes else {name: value}
+            self.set_attributes(node, changed | new)
+            self.edit(node, mend.members)
+            self.note(rule, node, mend.message)
 
     def update(self, rule: str, node: NodeView, message: str, changes: Mapping[str, Any]) -> bool:
         """Set attributes that differ; returns whether any did."""
@@ -203,8 +211,10 @@ class Draft:
         return bool(differing)
 
 
-def fix_documents(draft: Draft) -> None:
-    """Write missing groups, move users' members into `attributes`, and correct `Conventions`."""
+def fix_findings(draft: Draft) -> None:
+    """Write the mends that findings have, and the groups that are missing."""
+    for rule, path, mend in find_mends(draft.hierarchy):
+        draft.mend(rule, path, mend)
     for group, name in implicit_groups(draft.hierarchy):
         path = join_key(group.path, name)
         if group.zarr_format == 3:
@@ -213,25 +223,6 @@ def fix_documents(draft: Draft) -> None:
         else:
             draft.store.put(join_key(path, v2.GROUP_KEY), render_json({"zarr_format": 2}))
         draft.note("GZ-04", path, "a group is written where there was none")
-    for node in draft.hierarchy.nodes:
-        misplaced = misplaced_members(node)
-        if not misplaced:
-            continue
-        key = join_key(node.path, v3.KEY)
-        document = json.loads(bytes(draft.store.get(key) or b"{}"))
-        attributes = document.setdefault("attributes", {})
-        taken = [name for name in misplaced if name in attributes and attributes[name] != document[name]]
-        if taken:
-            draft.refuse("GZ-07", node, f"{taken} are among the attributes too, and differ")
-            continue
-        for name in misplaced:
-            attributes[name] = document.pop(name)
-        draft.store.put(key, render_json(document))
-        draft.note("GZ-07", node, f"{', '.join(misplaced)} moved into attributes")
-    for broken in check_conventions(draft.hierarchy):
-        if broken.found is None or isinstance(broken.found, float):
-            changes = {"Conventions": "CF-1.11" if broken.found is None else f"CF-{broken.found}"}
-            draft.update("GZ-17", broken.node, "Conventions names the version of CF", changes)
 
 
 def fix_methods(draft: Draft) -> None:
@@ -284,34 +275,10 @@ def implied_nodata(array: ArrayView) -> int | float | None:
 
 
 def fix_fill_values(draft: Draft) -> None:
-    """Write `_FillValue` in xarray's form, and a fill value if Zarr v3 has none."""
+    """Write a fill value where Zarr v3 has none, by the array's attributes or the user's word."""
     for array in draft.hierarchy.arrays:
         if has_no_fill(array):
             _fix_no_fill(draft, array)
-        if not is_unreadable_fill(array):
-            continue
-        stated: Any = array.attrs["_FillValue"]
-        try:
-            nodata = decode_fill(_number_of(stated), array.dtype)
-        except MetadataError as error:
-            draft.refuse("GZ-16", array, error.message)
-            continue
-        changes = render_nodata(nodata, array.dtype, array.zarr_format)
-        if not changes:
-            draft.refuse("GZ-16", array, f"_FillValue {stated!r} has no other spelling")
-            continue
-        message = f"_FillValue {stated!r} written as {changes['_FillValue']!r}"
-        draft.update("GZ-16", array, message, changes)
-
-
-def _number_of(stated: Any) -> Any:
-    """The number in a text; anything else unchanged."""
-    for kind in (int, float) if isinstance(stated, str) else ():
-        try:
-            return kind(stated)
-        except ValueError:
-            continue
-    return stated
 
 
 def _fix_no_fill(draft: Draft, array: ArrayView) -> None:
@@ -331,46 +298,6 @@ def _fix_no_fill(draft: Draft, array: ArrayView) -> None:
     rendered = array.node.model.data_type.render_fill(array.dtype.type(fitted), 3)
     draft.edit(array, {"fill_value": rendered})
     draft.note("ZS-08", array, f"fill_value is {rendered}")
-
-
-# What is an object in every dialect; other text may be meant as text.
-STRUCTURED = ("multiscales", "zarr_conventions", "ome", "_CRS", "proj:projjson")
-NUMBERS = ("scale_factor", "add_offset")
-
-
-def fix_words(draft: Draft) -> None:
-    """Correct attributes that are misspelt, and text, numbers and lists of the wrong type."""
-    for node in draft.hierarchy.nodes:
-        stored = node.stored
-        spelt = {name: STANDARD_SPELLINGS.get(name.lower().replace("_", ""), name) for name in stored}
-        renamed = {name: right for name, right in spelt.items() if name != right and right not in stored}
-        if renamed and len(set(renamed.values())) == len(renamed):
-            draft.rename("GZ-23", node, renamed)
-        for name in STRUCTURED:
-            found = parse_text(stored.get(name))
-            if found is not None:
-                draft.update("GZ-24", node, f"{name} written as what its text is", {name: found})
-        area = stored.get("AREA_OR_POINT")
-        if isinstance(area, str) and area.capitalize() in ("Area", "Point"):
-            draft.update(
-                "GZ-28", node, "AREA_OR_POINT spelt as GDAL does", {"AREA_OR_POINT": area.capitalize()}
-            )
-        if isinstance(node, ArrayView):
-            _fix_types(draft, node)
-
-
-def _fix_types(draft: Draft, array: ArrayView) -> None:
-    for name in NUMBERS:
-        found = array.attrs.get(name)
-        if isinstance(found, str):
-            try:
-                draft.update("GZ-16", array, f"{name} written as a number", {name: float(found)})
-            except ValueError:
-                draft.refuse("GZ-16", array, f"{name} is {found!r}; expected a number")
-    meanings = array.attrs.get("flag_meanings")
-    if isinstance(meanings, list) and all(isinstance(m, str) and m.split() == [m] for m in meanings):
-        message = "flag_meanings written as words"
-        draft.update("GZ-16", array, message, {"flag_meanings": " ".join(meanings)})
 
 
 def fix_shared(draft: Draft) -> None:

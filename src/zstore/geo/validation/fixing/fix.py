@@ -24,14 +24,13 @@ from zstore.geo.validation.fixing.documents import (
     Fix,
     OverlayStore,
     fix_dimensions,
-    fix_documents,
     fix_fill_values,
+    fix_findings,
     fix_methods,
     fix_shared,
-    fix_words,
 )
 from zstore.geo.validation.fixing.evidence import Evidence, is_named
-from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_places, fix_time
+from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_places
 from zstore.geo.validation.run import Target, check_hierarchy, open_hierarchy
 from zstore.geo.validation.verdict import Verdict
 from zstore.geo.validation.view import (
@@ -51,8 +50,7 @@ from zstore.storage.url import open_store
 
 # In this order: what can be read first, then the CRS, then places, then the pyramid that is made of them.
 FIXES = (
-    fix_words, fix_documents, fix_dimensions, fix_fill_values, fix_methods, fix_crs, fix_places, fix_time,
-    fix_levels, fix_shared,
+    fix_findings, fix_dimensions, fix_fill_values, fix_methods, fix_crs, fix_places, fix_levels, fix_shared,
 )  # fmt: skip
 # Each round starts from what the last one fixed: a group that can be read, a CRS that is stated.
 ROUNDS = 4
@@ -183,7 +181,7 @@ def make_plan(
         if not worse:
             return replace(plan, refused=tuple(_leftovers(plan, broken)))
         broken += worse
-    return replace(nothing, refused=tuple(dict.fromkeys(broken)))
+    return replace(nothing, refused=tuple(_leftovers(nothing, broken)))
 
 
 def _check_trust(hierarchy: Hierarchy, trust: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.documents import Draft, implied_nodata
 from zstore.geo.validation.fixing.evidence import fit_line, parse_text_crs
-from zstore.geo.validation.rules.georeference import SYNONYMS, TIME_UNITS, coordinate_corner, is_length
+from zstore.geo.validation.rules.georeference import SYNONYMS, coordinate_corner, is_length
 from zstore.geo.validation.rules.pyramids import (
     IDENTIFIERS,
     find_unnamed_levels,
@@ -429,19 +429,6 @@ def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
         return "every"
     # Odd trailing cells that were dropped while the extent was kept stretch the steps.
     return "edges" if abs(shift + 0.5) < NEAR and abs(stretch) * length < 1.5 else "other"
-
-
-def fix_time(draft: Draft) -> None:
-    """Add the attributes that CF requires of time coordinates, if their units are those of time."""
-    for group in draft.hierarchy.groups:
-        for coordinate in draft.hierarchy.meaning.roles(group).coordinates.values():
-            units = coordinate.attrs.get("units")
-            if not isinstance(units, str) or not TIME_UNITS.fullmatch(units):
-                continue
-            # Without a calendar, CF has it for the standard one.
-            wanted = {"standard_name": "time", "axis": "T", "calendar": "standard"}
-            missing = {name: value for name, value in wanted.items() if name not in coordinate.attrs}
-            draft.update("MS-09", coordinate, f"{', '.join(sorted(missing))} added", missing)
 
 
 def fix_places(draft: Draft) -> None:

@@ -8,13 +8,15 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from zstore.engine.layout import bind_layout
-from zstore.errors import ExtensionError, ZstoreError
+from zstore.errors import ExtensionError, MetadataError, ZstoreError
+from zstore.geo.conventions.base import Mend
 from zstore.geo.conventions.geozarr import (
     declare,
     declared,
@@ -38,6 +40,7 @@ from zstore.geo.validation.view import (
     consolidated_documents,
 )
 from zstore.model import v2, v3
+from zstore.model.packing import decode_fill, render_nodata
 from zstore.storage.base import join_key
 
 V3_MEMBERS = {"group": v3.GROUP_MEMBERS, "array": v3.ARRAY_MEMBERS}
@@ -116,7 +119,11 @@ def misplaced_members(node: NodeView) -> list[str]:
       "move the member into attributes (zstore fix does)", each="nodes")  # fmt: skip
 def check_v3_members(node: NodeView) -> Iterator[Found]:
     for name in misplaced_members(node):
-        yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name)
+        value = node.document[name]
+        mend = Mend(f"{name} moved into attributes", {name: value}, {name: None})
+        if node.stored.get(name, value) != value:
+            mend = Mend(f"{name} is among the attributes too, and differs")
+        yield Found(node, f"{name!r} is beside attributes, not in them", "in attributes", name, mend=mend)
 
 
 def _is_explained(node: NodeView) -> bool:
@@ -313,9 +320,12 @@ def check_conventions(hierarchy: Hierarchy) -> Iterator[Found]:
         found = group.attrs.get("Conventions")
         if found is None:
             if _is_described(hierarchy.meaning.roles(group)):
-                yield Found(group, "there is no Conventions", "CF-1.11", None, "warning")
+                mend = Mend("Conventions names the version of CF", {"Conventions": "CF-1.11"})
+                yield Found(group, "there is no Conventions", "CF-1.11", None, "warning", mend)
         elif not isinstance(found, str):
-            yield Found(group, f"Conventions is {found!r}", "a string such as CF-1.11", found)
+            expected, said = "a string such as CF-1.11", {"Conventions": f"CF-{found}"}
+            named = Mend("Conventions names the version of CF", said) if isinstance(found, float) else None
+            yield Found(group, f"Conventions is {found!r}", expected, found, mend=named)
         elif not CONVENTIONS.search(found):
             message = f"Conventions is {found!r}, which names no version of CF"
             yield Found(group, message, "CF-1.11", found, "warning")
@@ -367,10 +377,13 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
 @Rule("GZ-23", "warning", "core", "draft 8.1.6", "Attributes are spelt as the conventions spell them.",
       "rename the attribute (zstore fix does)", each="nodes")  # fmt: skip
 def check_spelling(node: NodeView) -> Iterator[Found]:
-    for name in node.stored:
-        right = STANDARD_SPELLINGS.get(name.lower().replace("_", ""))
-        if right is not None and name != right:
-            yield Found(node, f"attribute {name!r} is spelt unlike {right!r}", right, name)
+    spelt = {name: STANDARD_SPELLINGS.get(name.lower().replace("_", ""), name) for name in node.stored}
+    for name, right in spelt.items():
+        if name != right:
+            is_only = list(spelt.values()).count(right) == 1
+            mend = Mend(f"{name!r} is spelt {right!r}", {name: None, right: node.stored[name]})
+            message = f"attribute {name!r} is spelt unlike {right!r}"
+            yield Found(node, message, right, name, mend=mend if is_only else None)
 
 
 @Rule("GZ-24", "warning", "core", "draft 8.1.6",
@@ -378,8 +391,17 @@ def check_spelling(node: NodeView) -> Iterator[Found]:
       "write the object itself (zstore fix does)")  # fmt: skip
 def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, _, value in _attributes(hierarchy):
-        if parse_text(value) is not None:
-            yield Found(node, f"{place} is JSON in a string", "an object or an array", value[:80])
+        parsed = parse_text(value)
+        if parsed is not None:
+            mend = Mend(f"{place} written as what its text is", {place: parsed})
+            mended = mend if place in STRUCTURED else None
+            yield Found(
+                node, f"{place} is JSON in a string", "an object or an array", value[:80], mend=mended
+            )
+
+
+# What is an object in every dialect; other text may be meant as text.
+STRUCTURED = ("multiscales", "zarr_conventions", "ome", "_CRS", "proj:projjson")
 
 
 def parse_text(value: Any) -> Any:
@@ -561,7 +583,24 @@ def check_fill(array: ArrayView) -> Iterator[Found]:
     if is_unreadable_fill(array):
         message = f"_FillValue is {array.attrs['_FillValue']!r}, which xarray does not read"
         expected = "a number, or on a Zarr v3 float array base64 of the little-endian float64"
-        yield Found(array, message, expected, None, "warning")
+        yield Found(array, message, expected, None, "warning", _readable_fill(array))
+
+
+def _readable_fill(array: ArrayView) -> Mend:
+    """The mend of a `_FillValue` that xarray does not read: the same value in xarray's form."""
+    stated: Any = array.attrs["_FillValue"]
+    number = stated
+    for kind in (float, int) if isinstance(stated, str) else ():
+        with suppress(ValueError):
+            number = kind(stated)
+    try:
+        nodata = decode_fill(number, array.dtype)
+    except MetadataError as error:
+        return Mend(error.message)
+    written = render_nodata(nodata, array.dtype, array.zarr_format)
+    if not written:
+        return Mend(f"_FillValue {stated!r} has no other spelling")
+    return Mend(f"_FillValue {stated!r} written as {written['_FillValue']!r}", written)
 
 
 def is_unreadable_fill(array: ArrayView) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.geo.conventions.base import Mend
 from zstore.geo.conventions.cf import (
     CELLS,
     DEGREES,
@@ -188,6 +189,10 @@ def is_time(array: ArrayView) -> bool:
     )
 
 
+def _is_time_units(units: Any) -> bool:
+    return isinstance(units, str) and TIME_UNITS.fullmatch(units) is not None
+
+
 def _spatial(hierarchy: Hierarchy) -> Iterator[tuple[Grid, str, ArrayView]]:
     """(a grid, "Y" or "X", the coordinate variable) of every spatial coordinate variable, once."""
     seen = set()
@@ -213,7 +218,10 @@ def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
         is_date = coordinate.dtype.kind in "Mm"
         missing = [n for n in wanted if n not in coordinate.attrs and not (is_date and n == "units")]
         if missing:
-            yield Found(coordinate, f"there is no {', '.join(missing)}", wanted, sorted(coordinate.attrs))
+            is_known = is_time(coordinate) and _is_time_units(coordinate.attrs.get("units"))
+            mend = Mend("axis added", {"axis": "T"}) if is_known and "axis" in missing else None
+            message = f"there is no {', '.join(missing)}"
+            yield Found(coordinate, message, wanted, sorted(coordinate.attrs), mend=mend)
 
 
 @Rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
@@ -282,17 +290,21 @@ def check_time(hierarchy: Hierarchy) -> Iterator[Found]:
 def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
     attributes = coordinate.attrs
     mildest: Any = None if hierarchy.wants_all else "warning"
+    is_known = _is_time_units(attributes.get("units"))
     is_named = attributes.get("standard_name") in ("time", "forecast_reference_time")
     if not is_named and not hierarchy.is_read("MS-09", coordinate.path, "warning"):
         found = attributes.get("standard_name")
-        yield Found(coordinate, f"standard_name is {found!r}", "time", found, mildest)
+        mend = Mend("standard_name added", {"standard_name": "time"}) if found is None and is_known else None
+        yield Found(coordinate, f"standard_name is {found!r}", "time", found, mildest, mend)
     calendar = attributes.get("calendar")
     if calendar is None and coordinate.dtype.kind != "M":
-        yield Found(coordinate, "there is no calendar", "standard", None, mildest)
+        # Without a calendar, CF has it for the standard one.
+        mend = Mend("calendar added", {"calendar": "standard"}) if is_known else None
+        yield Found(coordinate, "there is no calendar", "standard", None, mildest, mend)
     if hierarchy.is_read("MS-09", coordinate.path, "error"):
         return
     units = attributes.get("units")
-    if coordinate.dtype.kind != "M" and not (isinstance(units, str) and TIME_UNITS.fullmatch(units)):
+    if coordinate.dtype.kind != "M" and not _is_time_units(units):
         yield Found(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
     if calendar is not None and str(calendar).lower() not in CALENDARS:
         yield Found(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
