@@ -127,6 +127,20 @@ def test_json_is_json_whatever_is_in_the_store() -> None:
     assert [item["name"] for item in found["classes"]] == list(CLASSES)
 
 
+def test_findings_name_their_witnesses_and_what_mends_them() -> None:
+    store = right(3, model(levels=0))
+    Documents(store).set(
+        "b02", scale_factor="0.5", add_offset="none", GeoTransform="300000 10 0 5000000 0 -10"
+    )
+    found = json.loads(validate(store).as_json())["findings"]
+    mends = {item["mend"] for item in found if item["rule"] == "GZ-16"}
+    assert mends == {"scale_factor written as a number", "add_offset is 'none'; expected a number"}
+    (moved,) = [item for item in found if item["rule"] == "MS-28"]
+    assert [said["source"] for said in moved["witnesses"]] == ["spatial:transform", "GeoTransform"]
+    assert [said["value"][5] for said in moved["witnesses"]] == [5000040.0, 5000000.0]
+    assert moved["mend"] is None
+
+
 def test_junit_has_a_case_for_every_rule_and_fails_those_with_errors() -> None:
     store = spoilt()
     Documents(store).set("0/b02", history='{"a": "\x00"}')

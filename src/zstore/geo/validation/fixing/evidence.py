@@ -35,7 +35,7 @@ def outweighs(supporting: int, contrary: int) -> bool:
 
 
 class Line(NamedTuple):
-    """One axis: the outer edge of the first cell, and the step from cell to cell."""
+    """The cells along one axis: the outer edge of the first one, and the step from one to the next."""
 
     first: float
     step: float
@@ -210,7 +210,7 @@ class Evidence:
                     yield COORDINATES, convention.name
 
     def heard(self, statements: Sequence[Told]) -> list[Told]:
-        """Those of the first trusted attribute or convention that has any; [] without."""
+        """The statements of the first trusted attribute or convention that has any; [] without."""
         found = ([s for s in statements if is_named(word, s.source, s.convention)] for word in self.trust)
         return next((trusted for trusted in found if trusted), [])
 
@@ -239,21 +239,40 @@ class Evidence:
 
     def own(self, grid: Grid, level: int, axis: int) -> Iterator[Statement]:
         """The statements of coordinates, transforms and bounding boxes about an axis of one grid."""
-        holder = f"level {level}"
         lines = _coordinate_lines(grid, axis)
         if lines:
-            yield Statement(level, COORDINATES, "cf", lines, holder=holder)
-        for convention, facts in zip(self.hierarchy.meaning.conventions, grid.facts, strict=True):
-            for source, affine in facts.affines:
-                # A GeoTransform may give the first point's centre where the cells are points.
-                is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point" and source.endswith("GeoTransform")
+            yield Statement(level, COORDINATES, "cf", lines, holder=f"level {level}")
+        yield from self._said(grid, grid.facts, level, axis, f"level {level}")
+
+    def _said(
+        self, grid: Grid, facts: Sequence[Facts], level: int, axis: int, holder: str
+    ) -> Iterator[Statement]:
+        """The statements of transforms and bounding boxes about an axis of a grid."""
+        is_point = grid.node.attrs.get("AREA_OR_POINT") == "Point"
+        for convention, found in zip(self.hierarchy.meaning.conventions, facts, strict=True):
+            for source, affine in found.affines:
                 plain = _unrotated(affine)
-                if plain is not None and not is_point:
+                # A GeoTransform may give the first point's centre where the cells are points.
+                if plain is not None and not (is_point and source.endswith("GeoTransform")):
                     lines = (_line_of(plain, axis),)
                     yield Statement(level, source, convention.name, lines, holder=holder)
-            if facts.bbox is not None:
-                lines = (_box_line(facts.bbox, axis, grid.shape[axis]),)
+            if found.bbox is not None:
+                lines = (_box_line(found.bbox, axis, grid.shape[axis]),)
                 yield Statement(level, "spatial:bbox", convention.name, lines, True, holder)
+
+    def _settle_axes(self, axes: Sequence[Axis], read: Affine | None) -> tuple[list[Line], str | None, bool]:
+        """(the line of each axis, the reason where one has none, whether the user's word decides)."""
+        lines: list[Line] = []
+        is_told = False
+        for number, axis in enumerate(axes):
+            heard = self.heard([s for s in axis.statements if not s.is_box])
+            is_told = is_told or bool(heard)
+            own = None if read is None else _line_of(read, number)
+            line, trouble = axis._replace(statements=heard or axis.statements).settle(own)
+            if line is None:
+                return lines, trouble or "nothing says where the levels lie", is_told
+            lines.append(line)
+        return lines, None, is_told
 
     def _settle_alone(self, grid: Grid, read: Affine | None) -> Settled:
         """The affine of a raster without levels, unless its rows or columns may run either way.
@@ -262,22 +281,12 @@ class Evidence:
         were left behind. Rows that run the other way do not come from cutting, and nothing but the cells' own
         content tells which is right.
         """
-        if (
-            read is None
-            or read.is_rotated
-            or not all(_unrotated(affine) for _, affine in grid.stated_affines)
-        ):
+        rotated = (affine for _, affine in grid.stated_affines if _unrotated(affine) is None)
+        if read is None or read.is_rotated or any(rotated):
             return Settled(read)
-        lines: list[Line] = []
-        stated = [list(self.own(grid, 0, n)) for n in (0, 1)]
-        heard = [self.heard([s for s in found if not s.is_box]) for found in stated]
-        said = [Axis(heard[n] or stated[n], [grid.shape[n]], [(1.0,)]) for n in (0, 1)]
-        for number, axis_said in enumerate(said):
-            chosen, trouble = axis_said.settle(_line_of(read, number))
-            if chosen is None:
-                return Settled(None, trouble)
-            lines.append(chosen)
-        for axis in (0, 1):
+        said = [Axis(list(self.own(grid, 0, n)), [grid.shape[n]], [(1.0,)]) for n in (0, 1)]
+        lines, trouble, is_told = self._settle_axes(said, read)
+        for axis in (0, 1) if trouble is None and not is_told else ():
             # What is wrong about one axis is no witness for the other, where it is the only one.
             borne_out, wrong = (
                 {s.source for s in said[n].statements if said[n].supports(lines[n], s) is is_right}
@@ -285,9 +294,9 @@ class Evidence:
             )
             if borne_out and borne_out <= wrong:
                 only = f"{', '.join(sorted(borne_out))} alone says where {'columns' if axis else 'rows'} lie"
-                return Settled(None, f"{only}, and is wrong about the {'rows' if axis else 'columns'}")
-        affine = Affine(lines[1].step, 0.0, lines[1].first, 0.0, lines[0].step, lines[0].first)
-        return Settled(affine, is_told=any(heard))
+                trouble = f"{only}, and is wrong about the {'rows' if axis else 'columns'}"
+                break
+        return Settled(None, trouble) if trouble else Settled(_affine_of(*lines), is_told=is_told)
 
     def _settle_pyramid(self, pyramid: Pyramid) -> dict[str, Settled]:
         """The affine of each level of a pyramid, by path."""
@@ -296,74 +305,50 @@ class Evidence:
         levels.sort(key=lambda level: -cell_count(level.shape))
         grids = [next(g for g in level.grids.values() if g.shape == level.shape) for level in levels]
         affines = [affine for grid in grids for _, affine in grid.stated_affines]
-        if not levels or any(
-            affine.is_rotated for affine in [*affines, *(v.affine for v in levels if v.affine)]
-        ):
+        affines += [level.affine for level in levels if level.affine is not None]
+        if not levels or any(affine.is_rotated for affine in affines):
             return {}
-        entries = self.hierarchy.meaning.said(pyramid.group).levels or ()
-        said = {entry.path: entry for entry in entries}
-        lines: list[Line] = []
-        chosen: list[list[float]] = []
-        rewritten: set[int] = set()
-        is_told = False
-        for axis in (0, 1):
-            counts = [grid.shape[axis] for grid in grids]
-            factors = [_factors(levels[0], level, axis, said.get(level.path)) for level in levels]
-            statements = [s for n, grid in enumerate(grids) for s in self.own(grid, n, axis)]
-            statements += self._pyramid_statements(pyramid, levels, grids, said, axis)
-            read = None if levels[0].affine is None else _line_of(levels[0].affine, axis)
-            heard = self.heard([s for s in statements if not s.is_box])
-            is_told = is_told or bool(heard)
-            stated = Axis(heard or statements, counts, factors)
-            line, trouble = stated.settle(read)
-            if line is None:
-                trouble = trouble or "nothing says where the levels lie"
-                if not statements:
-                    return {}
-                return {level.path: Settled(None, trouble) for level in levels}
-            lines.append(line)
-            chosen.append([stated.factor(line, number) for number in range(len(levels))])
-            rewritten |= {s.level for s in statements if not s.is_box and not stated.supports(line, s)}
+        said = [self._axis(pyramid, levels, grids, axis) for axis in (0, 1)]
+        lines, trouble, is_told = self._settle_axes(said, levels[0].affine)
+        if trouble is not None:
+            is_stated = bool(said[len(lines)].statements)
+            return {level.path: Settled(None, trouble) for level in levels} if is_stated else {}
+        factors = [[said[n].factor(lines[n], level) for level in range(len(levels))] for n in (0, 1)]
+        rewritten = {
+            s.level
+            for axis, line in zip(said, lines, strict=True)
+            for s in axis.statements
+            if not s.is_box and not axis.supports(line, s)
+        }
         result: dict[str, Settled] = {}
-        for n, level in enumerate(levels):
-            y, x = (lines[axis].scaled(chosen[axis][n]) for axis in (0, 1))
-            trouble = _pixels_against(pyramid, n, levels, rewritten, chosen) if rewritten else None
-            affine = Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
-            result[level.path] = Settled(None if trouble else affine, trouble, is_told)
+        for number, level in enumerate(levels):
+            trouble = _pixels_against(pyramid, number, levels, rewritten, factors) if rewritten else None
+            own = (line.scaled(found[number]) for line, found in zip(lines, factors, strict=True))
+            result[level.path] = Settled(None if trouble else _affine_of(*own), trouble, is_told)
         return result
 
-    def _pyramid_statements(
-        self,
-        pyramid: Pyramid,
-        levels: Sequence[LevelPlace],
-        grids: Sequence[Grid],
-        said: dict[str, LevelEntry],
-        axis: int,
-    ) -> Iterator[Statement]:
-        """The statements of the multiscale group about an axis: its transform, layout and tile matrices."""
+    def _axis(self, pyramid: Pyramid, levels: Sequence[LevelPlace], grids: Sequence[Grid], axis: int) -> Axis:
+        """All statements about an axis: of the levels, the layout, the tile matrices and the group."""
+        meaning, stated = self.hierarchy.meaning, list[Statement]()
+        said = {entry.path: entry for entry in meaning.said(pyramid.group).levels or ()}
         for n, (level, grid) in enumerate(zip(levels, grids, strict=True)):
-            entry = said.get(level.path)
-            if entry is None:
-                continue
+            stated += self.own(grid, n, axis)
+            entry = said.get(level.path, LevelEntry(level.path))
             if entry.affine is not None and not entry.affine.is_rotated:
-                yield Statement(n, *LAYOUT, (_line_of(entry.affine, axis),), holder=f"level {n}")
-            tiles = entry.fallback_affine
-            if tiles is not None and entry.extent is not None and entry.tile_shape is not None:
-                rest = entry.extent[axis] - grid.shape[axis]
-                if 0 <= rest < entry.tile_shape[axis]:
-                    yield Statement(n, *TILES, (_line_of(tiles, axis),), holder=f"level {n}")
-        group = pyramid.group.attrs.get("spatial:shape")
-        meaning = self.hierarchy.meaning
-        for convention, facts in zip(meaning.conventions, meaning.facts(pyramid.group), strict=True):
-            if group is not None and group != list(grids[0].shape):
-                continue
-            for source, affine in facts.affines:
-                if not affine.is_rotated:
-                    lines = (_line_of(affine, axis),)
-                    yield Statement(0, source, convention.name, lines, holder="the group")
-            if facts.bbox is not None:
-                lines = (_box_line(facts.bbox, axis, grids[0].shape[axis]),)
-                yield Statement(0, "spatial:bbox", convention.name, lines, True, "the group")
+                stated.append(Statement(n, *LAYOUT, (_line_of(entry.affine, axis),), holder=f"level {n}"))
+            tiles, beyond = entry.fallback_affine, -1
+            if entry.extent is not None and entry.tile_shape is not None:
+                beyond = entry.extent[axis] - grid.shape[axis]
+            if tiles is not None and 0 <= beyond < (entry.tile_shape or (0, 0))[axis]:
+                stated.append(Statement(n, *TILES, (_line_of(tiles, axis),), holder=f"level {n}"))
+        if pyramid.group.attrs.get("spatial:shape") in (None, list(grids[0].shape)):
+            stated += self._said(grids[0], meaning.facts(pyramid.group), 0, axis, "the group")
+        factors = [_factors(levels[0], level, axis, said.get(level.path)) for level in levels]
+        return Axis(stated, [grid.shape[axis] for grid in grids], factors)
+
+
+def _affine_of(y: Line, x: Line) -> Affine:
+    return Affine(x.step, 0.0, x.first, 0.0, y.step, y.first)
 
 
 def fit_line(coordinate: ArrayView, values: np.ndarray[Any, Any] | None) -> Line | None:
