@@ -17,6 +17,7 @@ from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.pyramid.build import build_pyramid
 from zstore.geo.resampling.methods import downsample
+from zstore.geo.validation.fixing.fix import plan_fix
 from zstore.storage.memory import MemoryStore
 
 RASTER = Path(__file__).parents[2] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"
@@ -390,6 +391,7 @@ def test_longitudes_that_wrap_run_on_and_others_out_of_order_are_refused(tmp_pat
     geo, findings = read_geo(source)
     assert geo.affine is not None and (geo.affine.c, geo.affine.a) == (175.5, 1.0)
     assert [f.severity for f in findings if f.rule == "GZ-29"] == ["note"]
+    assert not [key for key in plan_fix(source).changes if key.startswith("lon/c")]
     with pytest.warns(ReadingWarning, match="CRS84"):
         made = build_pyramid(source, tmp_path / "p", levels=1)
     np.testing.assert_array_equal(made["1/lon"][...], [176.5, 178.5, 180.5, 182.5])

@@ -385,7 +385,11 @@ def _parse_axis(
     if values is None:
         return None
     rounding, values = rounding_of(coordinate, values), values.astype(np.float64)
-    values = _unwrapped(coordinate, values, findings)
+    running = unwrap(coordinate, values)
+    if running is not values:
+        message = f"{name!r} jumps by a whole circle; it is read as running on to {running[-1]:g}"
+        findings.append(Finding("GZ-29", "note", coordinate.path, message, float(running[-1]), values[-1]))
+    values = running
     step = (values[-1] - values[0]) / max(size - 1, 1)
     if not np.isfinite(values).all() or (step == 0 and size > 1):
         message = f"coordinate {name!r} is not finite and monotonic; it is not used"
@@ -407,25 +411,16 @@ def _parse_axis(
     return None if factor is None else (first * factor, step * factor)
 
 
-def _unwrapped(
-    coordinate: ArrayNode, values: np.ndarray[Any, Any], findings: list[Finding]
-) -> np.ndarray[Any, Any]:
-    """Longitudes that jump by a whole circle, as 179 to -180 does, running on; others as they are."""
+def unwrap(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Longitudes that jump by a whole circle, as from 179 to -180, running on; others as they are."""
     steps, units = np.diff(values), _units_of(coordinate)
     stated, name = coordinate.attrs.get("standard_name"), coordinate.path.rpartition("/")[2]
     is_longitude = stated == "longitude" or units in DEGREES["X"] or (stated is None and name in NAMES["X"])
     if not is_longitude or not ((steps > 0).any() and (steps < 0).any()):
         return values
-    circle = 2 * np.pi / (angle_of(units or "degree") or np.radians(1))
-    running = np.unwrap(values, period=circle)
+    running = np.unwrap(values, period=2 * np.pi / (angle_of(units or "degree") or np.radians(1)))
     steps = np.diff(running)
-    if not ((steps > 0).all() or (steps < 0).all()):
-        return values
-    message = (
-        f"{name!r} jumps by a whole circle; it is read as running on from {running[0]:g} to {running[-1]:g}"
-    )
-    findings.append(Finding("GZ-29", "note", coordinate.path, message, float(running[-1]), float(values[-1])))
-    return running
+    return running if (steps > 0).all() or (steps < 0).all() else values
 
 
 def _factor_of(units: str, crs: Crs) -> float | None:

@@ -17,6 +17,7 @@ from zstore.geo.conventions.cf import (
     parse_geotransform,
     render_coordinates,
     render_geotransform,
+    unwrap,
 )
 from zstore.geo.conventions.content import angle_of, rounding_of
 from zstore.geo.conventions.crs import Crs
@@ -545,6 +546,7 @@ def _are_centres(coordinate: ArrayView, values: np.ndarray[Any, Any], centres: n
     """Whether a coordinate's values are the centres, as far as it can store them."""
     if values.shape != centres.shape:
         return False
+    values = unwrap(coordinate, values)
     step = abs(float(centres[-1] - centres[0])) / max(len(centres) - 1, 1) or 1.0
     packed = min(quantum(coordinate.attrs, coordinate.dtype), CLOSE * step)
     rounding = rounding_of(coordinate, centres) + packed

@@ -15,6 +15,7 @@ from zstore.geo.conventions.cf import (
     coordinate_attributes,
     is_longitude_latitude,
     stand_in,
+    unwrap,
 )
 from zstore.geo.conventions.content import angle_of, length_of
 from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, is_image
@@ -398,7 +399,7 @@ def check_coordinates(pyramid: Pyramid) -> Iterator[Found]:
         for coordinate in _coordinates(level):
             values = _numbers(coordinate)
             if values is not None and len(values) > 1:
-                steps = np.diff(values)
+                steps = np.diff(unwrap(coordinate, values))
                 if not (np.all(steps > 0) or np.all(steps < 0)):
                     yield Found(coordinate, "the coordinates are not in order")
     for level in pyramid.levels[1:]:
