@@ -332,7 +332,7 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     # removed, which says who writes and which versions of the source are read: about 1 KB each.
     "convert 64 chunks to 16": (
         lambda rig: rig.convert("chunks", "converted", chunks=(256, 256)),
-        Counts(91, 2100100),
+        Counts(90, 2100100),
     ),
     "delete a group of 8 arrays": (lambda rig: rig.delete("group", "g4"), Counts(8, 198)),
 }

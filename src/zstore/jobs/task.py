@@ -6,14 +6,17 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from zstore.base.once import once
-from zstore.engine.documents import Model, check_own, publish_nodes
+from zstore.engine.documents import Model, check_own, parse_node, publish_nodes, render_node
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.record import BegunJob, Record, begin, begin_new, read_record
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Sources, Versions
-from zstore.model.array import ZarrFormat
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.document import render_json
+from zstore.nodes.array import Array
+from zstore.nodes.node import Access
 
 R = TypeVar("R")
 
@@ -37,6 +40,7 @@ class Task(ABC, Generic[R]):
     work: str
     plan: Plan[Any]
     zarr_format: ZarrFormat | None = None
+    _is_published = False
 
     def __init__(self, there: Location, how: How) -> None:
         self.there = there._replace(store=how.opened(there.store))
@@ -110,6 +114,16 @@ class Task(ABC, Generic[R]):
     def publish(self) -> None:
         """Write the documents, when all else is made and the sources are as they were."""
         publish_nodes(*self.there, self.models())
+
+    def published(self, access: Access) -> Array | None:
+        """The array at the target, if this call has written its document, which is not read again."""
+        model = self.models().get("") if self._is_published else None
+        if not isinstance(model, ArrayModel):
+            return None
+        documents = {name: render_json(document) for name, document in render_node(model).items()}
+        made = parse_node(documents, self.there.url())
+        assert isinstance(made, ArrayModel), "what is rendered of an array is one"
+        return Array(*self.there, made, access)
 
     def versions(self) -> Versions | None:
         """The versions of all that was made, for a fingerprint; none while nothing of it is there.
@@ -186,6 +200,7 @@ class Task(ABC, Generic[R]):
         self.make(job)
         job.check()
         self.publish()
+        self._is_published = True
         if self.keeps and (versions := self.versions()) is not None:
             job.keep(self.fingerprint(sources, versions))
         job.end()

@@ -33,7 +33,7 @@ from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
-from zstore.nodes.node import Missing
+from zstore.nodes.node import Access, Missing
 from zstore.nodes.open import StoreLike, open_array
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
@@ -432,7 +432,8 @@ class StoredReduction(Task[Array]):
         return {"": self.out.model}
 
     def result(self) -> Array:
-        return open_array(self.there.store)
+        made = self.published(Access())
+        return open_array(self.there.store) if made is None else made
 
 
 def _word(label: Any) -> Any:

@@ -58,7 +58,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
 from zstore.nodes.create import ArrayRequest
-from zstore.nodes.node import StoredNode
+from zstore.nodes.node import Access, StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_key
@@ -352,8 +352,11 @@ class _Conversion(Task["Array | Group"]):
         return _Refresh(self, made, parts)
 
     def result(self) -> Array | Group:
-        options = self.options
-        return open_node(*self.there, zarr_format=options.zarr_format, allow_pickle=options.allow_pickle)
+        zarr_format, allow_pickle = self.options.zarr_format, self.options.allow_pickle
+        made = self.published(Access(allow_pickle=allow_pickle))
+        if made is not None:
+            return made
+        return open_node(*self.there, zarr_format=zarr_format, allow_pickle=allow_pickle)
 
 
 class _Renewed(NamedTuple):
