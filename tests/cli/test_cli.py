@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -407,3 +409,27 @@ def test_copy_manifest_and_audit(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "u").iterdir()] == ["zarr.json"]
     for word in ("copy", "manifest", "verify"):
         assert f"zstore {word} scene.zarr" in run(word, "--help").output
+
+
+def test_no_word_of_a_store_acts_upon_the_terminal(tmp_path: Path) -> None:
+    """Names, dimensions, units and attributes are another's words."""
+    hostile = "\x1b]0;mine\x07\x1b[31m"
+    place, words = tmp_path / "s.zarr", dict.fromkeys(("units", "long_name", "grid_mapping"), hostile)
+    for path in (f"a{hostile}", f"g{hostile}/b{hostile}"):
+        zstore.create_array(
+            place, path, data=np.ones((4, 4)), dimension_names=(f"{hostile}y", "x"), attributes=words
+        )
+    zstore.open_group(place, mode="r+").attrs.update({"title": hostile, "Conventions": hostile})
+    (place / f"{hostile}.zarr").mkdir()
+    (place / f"{hostile}.zarr" / "zarr.json").write_text(json.dumps({"node_type": hostile}))
+    for verb in ("info", "tree", "validate", "verify", "doctor"):
+        shown = testing.CliRunner().invoke(command, [verb, str(place)], color=True).output
+        assert "mine" in shown and "\x1b]" not in shown and "\x07" not in shown, (verb, shown)
+    # A pipe gets the names of a manifest as they are, a terminal does not.
+    assert hostile in run("manifest", place).output
+    primary, secondary = pty.openpty()
+    subprocess.run([sys.executable, "-m", "zstore", "manifest", place], stdout=secondary, check=True)
+    os.close(secondary)
+    shown = os.read(primary, 1 << 16).decode()
+    os.close(primary)
+    assert "mine" in shown and "\x1b" not in shown

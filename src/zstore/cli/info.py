@@ -11,7 +11,7 @@ from zstore import describe
 from zstore.base.sizes import format_lengths, format_size
 from zstore.cli.options import json_option, say, show_table, show_unfinished, storage_options
 from zstore.engine.intents import find_unfinished
-from zstore.errors import NotFoundError, StoreError, clean
+from zstore.errors import NotFoundError, StoreError, clean, printable
 from zstore.nodes.open import open_ahead
 from zstore.nodes.zarr_names import list_codecs
 from zstore.storage.url import open_store
@@ -51,7 +51,7 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
     place.add_column(style="bold")
     place.add_column(overflow="fold")
     for name, value in report.facts():
-        place.add_row(name, value)
+        place.add_row(name, printable(value))
     show_table(place)
     if report.levels:
         levels = Table(
@@ -59,7 +59,7 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
         )
         for level in report.levels:
             factors = " × ".join(f"{factor:g}" for factor in level.factors)
-            levels.add_row(level.path, *map(str, level.shape), level.cell_text, factors)
+            levels.add_row(printable(level.path), *map(str, level.shape), level.cell_text, factors)
         show_table(levels)
     show_table(_array_table(report, with_sizes))
     if readers:
@@ -67,11 +67,13 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
         for reader in readers:
             verdict = f"no: {reader.obstacle}" if reader.obstacle else "yes"
             is_mistaken = reader.mistake and not reader.obstacle
-            shown.add_row(reader.name, f"{verdict}, but {reader.mistake}" if is_mistaken else verdict)
+            verdict = f"{verdict}, but {reader.mistake}" if is_mistaken else verdict
+            shown.add_row(reader.name, printable(verdict))
         show_table(shown)
     for finding in report.findings:
         if finding.severity != "note":
-            click.echo(f"{finding.severity}: {finding.rule}: {finding.message} ({finding.path or '/'})")
+            where = printable(finding.path or "/")
+            click.echo(f"{finding.severity}: {finding.rule}: {printable(finding.message)} ({where})")
     show_unfinished(report.unfinished)
     if report.unfinished or report.unreadable:
         raise SystemExit(1)
@@ -89,7 +91,7 @@ def _array_table(report: Any, with_sizes: bool) -> Table:
         shape, chunks, shards = map(format_lengths, (array.shape, array.chunks, array.shards or ()))
         sizes = [format_size(array.nbytes_stored()), format_size(array.nbytes)] if with_sizes else []
         table.add_row(
-            path,
+            printable(path),
             shape,
             str(array.dtype),
             chunks,

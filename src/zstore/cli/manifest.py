@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from zstore import manifest as make
 from zstore.cli.options import FILE, how_options, run_job, say, storage_options
+from zstore.errors import printable
 
 
 @click.command()
@@ -28,8 +30,10 @@ def manifest(path: str, output: Any, **options: Any) -> None:
     made = run_job(options, make, path, file=output, label="hashing", unit="bytes", target=path)
     as_json = options["as_json"]
     if output is None and not as_json:
+        # Whatever a name holds is written as it is, but to a terminal.
         for line in made.lines():
-            click.echo(line, nl=False)
+            shown = printable(line.decode(errors="replace").rstrip("\n"))
+            click.echo(f"{shown}\n" if sys.stdout.isatty() else line, nl=False)
         return
     document = {"path": path, "key_count": len(made), "root": made.root}
     say(as_json, document, f"{output}: {len(made)} keys, root {made.root}")
