@@ -13,7 +13,7 @@ import pytest
 import zstore
 from zstore.base.signatures import is_netcdf
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
-from zstore.geo.rasters import netcdf_to_zarr
+from zstore.geo.rasters import netcdf_sources, netcdf_to_zarr
 from zstore.model.json_attributes import AttributeWarning
 
 h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")
@@ -325,3 +325,16 @@ def test_layouts_that_are_no_stretches_of_the_file(layout, tmp_path):
     made = netcdf_to_zarr(tmp_path / "in.h5", tmp_path / "out.zarr")["v"][...]
     for name in expected.dtype.names or ((),):
         np.testing.assert_array_equal(made[name].astype(expected[name].dtype), expected[name])
+
+
+def test_variables_are_sources_of_jobs(file, tmp_path):
+    variables = netcdf_sources(file)
+    group = netcdf_to_zarr(file, tmp_path / "out.zarr")
+    assert {*variables} == {path for path, node in group.members(max_depth=None) if hasattr(node, "shape")}
+    packed, whole = variables["t2m"], group["t2m"]
+    assert packed.dtype == whole.dtype
+    box = (slice(2, 4), slice(0, 9), slice(30, 31))
+    np.testing.assert_array_equal(packed.read(box), whole[box])
+    expected = zstore.reduce(whole, "max", axis=0)
+    np.testing.assert_array_equal(zstore.reduce(packed, "max", axis=0), expected)
+    np.testing.assert_array_equal(zstore.convert(packed, tmp_path / "t2m", chunks=(7, 4, 4))[...], whole[...])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 import zstore
 from zstore.errors import (
+    ChangedError,
     MetadataError,
     NotFoundError,
     RasterWarning,
@@ -24,7 +27,7 @@ from zstore.errors import (
     UnsupportedError,
 )
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
+from zstore.geo.rasters import geotiff, raster_sources, raster_to_zarr, zarr_to_raster
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read and written with rasterio")
 pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo')")
@@ -401,3 +404,48 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     )
     # The raster has 384 MiB; in memory are two windows of 16 MiB, what they become, and 16 MiB of GDAL's.
     assert int(done.stdout) < 128
+
+
+def test_bands_are_sources_of_jobs(tmp_path):
+    """What is made of them is what is made of the arrays that they become, and they go to other processes."""
+    cells = np.random.default_rng(3).integers(0, 200, (2, 70, 90), "uint8")
+    make_raster(tmp_path / "a.tif", cells, nodata=0, interleave="pixel")
+    bands = raster_sources(tmp_path / "a.tif")
+    group = raster_to_zarr(tmp_path / "a.tif", tmp_path / "a.zarr")
+    assert list(bands) == ["band_1", "band_2"] == group.attrs["bands"]
+    for number, (name, band) in enumerate(bands.items()):
+        assert (band.shape, band.dtype, band.fill_value) == ((70, 90), np.dtype("u1"), 0)
+        box = (slice(11, 47), slice(80, 90))
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(band)).read(box), cells[number][box])
+        out = np.empty((36, 10), "u1")
+        assert band.read(box, out) is out and (out == cells[number][box]).all()
+        made = zstore.convert(band, tmp_path / f"{name}.zarr", chunks=(16, 16), check=True)
+        np.testing.assert_array_equal(made[...], cells[number])
+        np.testing.assert_array_equal(
+            zstore.reduce(band, "max", axis=0), zstore.reduce(group[name], "max", axis=0)
+        )
+    with pytest.raises(MetadataError, match="expected different ones of 1 to 2"):
+        raster_sources(tmp_path / "a.tif", bands=[3])
+    version = bands["band_1"].version()
+    os.utime(tmp_path / "a.tif", ns=(0, 1))
+    assert bands["band_1"].version() != version
+    with pytest.raises(ChangedError, match="was written while it was read"):
+        bands["band_1"].read((slice(0, 1), slice(0, 1)))
+
+
+def test_an_array_that_is_written_while_it_is_read_makes_no_raster(tmp_path, monkeypatch):
+    make_raster(tmp_path / "b.tif", np.ones((1, 8, 8), "u1"))
+    group = raster_to_zarr(tmp_path / "b.tif", tmp_path / "a.zarr")
+    array, real = group["band_1"], geotiff.Dataset.read
+
+    def read(self: Any, *given: Any) -> Any:
+        cells = real(self, *given)
+        array[0, 0] = 9
+        return cells
+
+    with monkeypatch.context() as late:
+        late.setattr(geotiff.Dataset, "read", read)
+        with pytest.raises(ChangedError, match="the source changed while it was read"):
+            zarr_to_raster(group, tmp_path / "a.tif")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.tif"]
+    assert rasterio.open(zarr_to_raster(group, tmp_path / "a.tif")).read(1)[0, 0] == 9

@@ -12,7 +12,7 @@ import pytest
 import zstore
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, zarr_to_raster
+from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, stack_sources, zarr_to_raster
 from zstore.geo.rasters.stack import read_moments
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
@@ -284,3 +284,15 @@ def test_overviews_of_a_cog_are_the_levels(tmp_path, masked, method):
     flat = raster_to_zarr(raster, tmp_path / "flat.zarr")
     with rasterio.open(zarr_to_raster(flat, tmp_path / "flat.tif", driver="COG")) as cog:
         assert cog.overviews(1) == [2]  # GDAL's own, to 512 cells
+
+
+def test_stacks_are_sources_of_jobs(tmp_path):
+    """A reduction along time reads each raster, and no Zarr is between."""
+    cells = {f"2020010{day}": noise(1, 20, 30) for day in (3, 1, 2)}
+    paths = [write(tmp_path / f"S_{day}.tif", data, nodata=0) for day, data in cells.items()]
+    source = stack_sources(paths, "time")["band_1"]
+    whole = np.stack([cells[day][0] for day in sorted(cells)])
+    assert source.shape == whole.shape and source.grid.chunk_shape[0] == 1
+    np.testing.assert_array_equal(source.read((slice(1, 3), slice(5, 9), slice(2, 30))), whole[1:, 5:9, 2:])
+    np.testing.assert_array_equal(zstore.reduce(source, "max", axis=0), whole.max(0))
+    np.testing.assert_array_equal(zstore.convert(source, tmp_path / "t.zarr", chunks=(3, 8, 8))[...], whole)

@@ -330,7 +330,7 @@ def test_windows_without_anything_in_them_are_not_read_again(kind, tmp_path, mon
     _, make = prepare(kind, tmp_path)
     target = tmp_path / "made"
     with monkeypatch.context() as failing:
-        failing.setattr("zstore.nodes.create.NewNodes.publish", lambda nodes: 1 / 0)
+        failing.setattr(files_module, "publish_nodes", lambda *nodes, **how: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make(target)
     before, read = values(LocalStore(target)), list[Any]()
@@ -347,6 +347,95 @@ def test_windows_without_anything_in_them_are_not_read_again(kind, tmp_path, mon
     assert {key: before[key] for key in chunks} == {
         key: value for key, value in values(LocalStore(target)).items() if key in chunks
     }
+
+
+def meant(store: Any) -> dict[str, Any]:
+    """Every value; documents as JSON, whose members may have another order where they were written again."""
+    return {key: json.loads(v) if key.endswith("zarr.json") else v for key, v in values(store).items()}
+
+
+def rewrite(file: Path, cells: Any, corner: tuple[int, int] = (0, 0)) -> None:
+    file.unlink()
+    write_raster(file, cells, corner)
+
+
+def change(kind: str, place: Path) -> tuple[Any, set[str]]:
+    """(the same call after some of its files have changed, the names of those that are to be read)."""
+    files, make = prepare(kind, place)
+    if kind == "netcdf":
+        library = pytest.importorskip("h5netcdf.legacyapi")
+        with library.Dataset(files[0], "a") as file:
+            file.variables["t"][20:30] = 77
+        return make, {"a.nc"}
+    if kind == "raster":
+        rewrite(files[0], CELLS + np.uint16(1))
+        return make, {"a.tif"}
+    if kind == "mosaic":
+        # One has other cells, and one in a corner is gone, and with it all that only it had.
+        rewrite(files[4], np.full((35, 40), 9, "u2"), (51, 0))
+        gone = files.pop(1).name
+        return partial(make.func, files, **make.keywords), {file.name for file in files} - {gone}
+    # One moment is new, one has changed, one is gone.
+    rewrite(files[3], CELLS[:20, :20] + np.uint16(99))
+    files.pop()
+    files.insert(0, write_raster(place / "s_20200201.tif", CELLS[:20, :20] + np.uint16(50)))
+    return partial(make.func, files, **make.keywords), {"s_20200201.tif", "s_20200104.tif"}
+
+
+@pytest.mark.parametrize("kind", ["raster", "time", "mosaic", "netcdf"])
+def test_every_night_what_has_changed_is_read_again_and_nothing_else(kind, tmp_path, monkeypatch):
+    _, make = prepare(kind, tmp_path)
+    target, read = Failing(), list[str]()
+    plain = files_module.OpenFiles.open
+    monkeypatch.setattr(
+        files_module.OpenFiles,
+        "open",
+        lambda self, opener, path: read.append(Path(path).name) or plain(self, opener, path),
+    )
+    make(target, resume=True)
+    before, count, _ = values(target), len(read), read.clear()
+    assert sorted(make(target, resume=True)) and not read and values(target) == before
+    again, names = change(kind, tmp_path)
+    # Interrupted anywhere, it comes out the same.
+    for left in range(1, 4):
+        target.left = left * 4
+        with pytest.raises(StoreError, match="no more"):
+            again(target, resume=True)
+        assert find_unfinished(target, "")
+    target.left = 1 << 60
+    read.clear()
+    again(target, resume=True)
+    assert set(read) <= names and (len(names) == 1 or len(read) < count)
+    expected = MemoryStore()
+    again(expected)
+    assert values(target) != before
+    assert meant(target) == meant(expected)
+    read.clear()
+    again(target, resume=True)
+    assert not read
+    zstore.open_group(target)[next(iter(again(target, resume=True)))].attrs["mine"] = 1
+    with pytest.raises(ChangedError, match="was written to since"):
+        again(target, resume=True)
+
+
+@pytest.mark.parametrize("kind", ["pyramid", "time"])
+def test_what_cannot_be_made_again_in_part_is_refused(kind, tmp_path):
+    files, make = prepare(kind, tmp_path)
+    target = MemoryStore()
+    make(target, resume=True)
+    before = values(target)
+    if kind == "pyramid":
+        files[0].unlink()
+        write_raster(files[0], CELLS + np.uint16(1))
+        with pytest.raises(ChangedError, match="expected overwrite=True"):
+            make(target, resume=True)
+    else:
+        others = [write_raster(tmp_path / f"s_202103{n:02}.tif", CELLS[:20, :20]) for n in (1, 2)]
+        with pytest.raises(StoreError, match="an array or group is there already"):
+            rasters_to_zarr(others, target, stack="time", chunks=16, resume=True)
+        with pytest.raises(StoreError, match="an array or group is there already"):
+            make(target, resume=True, chunks=8)
+    assert values(target) == before
 
 
 KILLED = """

@@ -206,6 +206,10 @@ class StoredArray(Source):
     def describe(self) -> dict[str, str]:
         return {"source": self.url, "version": name_job(render_node(self.model))}
 
+    def frame(self) -> str:
+        """A hash of `frame_of` the model."""
+        return name_job(frame_of(self.model))
+
     def elsewhere(self, store: Store) -> StoredArray:
         """The same array, to be stored in another store."""
         return self._anew(store, self.path, self.model)
@@ -379,6 +383,12 @@ class StoredArray(Source):
             spec = ChunkSpec(shape, self.dtype, self.fill_value, self._allow_pickle)
             bound = self._chains[shape] = Chain.bind(self.model.codecs, spec)
         return bound
+
+
+def frame_of(model: ArrayModel | GroupModel) -> list[dict[str, Any]]:
+    """The documents but for shape and attributes: what chunks that are made again cannot make up for."""
+    documents = render_node(model.with_attributes({})).values()
+    return [{name: value for name, value in one.items() if name != "shape"} for one in documents]
 
 
 def thread_count_for(size: int, shares: int, *stores: Store, memory: int = MEMORY_SIZE) -> int:

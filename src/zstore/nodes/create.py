@@ -528,16 +528,18 @@ class NewNodes:
     """New nodes at and below a path, which readers cannot see until `publish` writes their documents.
 
     Paths are relative to it; "" is the node at that path itself.
+
+    models  of the nodes, by their paths
     """
 
     def __init__(self, store: Store, base: str, zarr_format: ZarrFormat) -> None:
         self._store = store
         self._base = base
-        self._format = zarr_format
-        self._models: dict[str, ArrayModel | GroupModel] = {}
+        self.zarr_format = zarr_format
+        self.models: dict[str, ArrayModel | GroupModel] = {}
 
     def __contains__(self, path: str) -> bool:
-        return path in self._models
+        return path in self.models
 
     def add_group(self, path: str, attributes: Mapping[str, Any]) -> None:
         """Add a group, but none of the groups above it.
@@ -546,7 +548,7 @@ class NewNodes:
             MetadataError: attributes that JSON cannot represent.
         """
         where = place(self._store, join_key(self._base, path))
-        self._models[path] = GroupModel(self._format, check_attributes(attributes, path=where))
+        self.models[path] = GroupModel(self.zarr_format, check_attributes(attributes, path=where))
 
     def add_array(self, path: str, **options: Any) -> Array:
         """Add an array and store its data, if any; returns the array. Options as of `create_array`.
@@ -554,9 +556,9 @@ class NewNodes:
         Raises
             as `draft_array`.
         """
-        request = ArrayRequest(zarr_format=self._format, **options)
+        request = ArrayRequest(zarr_format=self.zarr_format, **options)
         array = draft_array(self._store, join_key(self._base, path), request, Access())
-        self._models[path] = array.model
+        self.models[path] = array.model
         return array
 
     def check_own(self) -> None:
@@ -565,7 +567,7 @@ class NewNodes:
         Raises
             StoreError: somebody has.
         """
-        check_own(self._store, self._base, self._models)
+        check_own(self._store, self._base, self.models)
 
     def publish(self) -> None:
         """Write all documents: first those of arrays, then those of groups, from the deepest up.
@@ -574,7 +576,7 @@ class NewNodes:
             StoreError: somebody else has made another node there meanwhile.
             ReadOnlyError, StoreError: the store refused.
         """
-        publish_nodes(self._store, self._base, self._models)
+        publish_nodes(self._store, self._base, self.models)
 
 
 def _settle(

@@ -6,13 +6,16 @@ rasterio and h5netcdf are imported when a function that needs one is called.
 """
 
 from zstore.geo.rasters.geotiff import zarr_to_raster
-from zstore.geo.rasters.netcdf import netcdf_to_zarr
-from zstore.geo.rasters.raster import raster_to_zarr
-from zstore.geo.rasters.stack import rasters_to_zarr
+from zstore.geo.rasters.netcdf import netcdf_sources, netcdf_to_zarr
+from zstore.geo.rasters.raster import raster_sources, raster_to_zarr
+from zstore.geo.rasters.stack import rasters_to_zarr, stack_sources
 
 __all__ = [
+    "netcdf_sources",
     "netcdf_to_zarr",
+    "raster_sources",
     "raster_to_zarr",
     "rasters_to_zarr",
+    "stack_sources",
     "zarr_to_raster",
 ]

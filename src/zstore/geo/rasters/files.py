@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zstore.base.locks import Lock
-from zstore.engine.documents import ancestors, place, render_node
-from zstore.engine.intents import read_intent
+from zstore.base.once import once
+from zstore.engine.documents import Model, ancestors, publish_nodes, render_node
 from zstore.engine.making import delete_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, volume, whole
+from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, volume
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import Grid, RegularGrid
@@ -35,10 +35,12 @@ from zstore.plugin.jobs import (
     How,
     Location,
     Made,
+    Marks,
     Plan,
     Source,
     Sources,
     StoredArray,
+    Task,
     Unit,
     Versions,
     begin,
@@ -48,14 +50,12 @@ from zstore.plugin.jobs import (
     counter,
     current_part,
     expect_size,
-    is_made,
     name_job,
     node_versions,
     units_at_once,
 )
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import open_store
 
 # Bytes of the windows by which files are read: enough for every thread, and little beside a machine's memory.
 WINDOW_SIZE = 16 << 20
@@ -163,6 +163,10 @@ class FileArray(Source):
         now = find_versions(self.versions)
         return name_job(sorted(now.items())) if all(now.values()) else ""
 
+    def marks(self) -> Marks:
+        """A number for each chunk that changes with the versions of the files that hold it; never 0."""
+        return np.full(self.counts, mark_of(self.version()), np.uint64)
+
     def covered(self, box: Box) -> Iterator[Box]:
         """The boxes within a box that files hold; all else has the fill value."""
         yield box
@@ -171,6 +175,11 @@ class FileArray(Source):
 def find_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
     """The versions of the same files as they are now."""
     return {path: find_version(file for file, *_ in version) for path, version in versions.items()}
+
+
+def mark_of(content: Any) -> np.uint64:
+    """A number that changes with some content of JSON; never 0."""
+    return np.uint64(int(name_job(content), 16) | 1)
 
 
 class Written(NamedTuple):
@@ -224,12 +233,14 @@ class FileWindows(Plan[Written]):
     """The plan of a conversion from files; units are (number of a group of arrays, number of a window).
 
     bare  the arrays without a nodata
+    only  the units that are made again, of a target that has all; None: all are made
     """
 
     groups: tuple[WindowGrid, ...]
     sources: Mapping[str, FileArray]
     arrays: Mapping[str, StoredArray]
     bare: frozenset[str] = frozenset()
+    only: frozenset[Unit] | None = None
 
     @classmethod
     def of(
@@ -243,11 +254,32 @@ class FileWindows(Plan[Written]):
         windows = [WindowGrid.of(names, [sources[n] for n in names], arrays[names[0]]) for names in groups]
         return cls(tuple(windows), sources, arrays, frozenset(bare))
 
-    def units(self) -> Iterator[Unit]:
+    def of_changed(self, changed: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]) -> FileWindows:
+        """The plan of the windows in which chunks of the files have changed."""
+        only = set[Unit]()
+        for unit in self._all_units():
+            names, window = self._boxes(unit)
+            for name in names:
+                steps = zip(window, self.sources[name].grid.chunk_shape, strict=True)
+                sides = tuple(slice(side.start // n, -(-side.stop // n)) for side, n in steps)
+                if changed[name][sides].any():
+                    only.add(unit)
+        return replace(self, only=frozenset(only))
+
+    def _all_units(self) -> Iterator[Unit]:
         for at, group in enumerate(self.groups):
             for number in range(prod(group.counts)):
-                if next(self.sources[group.names[0]].covered(group.window(number)), None) is not None:
-                    yield at, number
+                yield at, number
+
+    def units(self) -> Iterator[Unit]:
+        for unit in self._all_units():
+            if self.only is not None:
+                if unit in self.only:
+                    yield unit
+                continue
+            (name, *_), window = self._boxes(unit)
+            if next(self.sources[name].covered(window), None) is not None:
+                yield unit
 
     def _boxes(self, unit: Unit) -> tuple[tuple[str, ...], Box]:
         """(the names of the arrays of a unit, the window in each of them)."""
@@ -263,7 +295,11 @@ class FileWindows(Plan[Written]):
             items = source.read(window)
             if name in self.bare and self._has_fill(source, window, items, array.fill_value):
                 filled.append(name)
-            empty += array.write_filled(window, items)
+            flags = array.write_filled(window, items)
+            if self.only is not None:
+                for cell in compress(array.cells(window), flags):
+                    array.store.delete(array.key(cell))
+            empty += flags
         return Written(empty, sorted(filled))
 
     def _has_fill(self, source: FileArray, window: Box, items: Items, fill: Any) -> bool:
@@ -272,8 +308,15 @@ class FileWindows(Plan[Written]):
 
     def count(self, unit: Unit) -> int:
         """The number of items of files that a unit reads."""
+        return sum(count for _, count in self._counts(unit))
+
+    def _read_size(self, unit: Unit) -> int:
+        return sum(count * self.arrays[name].item_size for name, count in self._counts(unit))
+
+    def _counts(self, unit: Unit) -> Iterator[tuple[str, int]]:
         names, window = self._boxes(unit)
-        return sum(volume(box) for name in names for box in self.sources[name].covered(window))
+        for name in names:
+            yield name, sum(volume(box) for box in self.sources[name].covered(window))
 
     def holds(self, unit: Unit, result: Written) -> bool:
         """Whether all chunks of a unit are stored, but for empty ones."""
@@ -311,65 +354,69 @@ class FileWindows(Plan[Written]):
             default=0,
         )
 
-    def item_counts(self) -> Mapping[str, int]:
-        """The number of items that files hold of each array."""
-        return {
-            name: sum(volume(box) for box in source.covered(whole(source.shape)))
-            for name, source in self.sources.items()
-        }
-
     def estimate(self, at_once: int) -> Estimate:
         """The estimate of the conversion, with this number of units at a time."""
         arrays = self.arrays
         return Estimate(
             unit_count=sum(1 for _ in self.units()),
-            read_size=sum(count * arrays[name].item_size for name, count in self.item_counts().items()),
+            read_size=sum(map(self._read_size, self.units())),
             write_size=sum(prod(array.shape) * array.item_size for array in arrays.values()),
             request_count=sum(prod(array.counts) for array in arrays.values()),
             memory_size=at_once * self.unit_size(),
         )
 
 
-class FileJob:
+class Renewed(NamedTuple):
+    """The part of a finished target that is made again.
+
+    made     the fingerprint of the target
+    changed  whether each chunk of the files of an array is to be read again, by its name
+    """
+
+    made: Made
+    changed: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
+
+
+class FileJob(Task[Group]):
     """A conversion of files into the arrays of a new group, or of an existing one (`held`).
 
-    Nothing is written before `carry_out`. A kind of files says which arrays and groups it makes (`add_array`,
-    `draft`), and what is left to do when they are stored (`complete`).
+    A kind of files says which arrays it makes (`add_array`) and which other nodes (`draft`, `complete`).
+
+    shares    how often the items are counted as progress: once more for the levels of a pyramid
+    replaces  whether `overwrite` replaces arrays of an existing group
 
     Raises
         MetadataError: the group that is there has another format.
     """
 
-    # The name among jobs; how often the items are counted as progress; whether `overwrite` replaces arrays of
-    # an existing group.
-    work: str
     shares = 1
     replaces = False
 
     def __init__(
         self, target: Group | PlaceLike, zarr_format: ZarrFormat, versions: Mapping[str, Version], how: How
     ) -> None:
-        self.how = how
         self.held = target if isinstance(target, Group) else None
         if self.held is not None and current_part() is not None:
             raise UnsupportedError(
                 "files cannot be put into a group in parts; expected the place of a new one"
             )
-        if isinstance(target, Group):
-            self.store, self.base, known = target.store, target.path, target.zarr_format
-        else:
-            self.store, self.base, known = open_store(target), "", zarr_format
-        self.store = how.opened(self.store)
-        self.where, self.zarr_format = place(self.store, self.base), zarr_format
-        if known != zarr_format:
-            message = f"zarr_format is {zarr_format}; expected the target group's {known}"
-            raise MetadataError(message, path=self.where)
-        self.versions = versions
-        self.nodes = NewNodes(self.store, self.base, zarr_format)
+        super().__init__(Location.open(target, None, None, read_only=False), how)
+        if self.held is not None and self.held.zarr_format != zarr_format:
+            message = f"zarr_format is {zarr_format}; expected the target group's {self.held.zarr_format}"
+            raise MetadataError(message, path=self.there.url())
+        self.zarr_format: ZarrFormat = zarr_format
+        self.file_versions = versions
+        self.nodes = NewNodes(*self.there, zarr_format)
         self.files = OpenFiles()
         self.arrays: dict[str, StoredArray] = {}
-        self.sources: dict[str, FileArray] = {}
-        self._paths = list[str]()
+        self.file_arrays: dict[str, FileArray] = {}
+        self.filled = set[str]()
+        self.renewed: Renewed | None = None
+
+    @property
+    def existing(self) -> Group | None:
+        """The group that the nodes are put into; None for a new one."""
+        return self.held if self.renewed is None else self.result()
 
     @property
     @abstractmethod
@@ -377,11 +424,7 @@ class FileJob:
         """The paths that are to be free in an existing group."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """The files and arguments that tell the conversion from others."""
-
-    @abstractmethod
-    def plan(self) -> FileWindows:
+    def windows(self) -> FileWindows:
         """The plan for the arrays that were added."""
 
     @abstractmethod
@@ -389,145 +432,41 @@ class FileJob:
         """Add the other nodes to the new ones."""
 
     @abstractmethod
-    def complete(self, root: Group, filled: Iterable[str]) -> Group:
-        """The group, with all that is made of the new nodes; `filled` are arrays as `Written` names them."""
+    def complete(self, root: Group) -> None:
+        """Bring the rest of the group in line with its new nodes."""
 
     def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
         """Add an array at a path, by the arguments of `create_array`; returns its model."""
-        rehearse(self.zarr_format, plan)
+        rehearse(self.nodes.zarr_format, plan)
         model = self.nodes.add_array(path, **plan).model
-        self._paths.append(path)
-        self.arrays[name] = StoredArray(self.store, join_key(self.base, path), model)
+        self.arrays[name] = StoredArray(self.there.store, self.there.key(path), model)
         return model
 
-    def carry_out(self) -> Group:
-        """Write the items, then the documents; returns the resulting group."""
-        plan, how, said = self.plan(), self.how, self.describe()
-        about = {"sources": self.versions, "levels_counted": self.shares == 1}
-        how.stop_if_dry(lambda: replace(plan.estimate(1 if how.executor else units_at_once()), about=about))
-        if self._is_made(said):
-            return open_group(self.store, self.base, mode="r+")
-        self._check_fits(plan)
-        most = how.at_once(plan.unit_size())
-        job = self._begin({**said, "arrays": self._name_arrays()})
-        tick, filled = counter(self.shares * sum(plan.item_counts().values()), how.progress), set[str]()
+    def describe(self) -> dict[str, Any]:
+        documents = [[name, render_node(array.model)] for name, array in self.arrays.items()]
+        return {**self.call(), "arrays": None if self.renewed else name_job(documents)}
 
-        def take(unit: Unit, written: Written) -> None:
-            filled.update(written.filled)
-            tick(plan.count(unit))
-
-        self.draft()
-        with closing(self.files), job.runner(how.executor, most) as runner:
-            runner.run(plan, "windows", take)
-        job.check()
-        self.nodes.publish()
-        root = self.complete(open_group(self.store, self.base, mode="r+"), sorted(filled))
-        if self._keeps:
-            job.keep(Made.of(said, self._sources, self._find_target(), {"": self._name_arrays()}))
-        job.end()
-        return root
-
-    def _begin(self, said: Mapping[str, Any]) -> BegunJob:
-        """Record that the job begins or goes on, and remove nodes that are replaced.
-
-        Raises
-            StoreError: something is there already, or unfinished work (unless `overwrite`); or what would be
-                replaced holds one of the files that are read.
-            MetadataError, ChangedError: `resume`, and what was interrupted there is something else, or a file
-                was written since.
-        """
-        store, base, held, how = self.store, self.base, self.held, self.how
-        if held is None:
-            if how.overwrite:
-                check_outside(self.versions, store, base, self.work)
-            job = begin_new(
-                store,
-                base,
-                self.zarr_format,
-                self.work,
-                said,
-                overwrite=how.overwrite,
-                resume=how.resume,
-                may_hold_others=True,
-            )
-        else:
-            job = self._begin_in(held, said)
-            job.hold({self._top(held, path) for path in self._paths})
-        if job.is_resumed:
-            self.nodes.check_own()
-        job.watch(self._sources)
-        return job
-
-    def _begin_in(self, held: Group, said: Mapping[str, Any]) -> BegunJob:
-        """As `_begin`, in an existing group; of its nodes, only those that are replaced are removed."""
-        store, base, how = self.store, self.base, self.how
-        taken = [name for name in self.names if name in held]
-        if taken and how.resume and read_intent(store, base) is not None:
-            taken = []
-        if taken and not (how.overwrite and self.replaces):
-            expected = "expected overwrite" if self.replaces else "expected a group without them"
-            raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=self.where)
-        gone = self.names if self.replaces else []
-        job = begin(
-            store,
-            base,
-            self.work,
-            said,
-            name=name_job(said),
-            resume=how.resume,
-            replace=how.overwrite and not how.resume,
-            is_ready=not (how.overwrite and gone),
+    def sources(self) -> Sources:
+        return Sources(
+            lambda: _as_texts(find_versions(self.file_versions)), str, _as_texts(self.file_versions)
         )
-        if not job.is_ready:
-            if not how.overwrite and (taken := [path for path in gone if path in held]):
-                expected = "expected overwrite, as nobody can tell whether they are those to be replaced"
-                raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=self.where)
-            paths = [join_key(base, path) for path in gone]
-            job.clear(lambda: map_threads(partial(delete_node, store), paths))
-        return job
 
-    def _top(self, held: Group, path: str) -> str:
-        """The topmost node on the way to a path that the existing group does not have."""
-        return next((at for at in [*ancestors(path)][1:] if at not in held), path)
+    @once
+    def plan_of_windows(self) -> FileWindows:
+        """The plan of all windows, or of those with items that have changed."""
+        plan = self.windows()
+        return plan if self.renewed is None else plan.of_changed(self.renewed.changed)
 
-    def _name_arrays(self) -> str:
-        """A name for the arrays, which is the same for the same documents."""
-        return name_job([[name, render_node(array.model)] for name, array in self.arrays.items()])
+    def estimate(self) -> Estimate:
+        at_once = 1 if self.how.executor else units_at_once()
+        about = {"sources": self.file_versions, "levels_counted": self.shares == 1}
+        return replace(self.plan_of_windows.estimate(at_once), about=about)
 
-    @property
-    def _sources(self) -> Sources:
-        return Sources(lambda: _as_texts(find_versions(self.versions)), str, _as_texts(self.versions))
-
-    @property
-    def _keeps(self) -> bool:
-        return self.how.resume and current_part() is None
-
-    def _is_made(self, said: Any) -> bool:
-        """Whether the same call with `resume` has made all of it, of the files as they are.
-
-        Raises
-            ChangedError: a file, or what was made, was written to since.
-        """
-        if not self._keeps or read_intent(self.store, self.base) is not None:
-            return False
-        frames = {"": self._name_arrays()}
-        return is_made(self.store, self.base, said, self._sources, self._find_target, frames)
-
-    def _find_target(self) -> Versions:
-        """The versions of the arrays; of a new group, of all that it holds."""
-        at = Location(self.store, self.base)
-        paths = [at.below(array.path) for array in self.arrays.values()]
-        if self.held is None:
-            with suppress(NotFoundError):
-                paths = [at.below(path) for path, model in walk_nodes(*at) if isinstance(model, ArrayModel)]
-        return node_versions(at, paths)
-
-    def _check_fits(self, plan: FileWindows) -> None:
-        """Refuse a disk that is too full for the arrays.
-
-        Raises
-            StoreError: it is.
-        """
+    def check_room(self) -> None:
+        plan = self.plan_of_windows
+        self.how.at_once(plan.unit_size())
+        if self.renewed is not None:
+            return  # what is replaced has had room
 
         def expect() -> float:
             held = MemoryStore()
@@ -535,7 +474,135 @@ class FileJob:
             return expect_size(replace(plan, arrays=arrays), held)
 
         size = sum(prod(array.shape) * array.item_size for array in self.arrays.values())
-        check_room(self.store, self.base, size, expect, "chunks")
+        check_room(*self.there, size, expect, "chunks")
+
+    def begin(self, sources: Sources) -> BegunJob:
+        how, there, said = self.how, self.there, self.describe()
+        if self.renewed is not None:
+            made, changed = self.renewed
+            replaces = self.former is not None
+            job = begin(*there, self.work, said, resume=True, replace=replaces, sources=sources)
+            # What is being made again is not known: 0 is the mark of no file.
+            marks = {name: np.where(changed[name], 0, now) for name, now in self._marks().items()}
+            replace(made, sources={}, marks=marks).put(*there)
+            return job
+        if self.held is not None:
+            return self._begin_in(self.held, said, sources)
+        if how.overwrite:
+            check_outside(self.file_versions, *there, self.work)
+        return begin_new(
+            *there,
+            self.nodes.zarr_format,
+            self.work,
+            said,
+            overwrite=how.overwrite,
+            resume=how.resume,
+            may_hold_others=True,
+            sources=sources,
+        )
+
+    def _begin_in(self, held: Group, said: Mapping[str, Any], sources: Sources) -> BegunJob:
+        """As `begin`, in an existing group; of its nodes, only those that are replaced are removed."""
+        store, base, how = *self.there, self.how
+        taken = [name for name in self.names if name in held]
+        if taken and how.resume and self.former is not None:
+            taken = []
+        if taken and not (how.overwrite and self.replaces):
+            expected = "expected overwrite" if self.replaces else "expected a group without them"
+            raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=held.name)
+        gone = self.names if self.replaces else []
+        job = begin(
+            store,
+            base,
+            self.work,
+            said,
+            resume=how.resume,
+            replace=how.overwrite and not how.resume,
+            is_ready=not (how.overwrite and gone),
+            sources=sources,
+        )
+        if not job.is_ready:
+            if not how.overwrite and (taken := [path for path in gone if path in held]):
+                expected = "expected overwrite, as nobody can tell whether they are those to be replaced"
+                raise StoreError(f"{', '.join(taken)} are there already; {expected}", path=held.name)
+            paths = [join_key(base, path) for path in gone]
+            job.clear(lambda: map_threads(partial(delete_node, store), paths))
+        # The topmost nodes that the group does not have.
+        tops = [[*ancestors(path), path][1:] for path in self.nodes.models]
+        job.hold({next((at for at in above if at not in held), above[-1]) for above in tops})
+        return job
+
+    def make(self, job: BegunJob) -> None:
+        plan, how = self.plan_of_windows, self.how
+        tick = counter(self.shares * self.item_count, how.progress)
+
+        def take(unit: Unit, written: Written) -> None:
+            self.filled.update(written.filled)
+            tick(plan.count(unit))
+
+        with closing(self.files), job.runner(how.executor, how.at_once(plan.unit_size())) as runner:
+            runner.run(plan, "windows", take)
+
+    @once
+    def item_count(self) -> int:
+        """The number of items that are read."""
+        plan = self.plan_of_windows
+        return sum(map(plan.count, plan.units()))
+
+    def models(self) -> dict[str, Model]:
+        return self.nodes.models
+
+    def publish(self) -> None:
+        self.draft()
+        publish_nodes(*self.there, self.models(), replaces=self.renewed is not None)
+        for array in self.arrays.values() if self.renewed is not None else ():
+            # What a shape that has shrunk cuts off, after the document that says so.
+            outside = [cell for cell in array.stored() or () if not array.holds(cell)]
+            map_threads(array.store.delete, map(array.key, outside))
+        self.complete(self.result())
+
+    def result(self) -> Group:
+        return open_group(*self.there, mode="r+")
+
+    def versions(self) -> Versions:
+        """The versions of the arrays; of a new group, of all that it holds."""
+        at = self.there
+        paths = [at.below(array.path) for array in self.arrays.values()]
+        if self.held is None:
+            with suppress(NotFoundError):
+                paths = [at.below(path) for path, model in walk_nodes(*at) if isinstance(model, ArrayModel)]
+        return node_versions(at, paths)
+
+    def fingerprint(self, sources: Sources, versions: Versions) -> Made:
+        return Made.of(self.call(), sources, versions, self._frames(), self._marks())
+
+    def _frames(self) -> dict[str, str]:
+        """By array, what of its documents changed chunks cannot make up for: all but shape and attributes."""
+        return {name: array.frame() for name, array in self.arrays.items()}
+
+    def _marks(self) -> dict[str, Marks]:
+        """A number for each chunk of the files of each array, which changes with their versions."""
+        return {name: array.marks() for name, array in self.file_arrays.items()}
+
+    @once
+    def left(self) -> Made | None:
+        made = Made.read(*self.there, self.call()) if self.keeps else None
+        if made is None or made.frames != self._frames():
+            return None
+        if self.former is not None:
+            # Of unfinished work, only such a renewal leaves a fingerprint that tells of chunks.
+            return made if self.former.plan == {**self.call(), "arrays": None} else None
+        # Files that have none in common with those of before are another source.
+        is_known = not made.sources or any(name_job(name) in made.sources for name in self.file_versions)
+        return made if is_known else None
+
+    def refreshed(self, made: Made, sources: Sources) -> FileJob:
+        changed = {name: made.changed(name, marks) for name, marks in self._marks().items()}
+        known = {name: mask for name, mask in changed.items() if mask is not None}
+        if self.shares > 1 or len(known) < len(changed):
+            made.check_current(sources)
+        self.renewed = Renewed(made, known)
+        return self
 
 
 def _as_texts(versions: Mapping[str, Version]) -> Mapping[str, str]:

@@ -26,7 +26,7 @@ from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, 
 from zstore.geo.rasters.classes import write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Estimate, How, HowWords, counter, long_call
+from zstore.plugin.jobs import Estimate, How, HowWords, StoredArray, counter, long_call
 from zstore.storage.url import with_storage_options
 
 DRIVERS = ("GTiff", "COG")
@@ -78,6 +78,7 @@ def zarr_to_raster(
 
     Raises
         NotFoundError: there is no such source, level or array.
+        ChangedError: an array was written to meanwhile; no file appears.
         StoreError: the target is there already (unless `overwrite`), or cannot be written.
         UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
             GeoTIFF has.
@@ -101,6 +102,8 @@ def zarr_to_raster(
         raise StoreError("no directory to write a raster to", path=str(target.parent))
     how.stop_if_dry(lambda: Estimate.of({str(number): file.estimate() for number, file in enumerate(files)}))
     how.at_once(max(file.estimate().memory_size or 0 for file in files))
+    read = {band.array.path: band.array for file in files for band in file.read_bands}
+    watched = [StoredArray.of(array).watched() for array in read.values()]
     tell = counter(sum(file.cell_count for file in files), how.progress)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
         try:
@@ -112,6 +115,8 @@ def zarr_to_raster(
         except rasterio.errors.RasterioError as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be written: {reason}", path=str(target)) from error
+        for sources in watched:
+            sources.check_unchanged()
         # What a GeoTIFF has no words for (a rotated pole, say) GDAL writes beside it.
         beside, placed = (path.with_name(f"{path.name}.aux.xml") for path in (finished, target))
         if beside.exists():
@@ -143,6 +148,11 @@ class _File:
         bands = _plan_bands(dataset, arrays)
         profile = _plan_file(rasterio, dataset, bands, compress)
         return cls(dataset, bands, _find_mask(dataset, bands), profile)
+
+    @property
+    def read_bands(self) -> list[_Band]:
+        """The bands, and the mask."""
+        return [*self.bands, *([] if self.mask is None else [self.mask])]
 
     @property
     def cell_count(self) -> int:

@@ -7,7 +7,7 @@ What xarray then decodes of the Zarr is what it decodes of the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -36,6 +36,7 @@ from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.base import Store
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
 
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
@@ -86,6 +87,15 @@ def netcdf_to_zarr(
     return NetcdfJob(source, target, zarr_format, chunks, shards, compressors, how).carry_out()
 
 
+def netcdf_sources(source: str | os.PathLike[str]) -> Mapping[str, FileArray]:
+    """The variables of a NetCDF or HDF5 file as sources of jobs, by their paths in it.
+
+    Raises, warns
+        as `netcdf_to_zarr`.
+    """
+    return NetcdfJob(source, MemoryStore(), 3, "auto", None, "auto", How()).file_arrays
+
+
 class NetcdfJob(FileJob):
     """A file whose variables and groups become those of a group; nothing is written before `carry_out`.
 
@@ -120,7 +130,7 @@ class NetcdfJob(FileJob):
                 plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
                 with located(self.source, path):
                     model = self.add_array(path, path, plan)
-                self.sources[path] = NetcdfVariable(
+                self.file_arrays[path] = NetcdfVariable(
                     self.source, version, path, variable.chunks, model, self.files
                 )
             self.attributes = {
@@ -134,22 +144,23 @@ class NetcdfJob(FileJob):
     def names(self) -> list[str]:
         return list(self.arrays)
 
-    def describe(self) -> dict[str, Any]:
+    def call(self) -> dict[str, Any]:
         return {"source": self.source}
 
-    def plan(self) -> FileWindows:
-        return FileWindows.of([(name,) for name in self.arrays], self.sources, self.arrays)
+    def windows(self) -> FileWindows:
+        return FileWindows.of([(name,) for name in self.arrays], self.file_arrays, self.arrays)
 
     def draft(self) -> None:
+        group = self.existing
         for path, attributes in self.attributes.items():
-            if self.held is None or (path and path not in self.held):
+            if group is None or (path and path not in group):
                 self.nodes.add_group(path, attributes)
 
-    def complete(self, root: Group, filled: Iterable[str]) -> Group:
-        for path, attributes in self.attributes.items() if self.held is not None else ():
+    def complete(self, root: Group) -> None:
+        for path, attributes in self.attributes.items() if self.existing is not None else ():
             member = root[path] if path else root
             member.attrs.update(attributes)
-        return root.consolidate()
+        root.consolidate()
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import re
 import shlex
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -37,18 +37,22 @@ from zstore.geo.rasters.files import (
     Version,
     check_version,
     find_version,
+    mark_of,
 )
 from zstore.geo.rasters.geotiff import WIDE, import_rasterio, usual_colours
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.codec_packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, as_part, long_call, name_job
+from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, Marks, as_part, long_call, name_job
 from zstore.storage.base import join_key
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
 
 RasterPath: TypeAlias = str | os.PathLike[str]
 
+# An odd number with irregular bits, as hash functions multiply by.
+MIXING = np.uint64(0x9E3779B97F4A7C15)
 TILE_LENGTH = 256
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 
@@ -98,6 +102,17 @@ def raster_to_zarr(
     with open_raster(source) as raster:
         described = describe_raster(raster, os.fspath(source), bands)
     return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
+
+
+def raster_sources(source: RasterPath, bands: Sequence[int] | None = None) -> Mapping[str, FileArray]:
+    """The bands of a raster, and its mask, as sources of jobs, by the names that `raster_to_zarr` gives them.
+
+    Raises, warns
+        as `raster_to_zarr`.
+    """
+    with open_raster(source) as raster:
+        described = describe_raster(raster, os.fspath(source), bands)
+    return RasterJob(described, MemoryStore(), WriteOptions()).file_arrays
 
 
 @contextmanager
@@ -169,11 +184,15 @@ class PlacedRaster:
 
 @dataclass(frozen=True)
 class Description:
-    """Rasters as one group: their model, the attributes of the group, and each raster's position."""
+    """Rasters as one group: their model, the attributes of the group, and each raster's position.
+
+    source  the path of the raster; "" for several
+    """
 
     geo: GeoModel
     rasters: tuple[PlacedRaster, ...]
     attributes: dict[str, Any]
+    source: str = ""
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of an array: that of the grid, behind the length of the time axis if it has one."""
@@ -217,6 +236,18 @@ class RasterBand(FileArray):
     @property
     def fill_value(self) -> Any:
         return self._fill
+
+    def marks(self) -> Marks:
+        marks = np.ones(self.counts, np.uint64)
+        for place, parts in self._layers.items():
+            for part in parts:
+                steps = zip(part.box, self.grid.chunk_shape[-2:], strict=True)
+                sides: Any = (slice(side.start // n, -(-side.stop // n)) for side, n in steps)
+                # The order of rasters counts where they meet.
+                held = marks[(*place, *sides)]
+                held *= MIXING
+                held ^= mark_of([part.path, part.version, part.corner, self.name])
+        return marks | np.uint64(1)
 
     def covered(self, box: Box) -> Iterator[Box]:
         for place, window in _layers_of(box):
@@ -268,24 +299,24 @@ def _meets(one: Box, other: Box) -> bool:
     return all(a.start < b.stop and b.start < a.stop for a, b in zip(one, other, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WriteOptions:
     """The options of writing rasters, which are the parameters of `raster_to_zarr`."""
 
-    zarr_format: ZarrFormat
-    chunks: int | tuple[int, int]
-    shards: int | tuple[int, int] | None
-    compressors: Any
-    levels: int | None
-    method: str
-    profile: str | None
-    packing: Packing
-    how: How
+    zarr_format: ZarrFormat = 3
+    chunks: int | tuple[int, int] = TILE_LENGTH
+    shards: int | tuple[int, int] | None = None
+    compressors: Any = "auto"
+    levels: int | None = 0
+    method: str = "average"
+    profile: str | None = None
+    packing: Packing = "attributes"
+    how: How = field(default_factory=How)
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
         """The options among the arguments of a function."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+        return cls(**{one.name: arguments[one.name] for one in fields(cls)})
 
 
 class RasterJob(FileJob):
@@ -320,18 +351,18 @@ class RasterJob(FileJob):
         for name in variables:
             model = self.add_array(name, join_key(self.level, name), plans[name])
             rasters = [part for part in described.rasters if name in part.numbers]
-            self.sources[name] = RasterBand(name, rasters, model, packed.get(name), self.files)
+            self.file_arrays[name] = RasterBand(name, rasters, model, packed.get(name), self.files)
 
     @property
     def names(self) -> list[str]:
         return [self.level] if self.level else list(self.arrays)
 
-    def plan(self) -> FileWindows:
+    def windows(self) -> FileWindows:
         groups = dict.fromkeys(tuple(part.numbers) for part in self.described.rasters)
         variables = self.described.geo.variables
         bands = {name for part in self.described.rasters for band, name in part.bands if band}
-        bare = [name for name in bands if is_fill_nodata(variables[name], self.zarr_format)]
-        return FileWindows.of(groups, self.sources, self.arrays, bare)
+        bare = [name for name in bands if is_fill_nodata(variables[name], self.options.zarr_format)]
+        return FileWindows.of(groups, self.file_arrays, self.arrays, bare)
 
     def _plan(self, name: str) -> dict[str, Any]:
         """The arguments of `create_array` for one of the arrays."""
@@ -347,23 +378,30 @@ class RasterJob(FileJob):
             "dimension_names": variable.dimensions or self.described.geo.dimensions,
         }
 
-    def describe(self) -> dict[str, Any]:
-        options, rasters = self.options, self.described.rasters
+    def call(self) -> dict[str, Any]:
+        options = self.options
         return {
-            "sources": [part.path for part in rasters],
-            "parts": name_job([[part.bands, part.place, part.corner, part.shape] for part in rasters]),
+            "source": self.described.source,
             "levels": options.levels,
             "method": options.method,
             "profile": options.profile,
         }
 
+    def describe(self) -> dict[str, Any]:
+        if self.renewed is not None:
+            return super().describe()
+        rasters = self.described.rasters
+        parts = name_job([[part.bands, part.place, part.corner, part.shape] for part in rasters])
+        return {**super().describe(), "sources": [part.path for part in rasters], "parts": parts}
+
     def draft(self) -> None:
-        add_auxiliaries(
-            self.nodes, self.documents, "", group=None if self.level else self.held, below=self.level
-        )
-        if self.held is None or self.level:
+        # Coordinates are made again with what lies along them.
+        is_beside = not self.level and self.renewed is None
+        group = self.held if is_beside else None
+        add_auxiliaries(self.nodes, self.documents, "", group=group, below=self.level)
+        if self.existing is None or self.level:
             self.nodes.add_group(self.level, self._attributes())
-        if self.held is None and self.level:
+        if self.existing is None and self.level:
             # What holds a pyramid says what it is when that is whole.
             self.nodes.add_group("", {})
 
@@ -372,20 +410,23 @@ class RasterJob(FileJob):
         own = {**held, **self.described.attributes}
         return join_attributes(own, self.documents[""]["attributes"])
 
-    def complete(self, root: Group, filled: Iterable[str]) -> Group:
-        fills = ", ".join(f"{self.arrays[name].model.fill_value} of {name!r}" for name in filled)
+    def complete(self, root: Group) -> None:
+        fills = ", ".join(f"{self.arrays[name].model.fill_value} of {name!r}" for name in sorted(self.filled))
         _warn_of_gdal(self.described, fills)
-        if self.held is not None and not self.level:
+        if self.existing is not None and not self.level:
             add_auxiliaries(root, self.documents, "")
             root.attrs.put(self._attributes(root.attrs))
-        return self._add_levels(root) if self.level else root.consolidate()
+        if self.level:
+            self._add_levels(root)
+        else:
+            root.consolidate()
 
-    def _add_levels(self, root: Group) -> Group:
+    def _add_levels(self, root: Group) -> None:
         """Make coarser levels of the finest; for a job in parts, done by whoever ends it."""
         options, progress = self.options, self.how.progress
-        half = sum(self.plan().item_counts().values())
+        half = self.item_count
         with as_part(None):
-            return build_pyramid(
+            build_pyramid(
                 root["0"],
                 root,
                 levels=options.levels,
@@ -462,7 +503,7 @@ def describe_raster(raster: Any, path: str, bands: Sequence[int] | None = None) 
     geo = GeoModel(crs, affine, (raster.height, raster.width), variables=variables)
     block = raster.block_shapes[wanted[0] - 1]
     placed = PlacedRaster(path, geo.shape, tuple(pairs), block, version=version)
-    return Description(geo, (placed,), attributes)
+    return Description(geo, (placed,), attributes, path)
 
 
 def _affine(raster: Any, path: str) -> Affine | None:

@@ -16,6 +16,7 @@ from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike
+from zstore.geo.rasters.files import FileArray
 from zstore.geo.rasters.raster import (
     TILE_LENGTH,
     Description,
@@ -31,6 +32,7 @@ from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
 
 Stack: TypeAlias = Literal["time", "bands", "mosaic"]
@@ -103,18 +105,29 @@ def rasters_to_zarr(
         As `raster_to_zarr`.
     """
     how = How(**words)
-    return plan_stack(sources, target, stack, times, bands, WriteOptions.among(locals())).carry_out()
+    described = describe_stack(sources, stack, times, bands)
+    return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
 
 
-def plan_stack(
-    sources: Sequence[RasterPath],
-    target: Group | PlaceLike,
-    stack: Stack,
-    times: Times,
-    bands: Sequence[int] | None,
-    options: WriteOptions,
-) -> RasterJob:
-    """The job of `rasters_to_zarr`, before it is done; raises and warns likewise."""
+def stack_sources(
+    sources: Sequence[RasterPath], stack: Stack, times: Times = None, bands: Sequence[int] | None = None
+) -> Mapping[str, FileArray]:
+    """The arrays that `rasters_to_zarr` makes of rasters as sources of jobs, by their names.
+
+    Raises, warns
+        as `rasters_to_zarr`.
+    """
+    return RasterJob(describe_stack(sources, stack, times, bands), MemoryStore(), WriteOptions()).file_arrays
+
+
+def describe_stack(
+    sources: Sequence[RasterPath], stack: Stack, times: Times, bands: Sequence[int] | None
+) -> Description:
+    """The description of rasters as one group.
+
+    Raises, warns
+        as `rasters_to_zarr`.
+    """
     if stack not in STACKS:
         raise MetadataError(f"stack is {stack!r}; expected one of {', '.join(STACKS)}")
     if times is not None and stack != "time":
@@ -127,10 +140,8 @@ def plan_stack(
             found.append(describe_raster(raster, os.fspath(source), bands))
             tags.append(raster.tags())
     if stack == "time":
-        joined = _along_time(found, tags, times)
-    else:
-        joined = _beside(found) if stack == "bands" else _mosaic(found)
-    return RasterJob(joined, target, options)
+        return _along_time(found, tags, times)
+    return _beside(found) if stack == "bands" else _mosaic(found)
 
 
 def _along_time(found: Sequence[Description], tags: Sequence[Mapping[str, str]], times: Times) -> Description:

@@ -36,7 +36,7 @@ from zstore.engine.making import create_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.jobs.chunks import Location, StoredArray, node_versions, sources_of, stored_node
+from zstore.jobs.chunks import Location, StoredArray, frame_of, node_versions, sources_of, stored_node
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, check_room, current_part, free_size, name_job
 from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
@@ -425,15 +425,8 @@ class _Refresh(_Conversion):
 
 def _frames(changes: Sequence[_Change]) -> dict[str, str]:
     """By path, what of a node's documents changed chunks cannot make up for: all but shape and attributes."""
-
-    def frame(model: Model) -> Any:
-        documents = render_node(model.with_attributes({})).values()
-        return [
-            {name: value for name, value in document.items() if name != "shape"} for document in documents
-        ]
-
     return {
-        change.below: name_job([frame(change.old), frame(change.new)])
+        change.below: name_job([frame_of(change.old), frame_of(change.new)])
         if isinstance(change.old, ArrayModel)
         else "group"
         for change in changes
