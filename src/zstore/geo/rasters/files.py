@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError
 from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, volume
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -128,28 +128,41 @@ class OpenFiles:
 class FileArray(Source):
     """An array that files hold, as a source.
 
-    path        of the file that messages name
-    versions    of all files, by what each is called
-    chunks      the chunk shape of the files
-    span        the shape of the boxes that one file holds alone
-    files       the files that are open
+    path      of the file that messages name
+    versions  of all files, by what each is called
+    model     of the array of Zarr that it becomes, whose items it gives
+    chunks    the chunk shape of the files
+    span      the shape of the boxes that one file holds alone
+    files     the files that are open
     """
 
     def __init__(
         self,
         path: str,
         versions: Mapping[str, Version],
-        shape: Shape,
+        model: ArrayModel,
         chunks: Shape,
         span: Shape,
         files: OpenFiles,
     ) -> None:
         self.path, self.versions, self.span, self.files = path, versions, span, files
-        self._shape, self._grid = shape, RegularGrid(chunks)
+        self._model, self._grid = model, RegularGrid(chunks)
 
     @property
     def shape(self) -> Shape:
-        return self._shape
+        return self._model.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._model.dtype
+
+    @property
+    def data_type(self) -> DataType:
+        return self._model.data_type
+
+    @property
+    def fill_value(self) -> Any:
+        return self._model.effective_fill_value
 
     @property
     def grid(self) -> Grid:
@@ -186,11 +199,11 @@ class Written(NamedTuple):
     """The result of a unit.
 
     empty   for each chunk of the unit, whether it was left out, as it holds the fill value only
-    filled  the arrays without a nodata that have cells of their fill value there
+    filled  for each array of the unit, whether it has no nodata, and cells of its fill value there
     """
 
     empty: list[bool]
-    filled: list[str]
+    filled: list[bool]
 
 
 class WindowGrid(NamedTuple):
@@ -258,7 +271,7 @@ class FileWindows(Plan[Written]):
         """The plan of the windows in which chunks of the files have changed."""
         only = set[Unit]()
         for unit in self._all_units():
-            names, window = self._boxes(unit)
+            names, window = self.boxes(unit)
             for name in names:
                 steps = zip(window, self.sources[name].grid.chunk_shape, strict=True)
                 sides = tuple(slice(side.start // n, -(-side.stop // n)) for side, n in steps)
@@ -277,30 +290,30 @@ class FileWindows(Plan[Written]):
                 if unit in self.only:
                     yield unit
                 continue
-            (name, *_), window = self._boxes(unit)
+            (name, *_), window = self.boxes(unit)
             if next(self.sources[name].covered(window), None) is not None:
                 yield unit
 
-    def _boxes(self, unit: Unit) -> tuple[tuple[str, ...], Box]:
+    def boxes(self, unit: Unit) -> tuple[tuple[str, ...], Box]:
         """(the names of the arrays of a unit, the window in each of them)."""
         at, number = unit
         return self.groups[at].names, self.groups[at].window(number)
 
     def make(self, unit: Unit) -> Written:
         """Write a window."""
-        names, window = self._boxes(unit)
-        empty, filled = list[bool](), list[str]()
+        names, window = self.boxes(unit)
+        empty, filled = list[bool](), list[bool]()
         for name in names:
             source, array = self.sources[name], self.arrays[name]
             items = source.read(window)
-            if name in self.bare and self._has_fill(source, window, items, array.fill_value):
-                filled.append(name)
+            is_bare = name in self.bare
+            filled.append(is_bare and self._has_fill(source, window, items, array.fill_value))
             flags = array.write_filled(window, items)
             if self.only is not None:
                 for cell in compress(array.cells(window), flags):
                     array.store.delete(array.key(cell))
             empty += flags
-        return Written(empty, sorted(filled))
+        return Written(empty, filled)
 
     def _has_fill(self, source: FileArray, window: Box, items: Items, fill: Any) -> bool:
         """Whether files hold the fill value in a window."""
@@ -314,34 +327,30 @@ class FileWindows(Plan[Written]):
         return sum(count * self.arrays[name].item_size for name, count in self._counts(unit))
 
     def _counts(self, unit: Unit) -> Iterator[tuple[str, int]]:
-        names, window = self._boxes(unit)
+        names, window = self.boxes(unit)
         for name in names:
             yield name, sum(volume(box) for box in self.sources[name].covered(window))
 
     def holds(self, unit: Unit, result: Written) -> bool:
         """Whether all chunks of a unit are stored, but for empty ones."""
-        names, window = self._boxes(unit)
+        names, window = self.boxes(unit)
         empty = iter(result.empty)
         arrays = [self.arrays[name] for name in names]
         return all(array.is_written(window, [*islice(empty, array.count(window))]) for array in arrays)
 
     def pack(self, result: Written) -> bytes:
-        names = json.dumps(result.filled).encode() if result.filled else b""
-        return np.packbits(result.empty).tobytes() + names if names or any(result.empty) else b""
+        flags = [*result.empty, *result.filled]
+        return np.packbits(flags).tobytes() if any(flags) else b""
 
     def unpack(self, unit: Unit, data: bytes) -> Written:
-        names, window = self._boxes(unit)
+        names, window = self.boxes(unit)
         count = sum(self.arrays[name].count(window) for name in names)
-        size = -(-count // 8)
-        if not data:
-            return Written([False] * count, [])
-        if len(data) < size:
-            raise ValueError(f"{count} flags take {size} bytes; expected no fewer than them, got {len(data)}")
-        flags = np.unpackbits(np.frombuffer(data, np.uint8, size), count=count)
-        filled = json.loads(data[size:] or "[]")
-        if not isinstance(filled, list) or not self.bare.issuperset(map(str, filled)):
-            raise ValueError(f"no names of arrays: {filled!r:.100}")
-        return Written(flags.astype(bool).tolist(), filled)
+        size = -(-(count + len(names)) // 8)
+        if len(data) not in (0, size):
+            raise ValueError(f"{count + len(names)} flags take {size} bytes; got {len(data)}")
+        bits = np.unpackbits(np.frombuffer(data or bytes(size), np.uint8), count=count + len(names))
+        flags = bits.astype(bool).tolist()
+        return Written(flags[:count], flags[count:])
 
     def unit_size(self) -> int:
         """The most bytes of memory for a unit: items as files have them, and as the array does."""
@@ -537,7 +546,7 @@ class FileJob(Task[Group]):
         tick = counter(self.shares * self.item_count, how.progress)
 
         def take(unit: Unit, written: Written) -> None:
-            self.filled.update(written.filled)
+            self.filled.update(compress(plan.boxes(unit)[0], written.filled))
             tick(plan.count(unit))
 
         with closing(self.files), job.runner(how.executor, how.at_once(plan.unit_size())) as runner:
@@ -599,7 +608,8 @@ class FileJob(Task[Group]):
     def refreshed(self, made: Made, sources: Sources) -> FileJob:
         changed = {name: made.changed(name, marks) for name, marks in self._marks().items()}
         known = {name: mask for name, mask in changed.items() if mask is not None}
-        if self.shares > 1 or len(known) < len(changed):
+        # Other arrays of an existing group, and the levels of a pyramid, would not be brought up to date.
+        if self.held is not None or self.shares > 1 or len(known) < len(changed):
             made.check_current(sources)
         self.renewed = Renewed(made, known)
         return self

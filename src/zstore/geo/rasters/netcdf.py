@@ -31,7 +31,6 @@ from zstore.geo.rasters.files import (
 )
 from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.dtype import DataType
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
@@ -377,22 +376,10 @@ class NetcdfVariable(FileArray):
         model: ArrayModel,
         files: OpenFiles,
     ) -> None:
-        shape = model.shape
-        super().__init__(source, {source: version}, shape, chunks or model.grid.chunk_shape, shape, files)
-        self.name, self._dtype, self._data_type = name, model.dtype, model.data_type
-        self._fill = model.effective_fill_value
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def data_type(self) -> DataType:
-        return self._data_type
-
-    @property
-    def fill_value(self) -> Any:
-        return self._fill
+        super().__init__(
+            source, {source: version}, model, chunks or model.grid.chunk_shape, model.shape, files
+        )
+        self.name = name
 
     def read(self, box: Box, out: Items | None = None) -> Items:
         # One thread reads, as the libraries below want it, while others encode.
@@ -411,8 +398,8 @@ class NetcdfVariable(FileArray):
 
     def _converted(self, items: Any) -> Items:
         """Items of the file, as the array's type."""
-        items, dtype = np.asarray(items), self._dtype
-        if dtype.kind == "T" or (dtype.kind == "O" and self._data_type.name == "string"):
+        items, dtype = np.asarray(items), self.dtype
+        if dtype.kind == "T" or (dtype.kind == "O" and self.data_type.name == "string"):
             decoded = [one.decode() if isinstance(one, bytes) else str(one) for one in items.ravel().tolist()]
             return np.array(decoded, object).reshape(items.shape).astype(dtype)
         converted: Items = items.astype(dtype, copy=False)

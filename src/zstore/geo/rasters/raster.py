@@ -222,20 +222,11 @@ class RasterBand(FileArray):
         first, shape = rasters[0], model.shape
         ahead = (1,) * (len(shape) - 2)
         versions = {part.path: part.version for part in rasters}
-        super().__init__(first.path, versions, shape, (*ahead, *first.block), (*ahead, *shape[-2:]), files)
+        super().__init__(first.path, versions, model, (*ahead, *first.block), (*ahead, *shape[-2:]), files)
         self.name, self.packed = name, packed
-        self._dtype, self._fill = model.dtype, model.effective_fill_value
         self._layers = defaultdict[tuple[int, ...], list[PlacedRaster]](list)
         for part in rasters:
             self._layers[part.place if ahead else ()].append(part)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def fill_value(self) -> Any:
-        return self._fill
 
     def marks(self) -> Marks:
         marks = np.ones(self.counts, np.uint64)
@@ -265,7 +256,7 @@ class RasterBand(FileArray):
             if len(met) == 1 and meet(met[0].box, window) == window:
                 return self._cells(met[0], window)[0].reshape(lengths(box))
         items = np.empty(lengths(box), self.dtype) if out is None else out
-        items[...] = self._fill
+        items[...] = self.fill_value
         for (met, window), layer in zip(layers, items.reshape(-1, *lengths(box[-2:])), strict=True):
             for number, part in enumerate(met):
                 shared = meet(part.box, window)
