@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import suppress
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import zstore
+from zstore.cli.root import zstore as command_line
+from zstore.engine.intents import find_unfinished
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.validation.fixing.fix import fix, plan_fix, restore_backup
+from zstore.geo.validation.fixing.fix import backup_place, fix, plan_fix, restore_backup, write_plan
 from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.view import load_hierarchy
+from zstore.jobs.record import begin
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -378,6 +383,41 @@ def test_a_backup_lies_beside_the_store_and_comes_back(tmp_path) -> None:
     assert contents(LocalStore.from_path(str(place))) == before
 
 
+def test_an_interrupted_fix_goes_on_with_its_backup_and_says_how_to_undo_it(tmp_path) -> None:
+    place = tmp_path / "a.zarr"
+    store = LocalStore(place)
+    for key, value in contents(right(3)).items():
+        store.put(key, value)
+    for level in ("0", "1"):
+        Documents(store).matrix(level, scaleDenominator=35.28)
+        Documents(store).set(level, spatial__shape=[1, 1])
+    before = contents(store)
+    plan = plan_fix(store)
+    assert len(plan.changes) > 1
+    failing = FailingStore(store, "")
+    failing.left, failing.times = 2, 1 << 30
+    with pytest.raises(StoreError, match="the store is gone"):
+        write_plan(plan, failing, backup_place(store))
+    [backup] = tmp_path.glob("a.zarr.backup-*")
+    [work] = find_unfinished(store, "")
+    assert work.undo == shlex.join(["zstore", "fix", store.url, "--restore", str(backup)])
+    assert work.undo in str(work) and contents(store) != before
+    [found] = [found for found in validate(store).findings if found.rule == "ZS-09"]
+    assert work.undo in str(found.expected)
+    said = CliRunner().invoke(command_line, ["info", str(place)]).output
+    assert f"put back what was there with: {work.undo}" in said
+    again = fix(str(place))[1]
+    assert again == backup and not find_unfinished(store, "")
+    restore_backup(store, backup)
+    assert contents(store) == before
+    # A record names a backup; only one that such a fix would have made is written to.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "manifest.json").write_text("{}")
+    begin(store, "", "fix", {"backup": str(elsewhere)}, name="0" * 16)
+    assert backup_place(store).parent == tmp_path and backup_place(store) != elsewhere
+
+
 def test_without_a_place_for_the_backup_nothing_is_written(tmp_path) -> None:
     store = right(3)
     Documents(store).matrix("0", scaleDenominator=35.28)
@@ -424,6 +464,9 @@ def test_fixing_that_fails_is_old_or_new_and_done_by_the_same_call(
                 now = contents(store)
                 assert all(now.get(key) in (before.get(key), after[key]) for key in after)
                 failing.left = 1 << 30
+                works = find_unfinished(store, "")
+                undo = shlex.join(["zstore", "fix", store.url, "--restore", str(backup)])
+                assert [work.undo for work in works] == ([] if now in (before, after) else [undo])
                 if (backup / "manifest.json").exists():
                     # Half fixed, and taken back.
                     taken = copy_of(now)
@@ -483,8 +526,6 @@ def test_a_backup_of_something_else_is_left_alone(tmp_path) -> None:
 
 
 def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
-    from zstore.geo.validation.fixing.fix import write_plan
-
     store = right(3)
     Documents(store).matrix("0", scaleDenominator=35.28)
     plan = plan_fix(store)

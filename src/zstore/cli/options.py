@@ -437,3 +437,5 @@ def show_unfinished(found: Iterable[Unfinished]) -> None:
     for work in found:
         click.echo(f"{click.style('unfinished', fg='red')} /{clean(work.path)}: {work.what}")
         click.echo(f"  go on with: {work.again}")
+        if work.undo:
+            click.echo(f"  or put back what was there with: {work.undo}")

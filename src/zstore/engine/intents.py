@@ -150,6 +150,7 @@ class Unfinished:
     work   name in `WORKS`; "" for a kind that this version does not know
     what   the kind of work in words
     again  the command or call that resumes it
+    undo   the command that puts back what was there before; "" where there is none
     """
 
     path: str
@@ -157,9 +158,11 @@ class Unfinished:
     work: str
     what: str
     again: str
+    undo: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what} is unfinished; go on with: {self.again}"
+        undone = f"; or put back what was there with: {self.undo}" if self.undo else ""
+        return f"{self.what} is unfinished; go on with: {self.again}{undone}"
 
 
 def parse_intent(data: bytes | memoryview) -> Intent:
@@ -461,7 +464,15 @@ def describe(store: Store, path: str, intent: Intent) -> Unfinished:
             work = work._replace(function="zstore.create_group")
     call = f"{work.function}({', '.join([*where, *words])}){work.method}"
     again = _command(asked.get("command"), work) or _call(asked) or call
-    return Unfinished(path, place(store, path), intent.work, work.words, again)
+    return Unfinished(path, place(store, path), intent.work, work.words, again, _undo(store, intent))
+
+
+def _undo(store: Store, intent: Intent) -> str:
+    """The command line that puts back the documents which a fix has replaced; "" for other work."""
+    backup = intent.plan.get("backup") if intent.work == "fix" and isinstance(intent.plan, dict) else None
+    if not isinstance(backup, str) or not backup.isprintable():
+        return ""
+    return shlex.join(["zstore", "fix", store.url, "--restore", backup])
 
 
 def _command(words: Any, work: Work) -> str | None:

@@ -2,7 +2,8 @@
 
 A backup is a directory: `manifest.json` lists the keys that were written or deleted, and `before/` holds what
 was stored under them, each as a file of its key's name. It is whole before anything is changed, and
-durable if the store is.
+durable if the store is. The intent of the fix says where it is; it outlives the intent, so that a fix that
+has ended can be undone, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from zstore.geo.validation.view import (
 )
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.plugin.jobs import begin, forget, long_call, name_job
+from zstore.plugin.jobs import begin, forget, long_call, name_job, read_intent
 from zstore.storage.base import Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
@@ -103,7 +104,7 @@ class FixPlan:
         Raises
             StoreError: there can be no backup, something has changed since, or the store failed.
         """
-        where = backup_place(store) if backup is None else Path(backup)
+        where = backup_place(store, self.path) if backup is None else Path(backup)
         write_plan(self, store, where)
         return where
 
@@ -359,8 +360,10 @@ def fix(
     return plan, plan.write(open_store(target, storage_options=storage_options), backup)
 
 
-def backup_place(store: Store) -> Path:
-    """The directory for the next backup of a store: beside it, named by the time.
+def backup_place(store: Store, path: str = "") -> Path:
+    """The directory for the backup of a fix, beside the store and named by the time.
+
+    That of an interrupted fix, if it lies there, is gone on with.
 
     Raises
         StoreError: the store is no directory: expected a place for the backup.
@@ -368,9 +371,14 @@ def backup_place(store: Store) -> Path:
     root = store.local_path()
     if root is None:
         raise StoreError("the store is no directory; expected --backup with a directory", path=store.url)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    above = root.resolve().parent
-    name = f"{root.resolve().name}.backup-{stamp}"
+    above, name = root.resolve().parent, f"{root.resolve().name}.backup-"
+    former = read_intent(store, path)
+    if former is not None and former.work == "fix" and isinstance(former.plan, dict):
+        # A record may be anybody's: its backup counts only where this function would have put it.
+        begun = Path(str(former.plan.get("backup", "")))
+        if begun.parent == above and begun.name.startswith(name) and (begun / MANIFEST).is_file():
+            return begun
+    name += datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     free = (name if number == 0 else f"{name}-{number}" for number in range(1000))
     return next(above / candidate for candidate in free if not (above / candidate).exists())
 
@@ -393,7 +401,8 @@ def write_plan(plan: FixPlan, store: Store, backup: Path) -> None:
         planned = plan.store.base.get(key)
         _check_same(key, value, planned)
     _make_backup(backup, plan, store, before)
-    job = begin(store, plan.path, "fix", {}, name=name_job({}), replace=plan.is_left)
+    said = {"backup": str(backup.absolute())}
+    job = begin(store, plan.path, "fix", said, name=name_job({}), replace=plan.is_left)
     for key in keys:
         value, planned = plan.changes[key], before[key]
         with store.lock(key):

@@ -448,7 +448,8 @@ def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
     for work in hierarchy.unfinished:
         node = by_path.get(work.path, hierarchy.root)
         message = f"{work.what} is unfinished" + ("" if node.path == work.path else f" at {work.path!r}")
-        yield Found(node, message, work.again, "unfinished")
+        again = f"{work.again}, or {work.undo}" if work.undo else work.again
+        yield Found(node, message, again, "unfinished")
 
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
