@@ -177,13 +177,24 @@ class Ground:
         store: Store
         if self.kind == "bucket":
             store = open_store(f"s3://b/{name}", storage_options=self.options())
-        elif self.kind == "sqlite":
+            self.server.fill(f"/b/{name}/", values)
+            return store
+        if self.kind == "sqlite":
             store = open_store(f"sqlite://{self.place / name}.sqlite")
         else:
             store = LocalStore(self.place / name)
         for key, value in values.items():
             store.put(key, value)
         return store
+
+    def look(self, store: Store) -> Store:
+        """A store with the same values, which takes no requests."""
+        if self.kind != "bucket":
+            return store
+        copied = MemoryStore()
+        for key, value in self.server.values_below(f"/{store.url.removeprefix('s3://')}/").items():
+            copied.put(key, value)
+        return copied
 
     def save(self, store: Store) -> Callable[[], Store]:
         """A function that gives the store as it is now, opened anew; jobs know stores by their addresses."""
@@ -195,6 +206,12 @@ class Ground:
                 rmtree(place)
                 copytree(saved, place)
                 return LocalStore(place)
+        elif self.kind == "bucket":
+            values = values_in(self.look(store))
+
+            def restore() -> Store:
+                self.server.fill(f"/{store.url.removeprefix('s3://')}/", values)
+                return open_store(store.url, storage_options=self.options())
         else:
             values = values_in(store)
 
@@ -202,7 +219,7 @@ class Ground:
                 store.delete_prefix("")
                 for key, value in values.items():
                     store.put(key, value)
-                return open_store(store.url, storage_options=self.options())
+                return open_store(store.url)
 
         return restore
 
@@ -454,10 +471,10 @@ class Drill:
         counting.left = 1 << 30
         self.begin.act(counting, ground)
         self.change_count = (1 << 30) - counting.left
-        self.expected = [arrays_in(store)]
+        self.expected = [arrays_in(ground.look(store))]
         with suppress(ZstoreError, KeyError):
             self.begin.act(store, ground)
-            self.expected.append(arrays_in(store))
+            self.expected.append(arrays_in(ground.look(store)))
 
     def die(self, number: int, ways: Sequence[str]) -> int:
         """Die at that change, and go on in each of the ways; how many rounds have died."""
@@ -468,13 +485,14 @@ class Drill:
             self.begin.act(dying, self.ground)
         if dying.left >= 0:
             return 0
-        before, problems = arrays_in(store), list[Any]()
-        if left := unnamed(store):
+        seen = self.ground.look(store)
+        before, problems = arrays_in(seen), list[Any]()
+        if left := unnamed(seen):
             problems.append(f"nobody names {left[:4]}")
         if left := silent(store):
             problems.append(f"{left} do not tell of unfinished work")
-        group = zstore.open_group(store, mode="r")
-        new = [path for path in jobs_in(store) if path not in group]
+        group = zstore.open_group(seen, mode="r")
+        new = [path for path in jobs_in(seen) if path not in group]
         restore = self.ground.save(store)
         for way in ways:
             if found := self.go_on(restore(), before, new, way):
@@ -493,7 +511,8 @@ class Drill:
             has_gone_on = True
         except (ZstoreError, KeyError):
             has_gone_on = False
-        after = arrays_in(store)
+        seen = self.ground.look(store)
+        after = arrays_in(seen)
         may_replace = (
             way in REPLACING or way.endswith("overwriting") or (way == "same call" and begin.replaces)
         )
@@ -506,17 +525,18 @@ class Drill:
                 problems.append("another result than of an undisturbed call")
         elif way.startswith("an array") and has_gone_on and not mine_in(after):
             problems.append("the new array is not there")
-        mine, left_over = mine_in(after), {*new} & {*jobs_in(store)}
+        mine, left_over = mine_in(after), {*new} & {*jobs_in(seen)}
         if both := [path for at in left_over for path in mine if f"{path}/".startswith(at)]:
             problems.append(f"{both} made in the midst of unfinished work")
         if begin.resumes and not way.startswith("delete"):
             with suppress(ZstoreError):
                 begin.act(store, self.ground, resume=True)
-            last = arrays_in(store)
+            seen = self.ground.look(store)
+            last = arrays_in(seen)
             own = self.expected[0] if begin.is_in_place else {}
             if lost := [path for path in changed(after, last) if last.get(path) != own.get(path, [])]:
                 problems.append(f"{lost} lost by resuming")
-        if left := unnamed(store):
+        if left := unnamed(seen):
             problems.append(f"nobody names {left[:4]} after all")
         return problems
 
@@ -527,7 +547,7 @@ class Drill:
         def come() -> None:
             with suppress(ZstoreError, KeyError):
                 GO_ON[way](store, self.ground, self.begin)
-                theirs.update(mine_in(arrays_in(store)))
+                theirs.update(mine_in(arrays_in(self.ground.look(store))))
 
         with suppress(ZstoreError):
             self.begin.act(MeetingStore(store, number, come), self.ground)
@@ -555,7 +575,7 @@ def meet(ground: Ground, name: str, ways: Sequence[str], steps: int = 1 << 30) -
             theirs, store = drill.meet(number, way)
             # Of what is asked to replace all, the maker may have come first.
             is_before = drill.begin.replaces and number < 2
-            if not is_before and (lost := changed(theirs, arrays_in(store, "r+"))):
+            if not is_before and (lost := changed(theirs, arrays_in(ground.look(store), "r+"))):
                 problems.append((number, way, lost))
             made += len(theirs)
     assert not problems, problems

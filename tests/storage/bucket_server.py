@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class BucketServer:
     or "hang" to how probable they are; `buckets`, where there are any, the only ones; `page_size` how many
     keys one answer lists. `requests` has method
     and path of each request; those of a round (`expect`) are answered when all of it have come, and `late`
-    has those that waited in vain.
+    has those that waited in vain; `deleted` the keys of each request that deletes many.
     """
 
     def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
@@ -67,6 +67,8 @@ class BucketServer:
         self.tags: dict[str, str] = {}
         self.generations: dict[str, int] = {}
         self.late: list[str] = []
+        self.deleted: list[list[str]] = []
+        self.filled = 0
         self._rounds: list[tuple[frozenset[str], threading.Barrier]] = []
         server = self
 
@@ -106,6 +108,23 @@ class BucketServer:
         self.httpd.shutdown()
         self.thread.join()
         self.httpd.server_close()
+
+    def fill(self, prefix: str, values: Mapping[str, bytes]) -> None:
+        """Let these be the values below a path, as if they had been put one by one."""
+        with self.lock:
+            for known in (self.values, self.tags, self.generations):
+                for path in [path for path in known if path.startswith(prefix)]:
+                    del known[path]
+            self.values.update({prefix + key: value for key, value in values.items()})
+            self.filled += 1
+            for key, value in values.items():
+                text = value + f"{self.filled}".encode()
+                self.tags[prefix + key] = f'"{hashlib.md5(text).hexdigest()}"'
+
+    def values_below(self, prefix: str) -> dict[str, bytes]:
+        with self.lock:
+            found = {path: value for path, value in self.values.items() if path.startswith(prefix)}
+        return {path.removeprefix(prefix): found[path] for path in sorted(found)}
 
     def options(self, **others: Any) -> dict[str, Any]:
         return {"endpoint_url": self.url, "key": "k", "secret": "s", "region": "us-east-1", **others}
@@ -174,6 +193,7 @@ class BucketServer:
             return 404, {}, _error("NoSuchBucket")
         if request.command == "POST" and "delete" in query:
             keys = re.findall(r"<Key>(.*?)</Key>", body.decode())
+            self.deleted.append(keys)
             for key in keys:
                 self.values.pop(f"/{bucket}/{key}", None)
             done = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)

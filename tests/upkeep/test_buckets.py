@@ -35,6 +35,32 @@ def server() -> Iterator[BucketServer]:
         yield server
 
 
+def test_a_copy_deletes_documents_before_chunks_and_many_keys_at_once(server: BucketServer) -> None:
+    options = server.options()
+    for name in ("kept", "gone/a", "gone/b"):
+        zstore.create_array("s3://b/there", name, data=ITEMS, chunks=(8, 8), storage_options=options)
+    zstore.create_array("s3://b/here", "kept", data=ITEMS, chunks=(8, 8), storage_options=options)
+    server.requests.clear()
+    bodies = server.deleted = []
+    done = zstore.copy(
+        *("s3://b/here", "s3://b/there"),
+        delete=True,
+        if_exists="changed",
+        storage_options=options,
+        target_options=options,
+    )
+    assert done.deleted_count == 2 * 65 + 1
+    gone = [keys for keys in bodies if keys[0].startswith("there/gone/")]
+    assert [sorted(gone[0]), len(gone[1]), len(gone)] == [
+        ["there/gone/a/zarr.json", "there/gone/b/zarr.json", "there/gone/zarr.json"],
+        128,
+        2,
+    ]
+    assert not [path for method, path in server.requests if method == "DELETE" and "/gone/" in path]
+    store = open_store("s3://b/there", storage_options=options)
+    assert sorted(zstore.open_group(store, mode="r")) == ["kept"]
+
+
 def test_nothing_above_the_prefix_is_asked_for(server: BucketServer, tmp_path: Path) -> None:
     from zstore.geo.pyramid.quicklook import quicklook
 

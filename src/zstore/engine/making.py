@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -525,7 +524,24 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
             path=place(store, path),
             key=INTENT,
         ) from error
-    map_threads(store.delete, stored, waiting_count=store.request_count)
+    delete_keys(store, stored)
+
+
+def delete_keys(store: Store, keys: Sequence[str], most: int | None = None) -> None:
+    """Delete keys, many by one request where the store can; else `most` of them at a time.
+
+    Of the keys of nodes, those that `makes_node` come in an earlier call: so no array lacks chunks.
+
+    Raises
+        StoreError: the store refused.
+    """
+    if not store.delete_many(keys):
+        map_threads(store.delete, keys, waiting_count=most or store.request_count)
+
+
+def makes_node(key: str) -> bool:
+    """Whether a key is that of a document that makes a node, or tells of one."""
+    return key.rpartition("/")[2] in NODE_MAKERS
 
 
 def _delete_below(store: Store, path: str, found: Documents) -> None:
@@ -533,10 +549,9 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
 
     found  the documents of the node at `path`
     """
-    delete_all = partial(map_threads, store.delete, waiting_count=store.request_count)
     intent = join_key(path, INTENT)
     if store.removes_whole:
-        delete_all([join_key(path, name) for name in found])
+        delete_keys(store, [join_key(path, name) for name in found])
         for name in sorted({*store.list_children(path)} - {JOB}):
             store.delete_prefix(join_key(path, name))
             store.delete(join_key(path, name))
@@ -544,16 +559,16 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
             store.delete_prefix(join_key(path, JOB, name))
         return
     keys = [key for key in store.list(path) if key != intent]
-    documents = [key for key in keys if key.rpartition("/")[2] in NODE_MAKERS]
-    if store.delete_many(documents):
-        gone = {*documents}
-        store.delete_many([key for key in keys if key not in gone])
+    delete_keys(store, [key for key in keys if makes_node(key)])
+    keys = [key for key in keys if not makes_node(key)]
+    if store.delete_many(keys):
         return
-    delete_all(documents)
     skip = len(path) + 1 if path else 0
     for name in sorted({key[skip:].partition("/")[0] for key in keys if "/" in key[skip:]} - {JOB}):
         store.delete_prefix(join_key(path, name))
-    delete_all([key for key in keys if "/" not in key[skip:] or key.startswith(join_key(path, JOB) + "/")])
+    delete_keys(
+        store, [key for key in keys if "/" not in key[skip:] or key.startswith(f"{join_key(path, JOB)}/")]
+    )
 
 
 def clear_rests(store: Store, path: str) -> None:
@@ -566,7 +581,7 @@ def clear_rests(store: Store, path: str) -> None:
     held: dict[str, bool] = {}
     for key in store.list(path):
         name = key[skip:].partition("/")[0]
-        held[name] = held.get(name, False) or key.rpartition("/")[2] in NODE_MAKERS
+        held[name] = held.get(name, False) or makes_node(key)
     for name in [name for name, is_node in held.items() if not is_node and name != JOB]:
         store.delete_prefix(join_key(path, name))
         store.delete(join_key(path, name))

@@ -28,6 +28,7 @@ from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
 from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, parse_intent
+from zstore.engine.making import delete_keys, makes_node
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
@@ -68,6 +69,7 @@ CHOICES = ("error", "skip", "overwrite", "changed")
 UNIT_COUNT = 256
 UNIT_SIZE = 32 << 20
 UNITS_AT_ONCE = 3
+DELETED_AT_ONCE = 1000
 DIGEST_SIZE = 32
 # Bytes that a member of a zip file takes beside its value: two headers with the name, and the copy's journal.
 MEMBER_SIZE = 512
@@ -364,19 +366,14 @@ class _CopyKeys(Plan[bytes]):
             then, now = self.there.get(key), self.here.get(key)
             if then != now and (is_array(key, lambda: then) or is_consolidated(key, then)):  # noqa: B023
                 self.there.store.delete(self.there.key(key))
-        names = (parse_name(line) for line in self.plan.deletions)
-        documents = [name for name in names if name.rpartition("/")[2] in DOCUMENTS]
-        for key in sorted(documents, key=rank, reverse=True):
-            self.there.store.delete(self.there.key(key))
 
     def _delete(self) -> None:
-        names = iter(self.plan.deletions)
-        while window := list(islice(names, UNIT_COUNT)):
-            map_threads(
-                lambda name: self.there.store.delete(self.there.key(parse_name(name))),
-                window,
-                waiting_count=self.most,
-            )
+        """Delete the keys that only the target has, documents before chunks."""
+        for are_documents in (True, False):
+            names = (parse_name(line) for line in self.plan.deletions)
+            keys = (self.there.key(name) for name in names if makes_node(name) == are_documents)
+            while window := list(islice(keys, DELETED_AT_ONCE)):
+                delete_keys(self.there.store, window, self.most)
 
     def units(self) -> Iterator[Unit]:
         """The lines of the steps, up to UNIT_COUNT of them at a time, or of about UNIT_SIZE bytes to copy."""
