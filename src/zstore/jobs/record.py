@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from zstore.engine.documents import check_above, find_documents, node_kind, place, read_documents
+from zstore.engine.documents import ancestors, check_above, find_documents, node_kind, place, read_documents
 from zstore.engine.intents import (
     FORMER,
     INTENT,
@@ -206,6 +206,7 @@ class BegunJob:
             return
         changed = next((name for name, now in sources.versions.items() if known.get(name) != now), None)
         if changed is not None:
+            self._leave()
             raise ChangedError(
                 "what is read was written since the job began; expected it as it was, or a job begun anew",
                 path=sources.place(changed),
@@ -284,15 +285,17 @@ class BegunJob:
         self.is_ready = True
 
     def hold(self, paths: Iterable[str]) -> None:
-        """Keep makers away from new nodes at these paths below the job's group, which is there already.
+        """Keep makers away from new nodes at these paths below the job's group, unless that is new itself.
 
-        Whoever makes a node lists its path, and finds the intent of the job there.
+        Whoever makes a node lists its path, and finds the intent of the job there, at the topmost new node.
 
         Raises
             StoreError: somebody else makes one of them, or has just made it; the job has ended, if it is new.
             ChangedError: somebody else has ended the job.
         """
-        if not (new := sorted(paths)):
+        all_new = {*paths}
+        new = sorted(path for path in all_new if path and all_new.isdisjoint(ancestors(path)))
+        if not new:
             return
         content = self._note(lambda content: {"makes": sorted({*content.get("makes", ()), *new})})
         part = _render({name: content[name] for name in ("work", "name", "asked")} | {"is_part": True})
@@ -331,15 +334,18 @@ class BegunJob:
         self.store.put(join_key(self.base, INTENT), _render(content))
         return content
 
+    def _leave(self) -> None:
+        """Let the next job at this path, within the same call, be one of its own."""
+        if (asked := _asked.get()) is not None and not self._is_within:
+            asked.jobs.pop((id(self.store), self.base), None)
+
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
         if self._is_within:
             _release(self.store, self.base, self._made)
             self.store.delete_prefix(self._units)
             return
-        asked = _asked.get()
-        if asked is not None:
-            asked.jobs.pop((id(self.store), self.base), None)
+        self._leave()
         if self._find_record() is None:
             return  # whoever has taken the place over has its record and intents
         _release(self.store, self.base, self._made)

@@ -17,6 +17,7 @@ from zstore.engine.intents import find_unfinished
 from zstore.engine.intents import read_intent as read_job
 from zstore.engine.intents import read_intent as recorded
 from zstore.errors import (
+    ChangedError,
     MetadataError,
     NotFoundError,
     SelectionError,
@@ -141,14 +142,16 @@ def build(
     left = recorded(group.store, group.path)
     taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
     keeps = resume and current_part() is None
-    if keeps and left is None and former is not None and len(taken) == len(pyramid.made):
+    # A refresh is an update, which may have been interrupted.
+    is_built = (left is None or left.work == "update_pyramid") and all(name in group for name in pyramid.made)
+    if keeps and is_built and former is not None:
         made = Made.read(group.store, group.path, _call(record))
         if made is not None and _call(former) == _call(record):
             masked = (layer.recipe.mask.array for layer in pyramid.layers if layer.recipe.mask is not None)
             masks = [Array(one.store, one.path, one.model) for one in masked if isinstance(one, StoredArray)]
             dataset, options = _checked_source(group, former, pyramid.dataset), replace(options, resume=True)
             mask = masks[0] if masks else None
-            return _update_from(group, former, _Left({}, ()), dataset, None, None, mask, options)
+            return _update_from(group, *_checked(group), dataset, None, None, mask, options)
     check_begun(group.store, group.path, work)
     if taken and not overwrite:
         raise _levels_taken(group, taken)
@@ -238,17 +241,30 @@ def update(
     shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
     pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
     left = recorded(group.store, group.path)
+    made = Made.read(group.store, group.path, _call(former))
     is_same = resume and left is not None and left.plan == pending
+    if is_same and marks is not None and left is not None and left.name == former["build"]:
+        # It was interrupted when all was said; where the fingerprint does not say so yet, all is made again.
+        is_same = made is not None and made.is_current(sources)
     name = name_build([record, plain], former["build"])
-    job = begin(
-        group.store, group.path, "update_pyramid", pending, name=name, resume=is_same, replace=not is_same
-    )
+
+    def start(*, goes_on: bool) -> BegunJob:
+        where = (group.store, group.path, "update_pyramid", pending)
+        begun = begin(*where, name=name, resume=goes_on, replace=not goes_on)
+        begun.watch(sources)
+        return begun
+
+    try:
+        job = start(goes_on=is_same)
+    except ChangedError:
+        # A refresh makes again whatever has changed by now.
+        if marks is None or not is_same:
+            raise
+        job = start(goes_on=False)
     if job.name == former["build"]:
-        # It was interrupted when all was said.
         group.consolidate()
         job.end()
         return group
-    job.watch(sources)
     name = job.name
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
@@ -262,7 +278,6 @@ def update(
         attributes = join_attributes(group.attrs, pyramid.documents[""]["attributes"])
     mark_levels(group, pyramid.made, name, None)
     group = _finish(group, {**record, "build": name}, attributes, is_new=False)
-    made = Made.read(group.store, group.path, _call(former))
     if marks is not None:
         made = Made.of(_call(record), sources, {}, marks=marks)
     if made is not None:

@@ -25,6 +25,7 @@ from zstore.engine.documents import (
     KEYS,
     ancestors,
     check_above,
+    check_own,
     consolidate_node,
     node_kind,
     publish_nodes,
@@ -389,7 +390,10 @@ class _Refresh(_Conversion):
     def begin(self, sources: Sources) -> BegunJob:
         plan, former = self.describe(), self.former
         is_same = former is not None and former.plan == plan
+        new = {below: model for below, model in self.models().items() if below not in self.was.frames}
+        check_own(*self.there, new)
         job = begin(*self.there, self.work, plan, resume=True, replace=is_same, sources=sources)
+        job.hold(below for below in new if stored_node(self.there, below) is None)
         marks = {below: part.marks for below, part in self.parts.items()}
         replace(self.was, sources={}, marks=marks).put(*self.there)
         return job

@@ -233,7 +233,7 @@ def copy(
     _check_room(there, plan)
     job = start(is_empty=former is None and planner.is_bare)
     planner.own_name = job.name
-    job.hold(plan.tops())
+    job.hold(plan.new_nodes())
     if made is not None:
         replace(made, sources={}, marks={"": planner.unchanged()}).put(*there)
     sums = Manifest(copying.carry_out(job, how))
@@ -562,11 +562,10 @@ class CopyPlan:
     needed_size: int = 0
     counts: Copied = field(default_factory=Copied)
 
-    def tops(self) -> list[str]:
-        """The paths of the topmost new nodes; none if the target itself is new."""
+    def new_nodes(self) -> set[str]:
+        """The paths of the nodes that the target does not have."""
         keys = [step.entry.key.rpartition("/") for step in self.documents if not step.there]
-        new = {path for path, _, name in keys if name in MAKING}
-        return [path for path in new if path and new.isdisjoint(ancestors(path))]
+        return {path for path, _, name in keys if name in MAKING}
 
 
 class Planner:
