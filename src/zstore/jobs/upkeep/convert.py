@@ -391,9 +391,10 @@ class _Refresh(_Conversion):
         plan, former = self.describe(), self.former
         is_same = former is not None and former.plan == plan
         new = {below: model for below, model in self.models().items() if below not in self.was.frames}
+        missing = [below for below in new if stored_node(self.there, below) is None]
         check_own(*self.there, new)
         job = begin(*self.there, self.work, plan, resume=True, replace=is_same, sources=sources)
-        job.hold(below for below in new if stored_node(self.there, below) is None)
+        job.hold(missing)
         marks = {below: part.marks for below, part in self.parts.items()}
         replace(self.was, sources={}, marks=marks).put(*self.there)
         return job
