@@ -231,6 +231,7 @@ def copy(
     if made is not None and former is None and made.is_current(planner.listed) and manifest is None:
         return Copied(kept_count=len(planner.listed.lines))
     _check_room(there, plan)
+    planner.check_own(plan)
     job = start(is_empty=former is None and planner.is_bare)
     planner.own_name = job.name
     job.hold(plan.new_nodes())
@@ -242,7 +243,8 @@ def copy(
         copying.done.root = sums.root
     if keeps:
         copied, marks = {"": version_of(planner.list_target())}, np.sort(marks_of(planner.listed.lines))
-        job.keep(Made.of(call, planner.listed, copied, marks={"": marks}))
+        nodes = dict.fromkeys(sorted(planner.nodes()), "")
+        job.keep(Made.of(call, planner.listed, copied, nodes, {"": marks}))
     job.end()
     return copying.done
 
@@ -672,6 +674,33 @@ class Planner:
                 key=self.there.key(key),
             )
         return not _is_job(key) and self.accept(key)
+
+    def nodes(self) -> set[str]:
+        """The paths of the nodes that are copied."""
+        keys = [key.rpartition("/") for key in self._documents]
+        return {path for path, _, name in keys if name in MAKING}
+
+    def check_own(self, plan: CopyPlan) -> None:
+        """Check that the nodes which the source has got since are not somebody else's in the target.
+
+        Those of an interrupted refresh have its intent, or are equal.
+
+        Raises
+            StoreError: somebody has made another node there.
+        """
+        if self.made is None or not self.made.frames:
+            return
+        for key in [step.entry.key for step in plan.documents if step.there]:
+            path, _, name = key.rpartition("/")
+            if name not in MAKING or path in self.made.frames:
+                continue
+            intents = [f"{above}/{INTENT}" for above in (*ancestors(path), path) if above]
+            if not any(map(self._is_own, intents)) and self.here.get(key) != self.there.get(key):
+                raise StoreError(
+                    "somebody else has made a node where the source has a new one; expected it to be moved "
+                    "or deleted, or the copy to be begun anew with if_exists='overwrite'",
+                    path=self.there.url(path),
+                )
 
     def _is_own(self, key: str) -> bool:
         """Whether it is the intent of this copy for one of its new nodes."""
