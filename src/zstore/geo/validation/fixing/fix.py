@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node
+from zstore.engine.intents import read_intent
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.geo.conventions.base import RESAMPLING_METHODS, Finding
 from zstore.geo.conventions.crs import Crs
@@ -44,7 +45,7 @@ from zstore.geo.validation.view import (
 )
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.plugin.jobs import begin, forget, long_call, name_job, read_intent
+from zstore.plugin.jobs import begin, forget, long_call, name_job
 from zstore.storage.base import Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
