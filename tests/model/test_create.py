@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.model import v2, v3
 from zstore.model.array import CodecModel
-from zstore.model.keys import ChunkKeys
+from zstore.model.grid import ChunkKeys
 from zstore.nodes.create import ArrayRequest
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zstore.model.keys import ChunkKeys
+from zstore.model.grid import ChunkKeys
 
 ODD = ["", "0", "01", "-1", "+1", "1\n2", "\u00b2", " 1", "1_0", "c", "zarr.json", "1" * 18, "1" * 19, "."]
 

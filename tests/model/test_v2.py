@@ -14,9 +14,8 @@ from zstore.model import v2
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.dtype import DataType
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import ChunkKeys, RegularGrid
 from zstore.model.group import GroupModel
-from zstore.model.keys import ChunkKeys
 
 # The specification's example, with the separator that it leaves to the default.
 ARRAY = {

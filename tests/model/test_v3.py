@@ -16,9 +16,8 @@ from zstore.model import v3
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.document import parse_json, render_json
 from zstore.model.dtype import DataType
-from zstore.model.grid import RectilinearGrid, RegularGrid
+from zstore.model.grid import ChunkKeys, RectilinearGrid, RegularGrid
 from zstore.model.group import GroupModel
-from zstore.model.keys import ChunkKeys
 
 ARRAY = {
     "zarr_format": 3,

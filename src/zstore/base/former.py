@@ -32,6 +32,7 @@ FORMER = {
     "zstore.codecs.options": "zstore.codecs.base",
     "zstore.nodes.request": "zstore.nodes.create",
     "zstore.model.chunking": "zstore.model.grid",
+    "zstore.model.keys": "zstore.model.grid",
     "zstore.model.fill": "zstore.model.dtype",
     "zstore.model.order": "zstore.model.dtype",
     "zstore.base.settings": "zstore.base.limits",

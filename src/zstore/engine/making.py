@@ -46,8 +46,8 @@ from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import render_json
+from zstore.model.grid import ChunkKeys
 from zstore.model.group import GroupModel
-from zstore.model.keys import ChunkKeys
 from zstore.storage.base import (
     Part,
     Store,

@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore.model.dtype import ORDER_CODECS, DataType, stored_dtype
-from zstore.model.grid import Grid, parse_chunk_shape, parse_shape
-from zstore.model.keys import ChunkKeys
+from zstore.model.grid import ChunkKeys, Grid, parse_chunk_shape, parse_shape
 
 ZarrFormat: TypeAlias = Literal[1, 2, 3]
 ORDER_NAMES = frozenset(ORDER_CODECS.values())

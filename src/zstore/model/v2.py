@@ -19,9 +19,15 @@ from zstore.errors import MetadataError, UnsupportedError, ZstoreError
 from zstore.model.array import ArrayModel, CodecModel, Parts
 from zstore.model.document import check_format, refuse_format, require
 from zstore.model.dtype import ORDER_CODECS, DataType, Order
-from zstore.model.grid import RectilinearGrid, RegularGrid, check_chunk_size, parse_chunk_shape, parse_shape
+from zstore.model.grid import (
+    ChunkKeys,
+    RectilinearGrid,
+    RegularGrid,
+    check_chunk_size,
+    parse_chunk_shape,
+    parse_shape,
+)
 from zstore.model.group import Consolidated, GroupModel, check_node_path
-from zstore.model.keys import ChunkKeys
 from zstore.model.typestr import OBJECT_CODECS
 
 ARRAY_KEY = ".zarray"

@@ -18,6 +18,7 @@ from zstore.model.array import ArrayModel, CodecModel, Parts
 from zstore.model.document import check_format, require
 from zstore.model.dtype import DataType, Order
 from zstore.model.grid import (
+    ChunkKeys,
     Grid,
     RectilinearGrid,
     RegularGrid,
@@ -26,7 +27,6 @@ from zstore.model.grid import (
     parse_shape,
 )
 from zstore.model.group import Consolidated, GroupModel, check_node_path
-from zstore.model.keys import ChunkKeys
 
 KEY = "zarr.json"
 PARTS = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "dimension_names")

@@ -20,9 +20,8 @@ from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.document import check_attributes, parse_json, render_json
 from zstore.model.dtype import ORDER_CODECS, DataType, Order, order_of, refuse, stored_dtype
-from zstore.model.grid import check_chunk_size, choose_grid, parse_integers, parse_shape
+from zstore.model.grid import ChunkKeys, check_chunk_size, choose_grid, parse_integers, parse_shape
 from zstore.model.group import GroupModel
-from zstore.model.keys import ChunkKeys
 from zstore.model.translate import to_v2
 from zstore.model.typestr import OBJECT_CODECS
 from zstore.nodes.array import Array

@@ -6,8 +6,7 @@ from zstore.engine.documents import document_keys
 from zstore.engine.walk import walk_nodes
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
-from zstore.model.grid import RectilinearGrid
-from zstore.model.keys import ChunkKeys
+from zstore.model.grid import ChunkKeys, RectilinearGrid
 from zstore.model.packing import decode
 from zstore.nodes.create import NewNodes
 from zstore.nodes.open import open_ahead

@@ -398,12 +398,12 @@ class GroupNode(Node, Protocol):
 
 def is_group(node: Any) -> TypeGuard[GroupNode]:
     """Whether the node is a group."""
-    return hasattr(node, "members")
+    return hasattr(type(node), "members")
 
 
 def is_array(node: Any) -> TypeGuard[ArrayNode]:
     """Whether the node is an array."""
-    return hasattr(node, "shape")
+    return not is_group(node)
 
 
 @dataclass(frozen=True)

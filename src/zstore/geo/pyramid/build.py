@@ -53,7 +53,7 @@ from zstore.geo.pyramid.levels import (
     pair_of,
     recorded_layer,
 )
-from zstore.geo.pyramid.passes import Budget, run_step, store_shares
+from zstore.geo.pyramid.passes import Budget, Step, run_step, store_shares
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import SAMPLINGS
@@ -134,9 +134,11 @@ def build(
         StoreError: a level is there, or unfinished work (unless `overwrite`), or the store fails.
         MetadataError: memory that holds no unit; `resume`, where another pyramid's build was interrupted.
     """
-    pyramid.rehearse(Budget.of(options.memory))
     group, is_new = _target(target, pyramid.encoding.zarr_format)
     group = group.as_durable() if options.durable else group
+    nodes = NewNodes(group.store, group.path, group.zarr_format)
+    arrays = pyramid.draft(nodes)
+    steps = _plan_steps(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, options)
     record, former = _record(pyramid), read_record(group)
     work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
     left = recorded(group.store, group.path)
@@ -155,7 +157,7 @@ def build(
     check_begun(group.store, group.path, work)
     if taken and not overwrite:
         raise _levels_taken(group, taken)
-    options.stop_if_dry(lambda: _estimate(pyramid, _drafted(pyramid, group), _whole(pyramid), options))
+    options.stop_if_dry(lambda: _estimate(steps, options))
     _check_fits(pyramid, group, options)
     name = name_build(record, "" if former is None else str(former.get("build")))
     marks = _marks(pyramid) if keeps else {}
@@ -187,11 +189,10 @@ def build(
             job.end()
             raise _levels_taken(group, taken)
         job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held)))
-    nodes = NewNodes(group.store, group.path, group.zarr_format)
-    arrays = pyramid.draft(group, nodes, job.name)
+    pyramid.draft_groups(group, nodes, job.name)
     if job.is_resumed:
         nodes.check_own()
-    _fill(pyramid, arrays, _whole(pyramid), job, options)
+    _fill(steps, job, options)
     job.check()
     nodes.publish()
     pyramid.settle(group, nodes)
@@ -232,8 +233,8 @@ def update(
         StoreError: the store fails, or other work is unfinished there.
     """
     group = group.as_durable() if options.durable else group
-    pyramid.rehearse(Budget.of(options.memory), group)
-    options.stop_if_dry(lambda: _estimate(pyramid, pyramid.held(group), boxes, options))
+    steps = _plan_steps(pyramid, pyramid.held(group), boxes, options)
+    options.stop_if_dry(lambda: _estimate(steps, options))
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
     sources = _sources(pyramid)
@@ -269,7 +270,7 @@ def update(
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
         pyramid.shrink(group)
-    _fill(pyramid, pyramid.held(group), boxes, job, options, is_replacing=not group.store.durable)
+    _fill(steps, job, options, is_replacing=not group.store.durable)
     job.check()
     attributes: Mapping[str, Any] = dict(group.attrs)
     if is_reshaped:
@@ -292,35 +293,44 @@ def _levels_taken(group: Group, taken: Sequence[str]) -> StoreError:
     return StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
 
 
-def _drafted(pyramid: PyramidPlan, group: Group, store: Store | None = None) -> dict[str, list[Array]]:
-    """The future arrays of the levels, in memory."""
-    store = MemoryStore() if store is None else store
-    held = Group(store, "", GroupModel(group.zarr_format))
-    arrays = pyramid.draft(held, NewNodes(store, "", group.zarr_format), "")
-    store.delete_prefix("")
-    return arrays
+class _LayerSteps(NamedTuple):
+    """The steps that make the cells of a layer that depend on one box, and their name in the journal."""
+
+    layer: Layer
+    label: str
+    steps: list[Step]
 
 
-def _whole(pyramid: PyramidPlan) -> Boxes:
-    return {layer.name: [None] for layer in pyramid.layers}
-
-
-def _estimate(
+def _plan_steps(
     pyramid: PyramidPlan, arrays: Mapping[str, Sequence[Array]], boxes: Boxes, options: How
-) -> Estimate:
-    """The estimate of making the cells that depend on the boxes."""
-    budget, unit_count, read_size, write_size = Budget.of(options.memory), 0, 0, 0
-    for layer in pyramid.layers:
+) -> list[_LayerSteps]:
+    """The steps that make all cells that depend on the boxes, those of masks first.
+
+    Raises
+        MetadataError: the caller's memory does not hold one unit.
+    """
+    budget = Budget.of(options.memory)
+    return [
+        _LayerSteps(layer, f"{layer.name}-{place}", pyramid.steps(layer, arrays, budget, box))
+        for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask)
+        for place, box in enumerate(boxes[layer.name])
+    ]
+
+
+def _estimate(planned: Sequence[_LayerSteps], options: How) -> Estimate:
+    """The estimate of making the cells of these steps."""
+    unit_count, read_size, write_size = 0, 0, 0
+    for layer, _, steps in planned:
         item_size = layer.recipe.source.dtype.itemsize
-        for box in boxes[layer.name]:
-            for number, step in enumerate(pyramid.steps(layer, arrays, budget, box)):
-                units = [*step.plan.units()]
-                written = (cells for unit in units for _, cells in step.plan.written(unit))
-                unit_count += len(units)
-                read_size += 0 if number else step.plan.total_count() * item_size
-                write_size += sum(map(volume, written)) * item_size
+        for number, step in enumerate(steps):
+            units = [*step.plan.units()]
+            written = (cells for unit in units for _, cells in step.plan.written(unit))
+            unit_count += len(units)
+            read_size += 0 if number else step.plan.total_count() * item_size
+            write_size += sum(map(volume, written)) * item_size
+    memory_size = Budget.of(options.memory).size
     return Estimate(
-        unit_count=unit_count, read_size=read_size, write_size=write_size, memory_size=budget.size
+        unit_count=unit_count, read_size=read_size, write_size=write_size, memory_size=memory_size
     )
 
 
@@ -333,7 +343,7 @@ def _check_fits(pyramid: PyramidPlan, group: Group, options: How) -> None:
 
     def expect() -> float:
         store, budget = MemoryStore(), Budget.of(options.memory)
-        arrays = _drafted(pyramid, group, store)
+        arrays = pyramid.draft(NewNodes(store, "", group.zarr_format))
         steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
         return sum(
             expect_size(step.plan, store, step.is_blank, store_shares(step.plan))
@@ -496,22 +506,8 @@ def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
         del group[name]
 
 
-def _fill(
-    pyramid: PyramidPlan,
-    arrays: Mapping[str, Sequence[Array]],
-    boxes: Boxes,
-    job: BegunJob,
-    options: How,
-    *,
-    is_replacing: bool = False,
-) -> None:
-    """Make the cells that depend on the boxes; `is_replacing` as for `run_step`."""
-    budget, planned = Budget.of(options.memory), []
-    for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask):
-        planned += [
-            (layer, f"{layer.name}-{place}", pyramid.steps(layer, arrays, budget, box))
-            for place, box in enumerate(boxes[layer.name])
-        ]
+def _fill(planned: Sequence[_LayerSteps], job: BegunJob, options: How, *, is_replacing: bool = False) -> None:
+    """Make the cells of these steps; `is_replacing` as for `run_step`."""
     first = [steps[0].plan for _, _, steps in planned if steps]
     tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -44,7 +45,7 @@ from zstore.model.packing import PACKING, decode, distinct_fills, fit_nodata, pa
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.nodes.open import open_array, rehearse
+from zstore.nodes.open import open_array
 from zstore.plugin.jobs import Runner, StoredArray
 from zstore.storage.base import join_key
 
@@ -501,32 +502,15 @@ class PyramidPlan:
         """The names of the levels to write."""
         return self.grid.names[0 if self.grid.is_copied else 1 :]
 
-    def rehearse(self, budget: Budget, group: Group | None = None) -> None:
-        """Create all arrays in memory and plan all units, so that errors come before work begins.
-
-        Arrays that `group` holds keep their chunks and shards.
-
-        Raises
-            As `rehearse`; MetadataError: the caller's memory does not hold one unit.
-        """
-        planned: dict[str, list[Array]] = {}
-        for layer in self.layers:
-            arrays = planned[layer.name] = []
-            for level in (level for level in self.geo.levels if level.path in self.made):
-                options = self._array_options(level, layer)
-                held = None if group is None else group.get(f"{level.path}/{layer.name}")
-                if isinstance(held, Array):
-                    kept = {name: options[name] for name in ("shape", "dtype")}
-                    options = {**kept, "chunks": held.chunks, "shards": held.shards}
-                arrays.append(rehearse(self.encoding.zarr_format, options))
-        for layer in self.layers:
-            self.steps(layer, planned, budget, None)
+    @property
+    def made_levels(self) -> list[Level]:
+        """The levels to write."""
+        return [level for level in self.geo.levels if level.path in self.made]
 
     @property
     def size(self) -> int:
         """The bytes of the cells of all levels to make."""
-        levels = [level for level in self.geo.levels if level.path in self.made]
-        pairs = ((level, layer) for level in levels for layer in self.layers)
+        pairs = product(self.made_levels, self.layers)
         return sum(prod(self._shape(level, one)) * one.recipe.source.dtype.itemsize for level, one in pairs)
 
     def steps(
@@ -539,33 +523,39 @@ class PyramidPlan:
         masks = arrays.get(layer.mask_name or "", ())
         return self.grid.steps(Wanted(layer, arrays[layer.name], masks, budget, box))
 
-    def draft(self, group: Group, nodes: NewNodes, build: str) -> dict[str, list[Array]]:
-        """The arrays of every layer to write, the finest first, with all arrays beside them.
+    def draft(self, nodes: NewNodes) -> dict[str, list[Array]]:
+        """New arrays for every layer, the finest first, of which nothing is stored yet.
 
-        They become `nodes` below `group`, like the levels' groups, which say what build their cells are of.
+        Raises
+            As `NewNodes.add_array`: errors that come before work begins.
         """
-        arrays: dict[str, list[Array]] = {layer.name: [] for layer in self.layers}
+        return {
+            layer.name: [
+                nodes.add_array(f"{level.path}/{layer.name}", **self._array_options(level, layer))
+                for level in self.made_levels
+            ]
+            for layer in self.layers
+        }
+
+    def draft_groups(self, group: Group, nodes: NewNodes, build: str) -> None:
+        """Add the levels' groups, which say what build their cells are of, and all arrays beside the data."""
         for level in self.geo.levels:
             if level.path in self.made:
                 attributes = join_attributes(
                     self.dataset.attributes, self.documents[level.path]["attributes"]
                 )
                 nodes.add_group(level.path, {**attributes, MEMBER: {"build": build}})
-                for layer in self.layers:
-                    path = f"{level.path}/{layer.name}"
-                    arrays[layer.name].append(nodes.add_array(path, **self._array_options(level, layer)))
             self._draft_beside(group, nodes, level)
-        return arrays
 
     def held(self, group: Group) -> dict[str, list[Array]]:
         """The stored arrays of every layer, the finest first, with the present shapes of the source."""
-        arrays: dict[str, list[Array]] = {}
-        levels = [level for level in self.geo.levels if level.path in self.made]
-        for layer in self.layers:
-            arrays[layer.name] = [
-                _reshaped(group[f"{level.path}/{layer.name}"], self._shape(level, layer)) for level in levels
+        return {
+            layer.name: [
+                _reshaped(group[f"{level.path}/{layer.name}"], self._shape(level, layer))
+                for level in self.made_levels
             ]
-        return arrays
+            for layer in self.layers
+        }
 
     def shrink(self, group: Group) -> None:
         """Cut the levels to the source's shape; they grow when their new cells are stored."""

@@ -12,9 +12,8 @@ from zstore.errors import CodecError, UnsupportedError
 from zstore.jobs.chunks import StoredArray, same_items
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.dtype import ORDER_CODECS, stored_dtype
-from zstore.model.grid import RectilinearGrid
+from zstore.model.grid import ChunkKeys, RectilinearGrid
 from zstore.model.group import GroupModel
-from zstore.model.keys import ChunkKeys
 from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
 from zstore.model.typestr import OBJECT_CODECS
 from zstore.nodes.create import ArrayRequest
