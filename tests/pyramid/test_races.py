@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from zstore.errors import StoreError
 from zstore.geo.pyramid import build
 from zstore.jobs.source import MADE
 
-BUILD = re.compile(rb'"build": "[0-9a-f]{16}"')
 # Builds one target after the other, each when a line says so, and tells how it ended.
 CALLS = """
 import sys, zstore
@@ -46,17 +45,10 @@ def files(place: Path) -> dict[str, bytes]:
     return {str(file.relative_to(place)): file.read_bytes() for file in kept}
 
 
-def check_whole(made: Path, expected: dict[str, bytes], *, any_build: bool = False) -> None:
-    """The pyramid has the same chunks and documents, all of them consolidated, and nothing beside them.
-
-    any_build  whether builds may have other names, as one that replaces a finished one has
-    """
+def check_whole(made: Path, expected: dict[str, bytes]) -> None:
+    """The pyramid has the same chunks and documents, all of them consolidated, and nothing beside them."""
     found = files(made)
-    if any_build:
-        named, expected = ({k: BUILD.sub(b"", v) for k, v in each.items()} for each in (found, expected))
-        assert named == expected
-    else:
-        assert found == expected
+    assert found == expected
     told = json.loads(found["zarr.json"])["consolidated_metadata"]["metadata"]
     assert {f"{path}/zarr.json" for path in told} == {k for k in found if k.endswith("/zarr.json")}
 
@@ -92,12 +84,64 @@ def test_two_processes_at_once_leave_one_whole_pyramid(tmp_path, way, count):
                 "refused: somebody",
             )
             assert ends[1].startswith(sentences)
-            check_whole(target, expected, any_build=way == "overwrite")
+            check_whole(target, expected)
     finally:
         for call in calls:
             call.stdin.close()
             call.wait(60)
             call.stdout.close()
+
+
+# Fails in a process that lives on.
+FAILS = """
+import sys, zstore
+from zstore.geo.pyramid import build
+def fail(*args, **options):
+    raise zstore.errors.StoreError("the network is down")
+build.run_step = fail
+try:
+    build.build_pyramid(*sys.argv[1:])
+except zstore.errors.StoreError as error:
+    print(error, flush=True)
+input()
+"""
+
+
+def test_a_build_at_work_is_not_overwritten(tmp_path, monkeypatch):
+    source, target, make = make_source(tmp_path / "s"), tmp_path / "t", build.run_step
+    zstore.build_pyramid(source, tmp_path / "whole")
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def wait(*args, **options):
+        begun.set()
+        assert may_go_on.wait(60)
+        return make(*args, **options)
+
+    monkeypatch.setattr(build, "run_step", wait)
+    thread = threading.Thread(target=zstore.build_pyramid, args=(source, target))
+    thread.start()
+    try:
+        assert begun.wait(60)
+        with pytest.raises(StoreError, match=r"somebody else is at work there, in process \d+: .*a pyramid"):
+            zstore.build_pyramid(source, target, overwrite=True)
+    finally:
+        may_go_on.set()
+        thread.join(60)
+    check_whole(target, files(tmp_path / "whole"))
+    zstore.build_pyramid(source, target, overwrite=True)
+    check_whole(target, files(tmp_path / "whole"))
+
+
+def test_a_build_that_failed_in_a_living_process_is_overwritten(tmp_path):
+    source, target = make_source(tmp_path / "s"), tmp_path / "t"
+    zstore.build_pyramid(source, tmp_path / "whole")
+    command = [sys.executable, "-c", FAILS, source, target]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as failed:
+        assert failed.stdout.readline().startswith("the network is down")
+        assert failed.poll() is None
+        zstore.build_pyramid(source, target, overwrite=True)
+        failed.stdin.write("\n")
+    check_whole(target, files(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("resume", [False, True])

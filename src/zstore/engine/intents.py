@@ -244,6 +244,8 @@ def _is_alive(writer: Any) -> bool | None:
     """Whether the work goes on; None if unknown."""
     if not isinstance(writer, Mapping) or type(writer.get("process")) is not int:
         return None
+    if writer.get("has_ended") is True:
+        return False
     if not writer.get("machine") or writer["machine"] != _machine():
         return None
     begun = _begun(writer["process"])
@@ -345,28 +347,42 @@ def marked(
         mark = Mark(store, path, render_json({"work": work, "writer": writer, "made": made}))
         try:
             if seen is not None:
-                _take_over(store, path, mark.data, seen)
+                take_over(store, path, mark.data, seen)
             else:
                 store.put_new(mark.key, mark.data)
         except ChangedError as error:
             if is_new or seen is not None:
                 raise in_the_way(store, path, store.get(mark.key) or mark.data, REPLACE) from error
-            _take_over(store, path, mark.data, None)
+            take_over(store, path, mark.data)
         yield mark
 
 
-def _take_over(store: Store, path: str, data: bytes, seen: bytes | memoryview | None) -> None:
-    """Replace an intent, unless it is another one than was `seen`, or its writer is at work."""
+def check_ended(store: Store, path: str, intent: Intent) -> None:
+    """Refuse to replace an intent whose writer is seen to be at work.
+
+    Raises
+        StoreError: it is.
+    """
+    if is_under_way(intent.writer):
+        words = "somebody else is just making or removing a node there"
+        if intent.is_job:
+            words = f"somebody else is at work there, in process {intent.writer['process']}: {intent.words()}"
+        raise StoreError(f"{words}; expected that to end first", path=place(store, path), key=INTENT)
+
+
+def take_over(store: Store, path: str, data: bytes, seen: bytes | memoryview | None = None) -> None:
+    """Put an intent in the place of another one, unless that is not the one `seen`, or its writer is at work.
+
+    Raises
+        StoreError: its writer is at work.
+        ChangedError: it is another one.
+    """
     key = join_key(path, INTENT)
     try:
         with store.lock(key):
             found = store.get(key)
-            if found is not None and is_under_way(parse_intent(found).writer):
-                raise StoreError(
-                    "somebody else is just making or removing a node there; expected that to end first",
-                    path=place(store, path),
-                    key=INTENT,
-                )
+            if found is not None:
+                check_ended(store, path, parse_intent(found))
             if seen is not None and (found is None or bytes(found) != bytes(seen)):
                 raise ChangedError("somebody else has just replaced the mark", path=store.url, key=key)
             store.put(key, data)

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -27,11 +27,13 @@ from zstore.engine.intents import (
     WORKS,
     Intent,
     Unfinished,
+    check_ended,
     describe,
     find_unfinished,
     in_the_way,
     parse_intent,
     read_intent,
+    take_over,
     work_of,
     writing,
 )
@@ -82,9 +84,13 @@ __all__ = [
 
 @dataclass
 class _Asked:
-    """The outermost call that requested work; within it, jobs at one path are one job."""
+    """The outermost call that requested work; within it, jobs at one path are one job.
+
+    writers  keeps whoever writes its jobs under way until it ends
+    """
 
     words: dict[str, Any]
+    writers: ExitStack
     jobs: dict[tuple[int, str], BegunJob] = field(default_factory=dict)
 
 
@@ -93,11 +99,15 @@ _asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def _asked_as(words: dict[str, Any]) -> Iterator[None]:
-    token = _asked.set(_Asked(words))
-    try:
-        yield
-    finally:
-        _asked.reset(token)
+    with ExitStack() as writers:
+        asked = _Asked(words, writers)
+        token = _asked.set(asked)
+        try:
+            yield
+        finally:
+            _asked.reset(token)
+            for job in asked.jobs.values():
+                job.note_end()
 
 
 def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
@@ -262,7 +272,7 @@ class BegunJob:
             self.store.delete_prefix(self._units)
             return None
         found = parse_intent(data)
-        is_own = self._is_within or (found.name, found.writer) == (self.name, self._writer)
+        is_own = self._is_within or (found.name, _work(found.writer)) == (self.name, _work(self._writer))
         return bytes(data) if is_own else None
 
     def keep(self, made: Made) -> None:
@@ -339,6 +349,13 @@ class BegunJob:
         if (asked := _asked.get()) is not None and not self._is_within:
             asked.jobs.pop((id(self.store), self.base), None)
 
+    def note_end(self) -> None:
+        """Note in the record of a job that this call has begun, and leaves unfinished, that it has ended."""
+        # Where that fails, the record says nothing wrong once the process has ended.
+        with suppress(StoreError):
+            if not self.is_resumed:
+                self._note(lambda content: {"writer": {**content["writer"], "has_ended": True}})
+
     def end(self) -> None:
         """Remove the journal and the record, or only the journal of a job that is a part of another."""
         if self._is_within:
@@ -359,6 +376,11 @@ class BegunJob:
                 self.store.delete_prefix(self._units)
                 self.store.delete(record)
         self.store.flush()
+
+
+def _work(writer: Any) -> Any:
+    """The id of a writer's work, which nobody else has."""
+    return writer.get("work") if isinstance(writer, Mapping) else writer
 
 
 def _release(store: Store, base: str, paths: Iterable[str]) -> None:
@@ -405,7 +427,8 @@ def begin(
 
     Raises
         ExtensionError: nobody offers work of this name.
-        StoreError: other work is unfinished there, or this work, and `resume` is False.
+        StoreError: other work is unfinished there, or this work, and `resume` is False; or, with `replace`,
+            whoever began it is seen to be at work.
         MetadataError: `resume`, and other work is recorded there.
     """
     if work_of(work) is UNKNOWN:
@@ -421,6 +444,8 @@ def begin(
     noted: Sources | None = None
     left = None if is_empty else read_intent(store, base)
     former = None if replace else left
+    if replace and left is not None:
+        check_ended(store, base, left)
     if former is not None:
         if not resume:
             raise _in_the_way(store, base, former)
@@ -434,7 +459,8 @@ def begin(
         if replace or former is not None or "record" not in names:
             for child in set(names) - {"record"}:
                 store.delete_prefix(join_key(base, JOB, child))
-        with writing() as writer:
+        with ExitStack() as alone:
+            writer = (alone if asked is None else asked.writers).enter_context(writing())
             content = {
                 "work": work,
                 "name": name,
@@ -445,14 +471,10 @@ def begin(
             if sources is not None and len(json.dumps(sources.versions)) <= VERSIONS_SIZE:
                 content[VERSIONS], noted = sources.versions, sources
         data = _render({**content, "is_ready": is_ready})
-        try:
-            (store.put_new if former is None and not replace else store.put)(join_key(base, INTENT), data)
-        except ChangedError as error:
-            found = read_intent(store, base)
-            if found is not None:
-                raise _in_the_way(store, base, found) from error
-            # That of a call which has come to its end.
-            store.put(join_key(base, INTENT), data)
+        if replace:
+            take_over(store, base, data)
+        else:
+            _put_record(store, base, data, is_new=former is None)
         if left is not None:
             _release(store, base, left.makes)
         if left is not None and former is None:
@@ -468,6 +490,23 @@ def begin(
     if asked is not None:
         asked.jobs[id(store), base] = job
     return job
+
+
+def _put_record(store: Store, base: str, data: bytes, *, is_new: bool) -> None:
+    """Put the record of a job, where none was if `is_new`.
+
+    Raises
+        StoreError: another call has just begun work there.
+    """
+    key = join_key(base, INTENT)
+    try:
+        (store.put_new if is_new else store.put)(key, data)
+    except ChangedError as error:
+        found = read_intent(store, base)
+        if found is not None:
+            raise _in_the_way(store, base, found) from error
+        # That of a call which has come to its end.
+        store.put(key, data)
 
 
 def _in_the_way(store: Store, base: str, former: Intent) -> StoreError:

@@ -159,7 +159,6 @@ def build(
         raise _levels_taken(group, taken)
     options.stop_if_dry(lambda: _estimate(steps, options))
     _check_fits(pyramid, group, options)
-    name = name_build(record, "" if former is None else str(former.get("build")))
     marks = _marks(pyramid) if keeps else {}
     sources = _sources(pyramid)
     job = begin(
@@ -167,7 +166,7 @@ def build(
         group.path,
         work,
         record,
-        name=name,
+        name=name_build(record),
         resume=resume,
         replace=overwrite and not resume,
         is_ready=False,
@@ -398,7 +397,7 @@ def _sources(pyramid: PyramidPlan) -> Sources:
 
     def version(array: Source) -> str:
         if not isinstance(array, StoredArray):
-            return array.version()
+            return array.version() or "?"
         model = read_node(array.store, array.path, array.model.zarr_format)
         if not isinstance(model, ArrayModel):
             return ""
@@ -422,9 +421,7 @@ def _call(record: Record) -> Any:
 
 def _marks(pyramid: PyramidPlan) -> dict[str, Marks]:
     """The marks of the chunks of the arrays that the levels are made of, by name."""
-    listed = {
-        layer.name: StoredArray.of(layer.array).listing(keeps_marks=True).marks for layer in pyramid.layers
-    }
+    listed = {layer.name: layer.recipe.source.listing(keeps_marks=True).marks for layer in pyramid.layers}
     return {name: marks for name, marks in listed.items() if marks is not None}
 
 
@@ -439,7 +436,7 @@ def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> lis
 
     Boxes of more chunks than `MOST_BOXES` are one.
     """
-    array = StoredArray.of(layer.array)
+    array = layer.recipe.source
     changed = made.changed(layer.name, marks.get(layer.name))
     if changed is None:
         return [whole(array.shape)]
@@ -498,7 +495,7 @@ def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
         former = {str(item["asset"]) for item in listed if isinstance(item, dict) and item.get("asset")}
         gone += [name for name in former - {*gone, finest} if name in group]
     held = group.attrs.asdict()
-    if held.pop("multiscales", None) is not None or (gone and read_record(group) is not None):
+    if held.pop("multiscales", None) is not None or read_record(group) is not None:
         own = held.pop(MEMBER, None)
         others = {k: v for k, v in own.items() if k != "pyramid"} if isinstance(own, Mapping) else {}
         group.attrs.put({**held, **({MEMBER: others} if others else {})})
@@ -549,7 +546,7 @@ UNMIXED = frozenset(("nearest", "mode", "max", "min", "med", "q1", "q3"))
 @long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def build_pyramid(
-    source: Array | Group | PlaceLike,
+    source: Array | Group | Source | PlaceLike,
     target: Group | PlaceLike | None = None,
     *,
     levels: int | None = None,
@@ -572,7 +569,8 @@ def build_pyramid(
 
     `source` is an array, a group of arrays on one grid, or a pyramid, whose finest level counts. Where it is
     a level of `target`, or there is no `target`, the levels are made beside it. A single array gives the
-    coarser levels only, unless `copy_base`.
+    coarser levels only, unless `copy_base`. It may also be any `Source` of `zstore.plugin.jobs`, whose
+    `name`, `dimension_names` and `attributes`, as far as it has them, say what an array's do.
 
     levels       how many coarser ones; None: until one tile holds the coarsest
     method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means
@@ -613,7 +611,7 @@ def build_pyramid(
     """
     how = How(**words)
     dataset = _open(source)
-    if target is None and dataset.root is not None and not isinstance(source, Array | Group):
+    if target is None and dataset.root is not None and not isinstance(source, Array | Group | Source):
         target = source if isinstance(source, Store) else place_of(dataset.root)
     root, level, overall = _choose_target(dataset, target, zarr_format)
     dataset = replace(dataset, level=level)
@@ -643,7 +641,7 @@ def build_pyramid(
 @long_call(if_exists=NOT_BY_KEYS)
 @with_storage_options
 def build_tile_pyramid(
-    source: Array | Group | PlaceLike,
+    source: Array | Group | Source | PlaceLike,
     target: Group | PlaceLike,
     tile_matrix_set: str = "WebMercatorQuad",
     *,
@@ -738,7 +736,7 @@ def _choose_target(
     return opened, level, overall
 
 
-def _open(source: Array | Group | PlaceLike) -> Dataset:
+def _open(source: Array | Group | Source | PlaceLike) -> Dataset:
     dataset = open_dataset(source)
     if not dataset.arrays:
         raise MetadataError("there are no arrays of data to make levels of", path=dataset.place)
@@ -806,7 +804,7 @@ def update_pyramid(
     region: Region = None,
     *,
     arrays: Sequence[str] | None = None,
-    source: Array | Group | PlaceLike | None = None,
+    source: Array | Group | Source | PlaceLike | None = None,
     mask: Array | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **words: Unpack[HowWords],
@@ -954,7 +952,10 @@ def _is_sound(left: _Left) -> bool:
 
 
 def _find_source(
-    group: Group, record: Record, source: Array | Group | PlaceLike | None, arrays: Sequence[str] | None
+    group: Group,
+    record: Record,
+    source: Array | Group | Source | PlaceLike | None,
+    arrays: Sequence[str] | None,
 ) -> Dataset:
     """The dataset from which the levels are made now.
 

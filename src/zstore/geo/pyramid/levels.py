@@ -159,7 +159,7 @@ def make_layer(
     # GDAL's spellings are aliases; what is written is GeoZarr's.
     chosen = resample.method if isinstance(resample, Resampler) else chosen
     _check_packing(name, variable, chosen, dataset.place)
-    source = StoredArray.of(array)
+    source = dataset.source(name)
     is_chained, depth = _is_chained(chosen, options.derive, grid), 64
     if not is_chained and options.derive == "auto":
         depth = direct_depth(source, steps)

@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import groupby, product
 from math import lcm, prod
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -72,8 +72,51 @@ class Share(NamedTuple):
     box: Box
 
 
+class LevelPlan(Plan[list[Items]]):
+    """A plan that makes cells of levels: a `Pass`, or the reprojection of a finest level.
+
+    A unit writes the chunks that it owns whole, and returns its shares of all others.
+    """
+
+    most: int | None
+
+    @property
+    def unit(self) -> Shape:
+        """The lengths of a unit."""
+        raise NotImplementedError
+
+    @property
+    def arrays(self) -> Sequence[Array]:
+        """The arrays to write."""
+        raise NotImplementedError
+
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
+        """The arrays, and the box of each, that the unit writes itself."""
+        raise NotImplementedError
+
+    def cell_count(self, unit: Shape) -> int:
+        """The number of cells that progress counts for a unit."""
+        raise NotImplementedError
+
+    def total_count(self) -> int:
+        """The number of these cells in all units."""
+        return sum(map(self.cell_count, self.units()))
+
+    def shared(self, unit: Shape) -> list[Share]:
+        """The shares that a unit returns: its parts of chunks that several units own."""
+        return []
+
+    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
+        return super().unpack(unit, data) or []
+
+    def holds(self, unit: Shape, result: list[Items]) -> bool:
+        """Whether all chunks that the unit owns are stored; others are all fill value, or were lost."""
+        own = self.written(unit)
+        return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
+
+
 @dataclass(frozen=True)
-class Pass:
+class Pass(LevelPlan):
     """One reading of a recipe's source, and its results: a copy, and levels.
 
     The source is divided into units. A unit owns a part of every level: the cells whose place times the
@@ -107,7 +150,6 @@ class Pass:
 
     @property
     def arrays(self) -> Sequence[Array]:
-        """The arrays to write."""
         return self.levels if self.copy is None else (self.copy, *self.levels)
 
     def targets(self) -> list[int]:
@@ -164,7 +206,7 @@ class Pass:
         if is_all and not any(n % f for n, f in zip(self.unit, self.scale(first), strict=True)):
             # Each of them owns something, and together they are the source.
             return prod(self.source.shape)
-        return sum(map(self.cell_count, self.units()))
+        return super().total_count()
 
     def cell_count(self, unit: Shape) -> int:
         """The number of cells of the source in a unit."""
@@ -202,8 +244,8 @@ class Pass:
         owned = [Share(self.levels[n - 1], self.boxes[n], self.own(unit, n)) for n in levels]
         return [share for share in owned if volume(share.box)]
 
-    def pack(self, parts: list[Items]) -> bytes:
-        return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+    def pack(self, result: list[Items]) -> bytes:
+        return b"".join(np.ascontiguousarray(part).tobytes() for part in result)
 
     def unpack(self, unit: Shape, data: bytes) -> list[Items]:
         boxes = [share.box for share in self.shared(unit)]
@@ -214,13 +256,7 @@ class Pass:
         parts = np.split(np.frombuffer(data, self.source.dtype), ends)[:-1]
         return [part.reshape(lengths(box)) for part, box in zip(parts, boxes, strict=True)]
 
-    def holds(self, unit: Shape, result: list[Items]) -> bool:
-        """Whether all chunks that the unit owns are stored; others are all fill value, or were lost."""
-        own = self.written(unit)
-        return all(is_stored(array.store, array.path, array.model, box) for array, box in own)
-
     def written(self, unit: Shape) -> list[tuple[Array, Box]]:
-        """The arrays, and the box of each, that the unit writes itself."""
         own = [(array, self.own(unit, n)) for n, array in enumerate(self.levels[: self.whole_count], 1)]
         own += [(self.copy, self.own(unit, 0))] if self.copy is not None else []
         return [(array, box) for array, box in own if volume(box)]
@@ -372,21 +408,6 @@ def _read(source: Source, box: Box) -> Items:
 
 
 # Units run
-
-
-class LevelPlan(Plan[list[Items]], Protocol):
-    """A plan that makes cells of levels: a `Pass`, or a `Reprojection`."""
-
-    @property
-    def unit(self) -> Shape: ...
-    @property
-    def most(self) -> int | None: ...
-    @property
-    def arrays(self) -> Sequence[Array]: ...
-    def total_count(self) -> int: ...
-    def shared(self, unit: Shape) -> list[Share]: ...
-    def cell_count(self, unit: Shape) -> int: ...
-    def written(self, unit: Shape) -> list[tuple[Array, Box]]: ...
 
 
 @dataclass(frozen=True)

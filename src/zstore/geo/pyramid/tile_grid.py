@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from zstore.engine.documents import place
-from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Documents, GeoModel, Level
 from zstore.geo.conventions.crs import METRES_PER_RADIAN, Crs
@@ -21,7 +20,7 @@ from zstore.geo.conventions.write import load_profile
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, volume, whole, with_sides
 from zstore.geo.pyramid.dataset import Dataset, Mask
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
-from zstore.geo.pyramid.passes import Budget, Pass, Share, Step, direct_depth, outer_chunks, plan_passes
+from zstore.geo.pyramid.passes import Budget, LevelPlan, Pass, Step, direct_depth, outer_chunks, plan_passes
 from zstore.geo.resampling.sample import reach_of, sample
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Source, StoredArray, units_at_once
@@ -407,10 +406,8 @@ LEAST_WINDOW = 1 << 14
 
 
 @dataclass(frozen=True)
-class Reprojection:
+class Reprojection(LevelPlan):
     """The plan of a tile pyramid's finest level: a unit for each chunk, or shard, that the data may lie in.
-
-    A `LevelPlan` whose units share nothing.
 
     source  the array that is sampled; `axes` are its y and x
     nodata  the value that sampling leaves out; None: only what the mask leaves out
@@ -469,36 +466,11 @@ class Reprojection:
         """The number of cells of the level that a unit makes."""
         return volume(self.own(unit))
 
-    def total_count(self) -> int:
-        """The number of cells of the level that all units make."""
-        return sum(map(self.cell_count, self.units()))
-
-    def shared(self, unit: Shape) -> list[Share]:
-        """No shares, because every unit is a whole chunk."""
-        return []
-
-    def pack(self, parts: list[Items]) -> bytes:
-        """No bytes, because units return nothing."""
-        return b""
-
-    def unpack(self, unit: Shape, data: bytes) -> list[Items]:
-        """An empty result, because units return nothing."""
-        if data:
-            raise ValueError(f"unit {unit} gives back nothing; found {len(data)} bytes")
-        return []
-
-    def holds(self, unit: Shape, result: list[Items]) -> bool:
-        """Whether the unit's chunk is stored."""
-        target = self.target
-        return is_stored(target.store, target.path, target.model, self.own(unit))
-
     @property
-    def arrays(self) -> list[Array]:
-        """The one array to write."""
+    def arrays(self) -> Sequence[Array]:
         return [self.target]
 
     def written(self, unit: Shape) -> list[tuple[Array, Box]]:
-        """The level, and the box of it that the unit writes."""
         return [(self.target, self.own(unit))]
 
     def make(self, unit: Shape) -> list[Items]:
