@@ -26,6 +26,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory
 from zstore.errors import StoreError
 from zstore.storage import base as locking
+from zstore.storage import local
 from zstore.storage.base import PrefixStore
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -491,3 +492,20 @@ def test_a_part_of_a_store_is_tidied_up_and_as_durable_as_the_store(tmp_path):
     assert part.durable
     assert part.as_read_only().durable
     assert PrefixStore(LocalStore(tmp_path), "group").as_durable().durable
+
+
+def test_what_is_removed_while_others_remove_the_empty_directory_for_it_is_removed(tmp_path, monkeypatch):
+    store, opened, times = LocalStore(tmp_path), local._open_scratch, []
+    store.put("a/b", b"x")
+
+    def open_and_lose(root: int) -> int:
+        descriptor = opened(root)
+        times.append(descriptor)
+        if len(times) < 3:
+            os.rmdir(SCRATCH, dir_fd=root)
+        return descriptor
+
+    monkeypatch.setattr(local, "_open_scratch", open_and_lose)
+    store.delete_prefix("a")
+    assert (len(times), [*tmp_path.iterdir()]) == (3, [])
+    store.delete_prefix("a")  # that nothing is there is no error

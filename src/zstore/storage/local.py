@@ -508,22 +508,31 @@ def _move_away(tree: Tree, parent: int, leaf: str) -> None:
     """Remove the directory `leaf` of `parent`, which is renamed first."""
     doomed = os.urandom(12).hex()
     with _opened(tree, "", PLACE) as root:
-        scratch = _open_scratch(root)
-        try:
-            steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
-            with suppress(OSError):  # it has no name any more; whoever opens the store next removes the rest
-                _remove_tree(scratch, doomed)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            # The directory is on another file system than the root.
-            doomed = f"{SCRATCH}.{doomed}"
-            steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
-            with suppress(OSError):
-                _remove_tree(parent, doomed)
-        finally:
-            os.close(scratch)
-            _leave_scratch(root)
+        for _ in range(ATTEMPTS):
+            scratch = _open_scratch(root)
+            try:
+                steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
+                with suppress(
+                    OSError
+                ):  # it has no name any more; whoever opens the store next removes the rest
+                    _remove_tree(scratch, doomed)
+                return
+            except FileNotFoundError:
+                # Either the directory is gone, or the other one, which its last user has removed meanwhile.
+                steady(os.lstat, leaf, dir_fd=parent)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                # The directory is on another file system than the root.
+                doomed = f"{SCRATCH}.{doomed}"
+                steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
+                with suppress(OSError):
+                    _remove_tree(parent, doomed)
+                return
+            finally:
+                os.close(scratch)
+                _leave_scratch(root)
+        raise OSError(errno.EBUSY, "directory for temporary files is removed as often as it is made", SCRATCH)
 
 
 def _open_scratch(root: int) -> int:
