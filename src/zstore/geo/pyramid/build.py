@@ -235,7 +235,7 @@ def update(
     steps = _plan_steps(pyramid, pyramid.held(group), boxes, options)
     options.stop_if_dry(lambda: _estimate(steps, options))
     record = _updated_record(pyramid, former)
-    plain = {name: [[[s.start, s.stop] for s in box] for box in found] for name, found in boxes.items()}
+    plain = {name: [[[s.start, s.stop] for s in box] for box in asked] for name, asked in boxes.items()}
     sources = _sources(pyramid)
     source = name_job([sources.place(name) for name in sources.versions])
     shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
@@ -449,11 +449,11 @@ def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> lis
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
     """The former record with the present shapes, position and affine of its source."""
-    now, said = _record(pyramid), former["variables"]
+    now, variables = _record(pyramid), former["variables"]
     kept = {key: value for key, value in former.items() if key != "build"}
     if not pyramid.dataset.level:
         kept |= {"source": now["source"], "affine": now["affine"]}
-    shapes = {name: {**said[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
+    shapes = {name: {**variables[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
     return {**kept, "variables": shapes}
 
 
@@ -747,16 +747,16 @@ def _own_format(dataset: Dataset) -> ZarrFormat:
     return next(iter(dataset.arrays.values())).zarr_format
 
 
-def _nodata(dataset: Dataset, given: Any) -> dict[str, Any]:
+def _nodata(dataset: Dataset, choice: Any) -> dict[str, Any]:
     """The nodata of each array, by name."""
     chosen = {}
     for name, variable in dataset.geo.variables.items():
-        mine = given.get(name, "auto") if isinstance(given, Mapping) else given
-        if isinstance(mine, str) and mine == "auto":
-            mine = variable.nodata
-        if mine is None and dataset.arrays[name].dtype.kind == "f":
-            mine = np.nan
-        chosen[name] = mine
+        value = choice.get(name, "auto") if isinstance(choice, Mapping) else choice
+        if isinstance(value, str) and value == "auto":
+            value = variable.nodata
+        if value is None and dataset.arrays[name].dtype.kind == "f":
+            value = np.nan
+        chosen[name] = value
     return chosen
 
 
@@ -879,10 +879,10 @@ def _update_from(
         if made is not None and marks is not None:
             asked = _changed_chunks(made, marks, layer)
         boxes[layer.name] = _changed_boxes(layer, record, left, asked, is_all=planned.grid.has_moved)
-    known = {name for layer in planned.layers for name in layer.variable.dimensions}
-    if isinstance(region, Mapping) and not set(region) <= known:
-        found, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - known, known))
-        raise SelectionError(f"region names {found}; the dimensions are {expected}", path=dataset.place)
+    dims = {name for layer in planned.layers for name in layer.variable.dimensions}
+    if isinstance(region, Mapping) and not set(region) <= dims:
+        unknown, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - dims, dims))
+        raise SelectionError(f"region names {unknown}; the dimensions are {expected}", path=dataset.place)
     is_left_reshaped = any(
         shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
     )
@@ -908,15 +908,15 @@ class _Left(NamedTuple):
         It is empty where that is not known: then all has grown.
         """
         shape = layer.recipe.source.shape
-        found = () if self.shapes is None else tuple(self.shapes.get(layer.name, ()))
-        return [] if self.shapes is None else [found if len(found) == len(shape) else (0,) * len(shape)]
+        former = () if self.shapes is None else tuple(self.shapes.get(layer.name, ()))
+        return [] if self.shapes is None else [former if len(former) == len(shape) else (0,) * len(shape)]
 
 
 def _checked(group: Group) -> tuple[Record, _Left]:
     record, job = read_record(group), read_job(group.store, group.path)
     if job is not None and job.work != "update_pyramid":
-        [found, *_] = find_unfinished(group.store, group.path)
-        raise StoreError(f"the pyramid cannot be updated: {found}", path=place_of(group))
+        [unfinished, *_] = find_unfinished(group.store, group.path)
+        raise StoreError(f"the pyramid cannot be updated: {unfinished}", path=place_of(group))
     if record is None:
         raise MetadataError(
             "nothing says how this pyramid was built; expected one that build_pyramid made",
@@ -965,11 +965,11 @@ def _find_source(
     finest = record["finest"]
     if source is None and finest is not None and "tile_matrix_set" not in record:
         # Coordinates that have not grown with their arrays are made again.
-        found = open_dataset(group[finest], expected=("MS-11",))
-        dataset = replace(found, root=group, level=finest)
+        opened = open_dataset(group[finest], expected=("MS-11",))
+        dataset = replace(opened, root=group, level=finest)
     else:
-        found = open_dataset(_recorded_node(group, record["source"], "source") if source is None else source)
-        dataset = replace(found, root=None, level="")
+        opened = open_dataset(_recorded_node(group, record["source"], "source") if source is None else source)
+        dataset = replace(opened, root=None, level="")
     return _checked_source(group, record, dataset, arrays or ())
 
 
@@ -979,15 +979,15 @@ def _checked_source(group: Group, record: Record, dataset: Dataset, arrays: Sequ
     Raises
         MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
     """
-    finest, said = record["finest"], record["variables"]
-    missing = [name for name in {*said, *arrays} if name not in dataset.arrays or name not in said]
+    finest, entries = record["finest"], record["variables"]
+    missing = [name for name in {*entries, *arrays} if name not in dataset.arrays or name not in entries]
     if missing:
         raise MetadataError(
             f"arrays {', '.join(sorted(missing))} are not both in the finest level and in the pyramid; "
-            f"it was built of {', '.join(said)}",
+            f"it was built of {', '.join(entries)}",
             path=dataset.place,
         )
-    for level, name in product([*record["levels"], finest][:1], said):
+    for level, name in product([*record["levels"], finest][:1], entries):
         array, held = dataset.arrays[name], None if level is None else group.get(f"{level}/{name}")
         kinds = [(one.ndim, one.dtype.newbyteorder("=")) for one in (array, held) if isinstance(one, Array)]
         if kinds[0] != kinds[-1]:
@@ -996,7 +996,7 @@ def _checked_source(group: Group, record: Record, dataset: Dataset, arrays: Sequ
                 f"{kinds[1][0]} and {kinds[1][1]}, as the levels have, or a new build",
                 path=dataset.place,
             )
-    variables = {name: dataset.geo.variables[name] for name in said}
+    variables = {name: dataset.geo.variables[name] for name in entries}
     return replace(dataset, geo=replace(dataset.geo, variables=variables))
 
 
@@ -1020,20 +1020,20 @@ def _with_masks(
     group: Group, record: Record, dataset: Dataset, mask: Array | str | None
 ) -> dict[str, dict[str, Any]]:
     """The record's entries of the arrays, with the masks outside of the dataset opened."""
-    found = {}
+    entries = {}
     for name, entry in record["variables"].items():
-        said = entry.get("mask")
-        if isinstance(said, str) and "://" in said:
+        address = entry.get("mask")
+        if isinstance(address, str) and "://" in address:
             own = dataset.arrays[name].store
-            node = _recorded_node(group, said, "mask", own) if mask is None else mask
+            node = _recorded_node(group, address, "mask", own) if mask is None else mask
             entry = {**entry, "mask": node}
-        found[name] = entry
-    return found
+        entries[name] = entry
+    return entries
 
 
 def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> PyramidPlan:
-    dataset, (y, x), said = _placed(dataset, record), record["factors"], record["variables"].items()
-    layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in said]
+    dataset, (y, x), entries = _placed(dataset, record), record["factors"], record["variables"].items()
+    layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in entries]
     tile, own, first = (1, 1), None, layers[0]
     if record["levels"]:
         level = group[f"{record['levels'][0]}/{first.name}"]
@@ -1073,17 +1073,17 @@ def _placed(dataset: Dataset, record: Record) -> Dataset:
 def _plan_on_tiles(
     group: Group, record: Record, dataset: Dataset, left: Sequence[Sequence[float]]
 ) -> PyramidPlan:
-    dataset, said = replace(dataset, extras=free_extras(dataset)), record["variables"]
+    dataset, entries = replace(dataset, extras=free_extras(dataset)), record["variables"]
     levels, length = [record["finest"], *record["levels"]], record["tile"][0]
     grid = TileGrid.choose(
         dataset, record["tile_matrix_set"], length, record["tolerance"], levels[-1], levels[0]
     )
     # Where else the source lay, at the last build or in an update that was interrupted.
-    name = next(iter(said))
+    name = next(iter(entries))
     former = [_former_shape(record, name)[axis] for axis in dataset.axes(name)]
     places = [[*record["affine"], *former]] if record["affine"] is not None else []
     grid = grid.after([*places, *left])
-    layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in said.items()]
+    layers = [recorded_layer(dataset, name, entry, grid.factors) for name, entry in entries.items()]
     encoding = Encoding(None, "auto", group.zarr_format)
     return PyramidPlan.make(dataset, grid, layers, encoding, record["profile"], record["resampling"])
 
@@ -1115,12 +1115,12 @@ def _changed_boxes(
     if is_all or is_stretched:
         return [whole(shape)]
     pending = [box for box in left.boxes.get(layer.name, ()) if len(box) == len(shape)]
-    found = [
+    changed = [
         *(tuple(side if i == axis else s for i, s in enumerate(whole(shape))) for axis, side in grown),
         *(tuple(slice(min(a, n), min(b, n)) for (a, b), n in zip(p, shape, strict=True)) for p in pending),
         *asked,
     ]
-    return [box for number, box in enumerate(found) if volume(box) and box not in found[:number]]
+    return [box for number, box in enumerate(changed) if volume(box) and box not in changed[:number]]
 
 
 def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> list[Box]:
@@ -1134,14 +1134,14 @@ def _asked_boxes(region: Region, layer: Layer, place: str, *, is_all: bool) -> l
     if isinstance(region, Mapping):
         if not set(region) & set(names):
             return []
-        given = [region.get(name, slice(None)) for name in names]
+        sides = [region.get(name, slice(None)) for name in names]
     else:
-        given = list(region)
-    if len(given) != len(shape):
+        sides = list(region)
+    if len(sides) != len(shape):
         raise SelectionError(
-            f"region has {len(given)} slices; expected {len(shape)}, for {names}", path=place
+            f"region has {len(sides)} slices; expected {len(shape)}, for {names}", path=place
         )
-    return [tuple(_side(side, size, name) for side, size, name in zip(given, shape, names, strict=True))]
+    return [tuple(_side(side, size, name) for side, size, name in zip(sides, shape, names, strict=True))]
 
 
 def _side(side: Any, size: int, name: str) -> slice:

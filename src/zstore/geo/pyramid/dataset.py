@@ -92,8 +92,8 @@ class Dataset:
         """
         array, axes = self.arrays[name], self.axes(name)
         sides: list[Any] = [slice(side.start, side.stop, step) for side in window]
-        found: np.ndarray[Any, Any] = array[with_sides([item or 0] * array.ndim, axes, sides)]
-        return found if axes[0] < axes[1] else found.T
+        cells: np.ndarray[Any, Any] = array[with_sides([item or 0] * array.ndim, axes, sides)]
+        return cells if axes[0] < axes[1] else cells.T
 
     def dimensions(self, name: str) -> tuple[str, ...]:
         """The names of the array's dimensions, made up for those that have none."""
@@ -277,9 +277,9 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
             f"and they cannot be taken for {meant.name}",
             path=place_of(array),
         )
-    stated = next(iter(meant_fills(dtype, array.attrs)), None)
-    if stated is None and variable.nodata is not None:
-        stated = np.array(variable.nodata, dtype).view(meant).item()
+    hole = next(iter(meant_fills(dtype, array.attrs)), None)
+    if hole is None and variable.nodata is not None:
+        hole = np.array(variable.nodata, dtype).view(meant).item()
 
     def taken(said: Any) -> Any:
         """Stored integers in the integer type of `_Unsigned`."""
@@ -292,7 +292,7 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
     for name in STORED.intersection(attributes):
         attributes[name] = taken(attributes[name])
     said = replace(
-        variable, dtype=meant, nodata=stated, attributes=attributes, valid_range=taken(variable.valid_range),
+        variable, dtype=meant, nodata=hole, attributes=attributes, valid_range=taken(variable.valid_range),
         flag_values=taken(variable.flag_values), flag_masks=taken(variable.flag_masks),
     )  # fmt: skip
     return array.viewed_as(meant), said
@@ -306,11 +306,11 @@ def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dic
         if name not in RENDERED and not name.startswith(RENDERED_PREFIXES)
     }
     joined = {**kept, **rendered}
-    stated = held.get("zarr_conventions")
-    if isinstance(stated, list):
+    conventions = held.get("zarr_conventions")
+    if isinstance(conventions, list):
         declared = rendered.get("zarr_conventions", [])
-        known = {*RENDERED_UUIDS, *(entry["uuid"] for entry in declared)}
-        others = [e for e in stated if not (isinstance(e, Mapping) and e.get("uuid") in known)]
+        uuids = {*RENDERED_UUIDS, *(entry["uuid"] for entry in declared)}
+        others = [e for e in conventions if not (isinstance(e, Mapping) and e.get("uuid") in uuids)]
         joined["zarr_conventions"] = [*declared, *others]
         if not joined["zarr_conventions"]:
             del joined["zarr_conventions"]

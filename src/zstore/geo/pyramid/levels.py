@@ -108,7 +108,7 @@ class Layer:
     def describe(self) -> dict[str, Any]:
         """The entry of the array in the pyramid's record."""
         recipe = self.recipe
-        said = {
+        entry = {
             "method": recipe.method,
             "nodata": None if recipe.nodata is None else number_of(recipe.nodata),
             "derive": "cascade" if recipe.is_chained else "base",
@@ -116,7 +116,7 @@ class Layer:
             "shape": list(recipe.source.shape),
         }
         optional = {"mask": self.mask_name, "sampling": self.sampling}
-        return said | {name: value for name, value in optional.items() if value is not None}
+        return entry | {name: value for name, value in optional.items() if value is not None}
 
 
 def make_layer(
@@ -138,9 +138,9 @@ def make_layer(
     chosen = _method(name, variable, options.method, "max" if is_mask else "mode")
     axes = dataset.axes(name)
     steps = with_sides([1] * array.ndim, axes, factors)
-    given = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
-    is_auto = isinstance(given, str) and given == "auto"
-    hole = variable.nodata if is_auto else None if given is None else fit_nodata(given, variable.dtype)
+    choice = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
+    is_auto = isinstance(choice, str) and choice == "auto"
+    hole = variable.nodata if is_auto else None if choice is None else fit_nodata(choice, variable.dtype)
     fills = distinct_fills(parse_fills(array.attrs, array.dtype))
     if is_auto and len(fills) > 1 and chosen != "nearest":
         said_so = " and ".join(f"{attribute} {fill!r}" for attribute, fill in fills.items())
@@ -164,24 +164,24 @@ def make_layer(
     if not is_chained and options.derive == "auto":
         depth = direct_depth(source, steps)
     mask, mask_name = _mask(dataset, name, options.mask, hole)
-    said = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
+    written = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
     recipe = Recipe(source, steps, chosen, hole, grid, is_chained, depth, mask)
-    return Layer(name, array, axes, said, recipe, mask_name, is_mask or is_alpha(variable))
+    return Layer(name, array, axes, written, recipe, mask_name, is_mask or is_alpha(variable))
 
 
 def recorded_layer(
-    dataset: Dataset, name: str, said: Mapping[str, Any], factors: tuple[int, int], grid: str = "aligned"
+    dataset: Dataset, name: str, entry: Mapping[str, Any], factors: tuple[int, int], grid: str = "aligned"
 ) -> Layer:
     """The layer in a pyramid's record, with the present array.
 
     Raises
         As `make_layer`.
     """
-    nodata, mask = {name: number_from(said["nodata"])}, {name: said.get("mask")}
-    options = CellOptions({name: said["method"]}, nodata, "base", mask)
+    nodata, mask = {name: number_from(entry["nodata"])}, {name: entry.get("mask")}
+    options = CellOptions({name: entry["method"]}, nodata, "base", mask)
     layer = make_layer(dataset, name, options, factors, grid)
-    recipe = replace(layer.recipe, is_chained=said["derive"] == "cascade", depth=said["depth"])
-    return replace(layer, recipe=recipe, sampling=said.get("sampling"))
+    recipe = replace(layer.recipe, is_chained=entry["derive"] == "cascade", depth=entry["depth"])
+    return replace(layer, recipe=recipe, sampling=entry.get("sampling"))
 
 
 def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) -> str | None:
@@ -211,10 +211,12 @@ def _is_class(variable: Variable) -> bool:
     flags = (variable.flag_values, variable.flag_masks, variable.flag_meanings)
     if any(flags) or (variable.dtype is not None and variable.dtype.kind == "b"):
         return True
-    said = variable.attributes
-    is_painted = said.get("color_interpretation") == "palette" or isinstance(said.get("color_table"), Mapping)
+    attrs = variable.attributes
+    is_painted = attrs.get("color_interpretation") == "palette" or isinstance(
+        attrs.get("color_table"), Mapping
+    )
     is_whole = variable.dtype is not None and variable.dtype.kind in "iu"
-    return is_whole and (is_painted or any(said.get(hint) for hint in CLASS_HINTS))
+    return is_whole and (is_painted or any(attrs.get(hint) for hint in CLASS_HINTS))
 
 
 def _is_chained(method: str, derive: str, grid: str) -> bool:
@@ -244,35 +246,37 @@ def _check_packing(name: str, variable: Variable, method: str, where: str) -> No
 
 def _own_mask(dataset: Dataset, name: str, nodata: Any) -> tuple[Mask | None, str | None]:
     """(the mask of the dataset, its name), if there is one and this array can be masked."""
-    found, array = find_mask(dataset), dataset.arrays[name]
-    if found in (None, name) or is_alpha(dataset.geo.variables[name]):
+    mask_name, array = find_mask(dataset), dataset.arrays[name]
+    if mask_name in (None, name) or is_alpha(dataset.geo.variables[name]):
         return None, None
     try:
-        return make_mask(dataset.arrays[str(found)], array, dataset.axes(name), nodata, dataset.place), found
+        return make_mask(
+            dataset.arrays[str(mask_name)], array, dataset.axes(name), nodata, dataset.place
+        ), mask_name
     except UnsupportedError:
         # Nothing is left to hide cells as.
         return None, None
 
 
-def _mask(dataset: Dataset, name: str, given: Any, hole: Any) -> tuple[Mask | None, str | None]:
+def _mask(dataset: Dataset, name: str, asked: Any, hole: Any) -> tuple[Mask | None, str | None]:
     """(the mask of an array, its name in the record)."""
-    if isinstance(given, Mapping):
-        given = given.get(name)
-    if isinstance(given, str) and given == "auto":
+    if isinstance(asked, Mapping):
+        asked = asked.get(name)
+    if isinstance(asked, str) and asked == "auto":
         return _own_mask(dataset, name, hole)
-    if given is None or given == name:
+    if asked is None or asked == name:
         return None, None
-    beside, said = {**dataset.extras, **dataset.arrays}, str(given)
-    if isinstance(given, Array):
-        found, said = given, place_of(given)
-    elif said in beside:
-        found = beside[said]
-    elif "://" in said:
-        found = open_array(said, mode="r")
+    beside, address = {**dataset.extras, **dataset.arrays}, str(asked)
+    if isinstance(asked, Array):
+        mask, address = asked, place_of(asked)
+    elif address in beside:
+        mask = beside[address]
+    elif "://" in address:
+        mask = open_array(address, mode="r")
     else:
         names = ", ".join(sorted(beside))
-        raise NotFoundError(f"no array {given!r} to be the mask; there are {names}", path=dataset.place)
-    return make_mask(found, dataset.arrays[name], dataset.axes(name), hole, dataset.place), said
+        raise NotFoundError(f"no array {asked!r} to be the mask; there are {names}", path=dataset.place)
+    return make_mask(mask, dataset.arrays[name], dataset.axes(name), hole, dataset.place), address
 
 
 # Grids of levels
@@ -581,9 +585,9 @@ class PyramidPlan:
                     grow(array, self._shape(level, layer))
                 array.attrs.update(self.documents[f"{level.path}/{layer.name}"]["attributes"])
             for name, document in _auxiliaries(self.documents, level.path):
-                found = held.get(name)
-                if isinstance(found, Array) and found.shape == document["data"].shape:
-                    found.attrs.update(document["attributes"])
+                beside = held.get(name)
+                if isinstance(beside, Array) and beside.shape == document["data"].shape:
+                    beside.attrs.update(document["attributes"])
 
     def replace_beside(self, group: Group) -> None:
         """Rewrite the coordinates of the levels, if the data have other lengths or positions now."""
@@ -592,10 +596,10 @@ class PyramidPlan:
             held = group[level.path]
             assert isinstance(held, Group)
             for name, document in _auxiliaries(self.documents, level.path):
-                found = held.get(name)
-                if not isinstance(found, Array) or tuple(document["dimension_names"] or ()) != (name,):
+                former = held.get(name)
+                if not isinstance(former, Array) or tuple(document["dimension_names"] or ()) != (name,):
                     continue
-                if not np.array_equal(found[...], document["data"]):
+                if not np.array_equal(former[...], document["data"]):
                     del held[name]
             self._draft_beside(group, nodes, level)
         nodes.publish()
@@ -615,9 +619,9 @@ class PyramidPlan:
             path = f"{level.path}/{name}"
             if path in self.documents:
                 continue
-            found = None if level.path in nodes else group.get(path)
+            former = None if level.path in nodes else group.get(path)
             if level.path == "0" or name in free:
-                _copy_array(array, found, nodes, path, group.zarr_format)
+                _copy_array(array, former, nodes, path, group.zarr_format)
             elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
                 factor = self.grid.factors[spatial.index(name)] ** int(level.path)
                 stored = decode(array[...], array.attrs).astype(np.float64)
@@ -626,7 +630,7 @@ class PyramidPlan:
                     message = f"coordinate {name!r} is not in order; levels would lie between its places"
                     raise MetadataError(message, path=array.path)
                 centres = downsample(stored, (factor,), grid=self.grid.kind)
-                if found is not None and found.shape != centres.shape:
+                if former is not None and former.shape != centres.shape:
                     del group[path]
                 nodes.add_array(
                     path,
@@ -712,12 +716,12 @@ def _auxiliary(group: Group, path: str, document: Document) -> Array | None:
     Raises
         MetadataError: there is something else.
     """
-    found = group.get(path)
-    if found is None or (isinstance(found, Array) and found.shape == document["data"].shape):
-        return found
+    former = group.get(path)
+    if former is None or (isinstance(former, Array) and former.shape == document["data"].shape):
+        return former
     expected = f"expected an array of shape {document['data'].shape}"
-    where, _, name = place_of(found).rpartition("/")
-    raise MetadataError(f"{name!r} is {found!r}; {expected}", path=where)
+    where, _, name = place_of(former).rpartition("/")
+    raise MetadataError(f"{name!r} is {former!r}; {expected}", path=where)
 
 
 def _auxiliary_options(document: Document) -> dict[str, Any]:
@@ -778,13 +782,13 @@ def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, An
     return {"filters": None, "serializer": chain, "compressors": None}
 
 
-def _copy_array(array: Array, found: Any, nodes: NewNodes, path: str, zarr_format: ZarrFormat) -> None:
+def _copy_array(array: Array, former: Any, nodes: NewNodes, path: str, zarr_format: ZarrFormat) -> None:
     """A copy of an array; an existing one is brought up to date, unless it is of another kind."""
-    if isinstance(found, Array) and found.ndim == array.ndim and found.dtype == array.dtype:
-        cut(found, array.shape)
-        made = _reshaped(found, array.shape)
+    if isinstance(former, Array) and former.ndim == array.ndim and former.dtype == array.dtype:
+        cut(former, array.shape)
+        made = _reshaped(former, array.shape)
     else:
-        found = None
+        former = None
         made = nodes.add_array(
             path,
             shape=array.shape,
@@ -803,5 +807,5 @@ def _copy_array(array: Array, found: Any, nodes: NewNodes, path: str, zarr_forma
     with Runner() as runner:
         for work in plan_passes(recipe, made, [], Budget.of(None)):
             run_step(runner, Step(work), path)
-    if found is not None:
-        grow(found, array.shape)
+    if former is not None:
+        grow(former, array.shape)

@@ -382,8 +382,8 @@ def _group_by_length(begins: Sequence[int], size: int) -> list[list[int]]:
 
 def is_built_in(method: str) -> bool:
     """Whether a method is zstore's own, and no plugin's."""
-    found = resamplers.resolve(method)
-    return isinstance(found, type) and issubclass(found, Resampler)
+    resampler = resamplers.resolve(method)
+    return isinstance(resampler, type) and issubclass(resampler, Resampler)
 
 
 def outer_chunks(array: Array) -> Shape:
@@ -440,14 +440,14 @@ class _Replacing(Plan[list[Items]]):
 
     def _versions(self, unit: Shape) -> Items:
         """A hash of the versions of a unit's chunks; random bytes if the store knows no versions."""
-        found = blake2b(digest_size=VERSIONS_SIZE)
+        hashed = blake2b(digest_size=VERSIONS_SIZE)
         for array, box in self.plan.written(unit):
             for key in chunk_keys(array.path, array.model, box):
                 entry = array.store.entry(key)
                 if entry is not None and entry.version is None:
                     return np.frombuffer(os.urandom(VERSIONS_SIZE), np.uint8)
-                found.update(f"{entry}\n".encode())
-        return np.frombuffer(found.digest(), np.uint8)
+                hashed.update(f"{entry}\n".encode())
+        return np.frombuffer(hashed.digest(), np.uint8)
 
 
 class Step(NamedTuple):
@@ -721,8 +721,8 @@ def _candidates(work: Pass) -> list[Shape]:
         (copied, made),
         (copied, chunks),
     ]
-    found = [tuple(lcm(*lengths) for lengths in zip(none, *group, strict=True)) for group in groups]
-    return list(dict.fromkeys(found))
+    units = [tuple(lcm(*lengths) for lengths in zip(none, *group, strict=True)) for group in groups]
+    return list(dict.fromkeys(units))
 
 
 def _reads(work: Pass) -> float:

@@ -81,9 +81,9 @@ class GridTransform:
         rows, columns = (np.arange(size + count, dtype=np.float64) + offset for size in shape)
         step = FIRST_STEP
         while self.tolerance > 0 and step > 1:
-            found = self._approximate(row, column, shape, step, rows, columns)
-            if found is not None:
-                return found
+            places = self._approximate(row, column, shape, step, rows, columns)
+            if places is not None:
+                return places
             step //= 2
         grid = np.meshgrid(column + columns, row + rows)
         return self.to_source(grid[0], grid[1])
@@ -109,8 +109,8 @@ class GridTransform:
         corners = (places[:-1, :-1], places[:-1, 1:], places[1:, :-1], places[1:, 1:])
         with np.errstate(invalid="ignore"):
             span = np.maximum.reduce(corners) - np.minimum.reduce(corners)
-            found = (span > most) & np.isfinite(span)
-        return found if found.any() else None
+            crosses = (span > most) & np.isfinite(span)
+        return crosses if crosses.any() else None
 
     def beside_cut(self, columns: Floats, rows: Floats) -> list[tuple[Floats, Floats]]:
         """The positions twice: moved to one side of the meridian that cuts the source, and to the other."""
@@ -170,8 +170,8 @@ class GridTransform:
         # Half of what is allowed: between the places that were looked at, it may be a little more.
         if off > self.tolerance / 2:
             return None
-        found = [_interpolate(part, rows / step, columns / step) for part in coarse]
-        return self._turned(found[0], found[1])
+        places = [_interpolate(part, rows / step, columns / step) for part in coarse]
+        return self._turned(places[0], places[1])
 
 
 def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
@@ -223,8 +223,8 @@ def cover(transform: GridTransform, matrix: TileMatrix) -> Tiles:
             break
         counts = [n if done else 2 * n - 1 for n, done in zip(counts, dense, strict=True)]
     near = math.ceil(max(1.0, *jumps))
-    found = np.isfinite(rows) & np.isfinite(columns)
-    candidates = _around(np.floor(rows[found]), np.floor(columns[found]), near, matrix)
+    is_defined = np.isfinite(rows) & np.isfinite(columns)
+    candidates = _around(np.floor(rows[is_defined]), np.floor(columns[is_defined]), near, matrix)
     kept: Tiles = candidates[_is_near(transform, matrix, candidates)]
     return kept
 
@@ -265,10 +265,10 @@ def _around(rows: Floats, columns: Floats, near: int, matrix: TileMatrix) -> Til
     """The tiles at these positions and up to `near` tiles around them."""
     height, width = matrix.matrix_shape
     codes = np.unique((rows.astype(np.int64) + near) * (width + 4 * near) + columns.astype(np.int64) + near)
-    found = np.stack(np.divmod(codes, width + 4 * near), axis=-1) - near
+    tiles = np.stack(np.divmod(codes, width + 4 * near), axis=-1) - near
     steps = np.arange(-near, near + 1)
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
-    spread = (found[:, None, :] + offsets).reshape(-1, 2)
+    spread = (tiles[:, None, :] + offsets).reshape(-1, 2)
     inside = ((spread >= 0) & (spread < (height, width))).all(axis=1)
     return np.unique(spread[inside], axis=0)
 
@@ -281,10 +281,10 @@ def _is_near(
     rows = (tiles[:, 0, None, None] + steps[:, None]) * matrix.tile_shape[0]
     columns = (tiles[:, 1, None, None] + steps) * matrix.tile_shape[1]
     full = np.broadcast_arrays(columns, rows)
-    found = transform.to_source(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
-    lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
+    places = transform.to_source(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
+    lost = ~(np.isfinite(places[0]) & np.isfinite(places[1]))
     meets = np.asarray(~lost.all(axis=(1, 2)))
-    for part, size in zip(found, transform.source_shape[::-1], strict=True):
+    for part, size in zip(places, transform.source_shape[::-1], strict=True):
         low = np.where(lost, np.inf, part).min(axis=(1, 2))
         high = np.where(lost, -np.inf, part).max(axis=(1, 2))
         with np.errstate(invalid="ignore"):
@@ -354,8 +354,8 @@ def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> T
         with np.errstate(invalid="ignore"):
             inside = (rows >= 0) & (rows < last.shape[0]) & (columns >= 0) & (columns < last.shape[1])
         step = 1 + np.count_nonzero(inside) // 64
-        found = zip(rows[inside].tolist()[::step], columns[inside].tolist()[::step], strict=True)
-        scales = [transform.scale(y, x) for y, x in found]
+        pairs = zip(rows[inside].tolist()[::step], columns[inside].tolist()[::step], strict=True)
+        scales = [transform.scale(y, x) for y, x in pairs]
         if scales:
             break
     if not scales:
@@ -608,7 +608,7 @@ TILE_COORDINATE_LIMIT = 1 << 16
 class TileGrid(LevelGrid):
     """Tile matrices as levels, the finest first, and the tiles of each with data.
 
-    known      the tile matrix set; `times` is how often its tiles are enlarged
+    matrix_set  the tile matrix set; `times` is how often its tiles are enlarged
     transform  from the finest matrix to the source
     scale      (y, x) cells of the finest per cell of the source
     tiles      level by level, those that the source may show in
@@ -616,7 +616,7 @@ class TileGrid(LevelGrid):
     every      level by level, the tiles that it may show in on any of these grids
     """
 
-    known: TileMatrixSet
+    matrix_set: TileMatrixSet
     times: int
     matrices: Sequence[TileMatrix]
     transform: GridTransform
@@ -642,27 +642,28 @@ class TileGrid(LevelGrid):
             MetadataError: the data have no CRS or affine, or lie outside the set; an unfit tile length.
             UnsupportedError: the matrices do not lie in one another by one whole factor.
         """
-        known = load_tile_matrix_set(tile_matrix_set)
-        times = _count_times(known, tile_length)
-        matrices = [enlarge_tiles(matrix, times) for matrix in known.tile_matrices.values()]
-        transform = _transform(dataset, known, matrices[-1], tolerance)
-        finest = choose_matrix(transform, matrices) if last is None else _named(matrices, last, known)
+        matrix_set = load_tile_matrix_set(tile_matrix_set)
+        times = _count_times(matrix_set, tile_length)
+        matrices = [enlarge_tiles(matrix, times) for matrix in matrix_set.tile_matrices.values()]
+        transform = _transform(dataset, matrix_set, matrices[-1], tolerance)
+        finest = choose_matrix(transform, matrices) if last is None else _named(matrices, last, matrix_set)
         transform = replace(transform, target_affine=finest.affine)
         covered = cover(transform, finest)
         if not len(covered):
             raise MetadataError(
-                f"the data lie outside {known.id}, {finest.bounds}; expected some within", path=dataset.place
+                f"the data lie outside {matrix_set.id}, {finest.bounds}; expected some within",
+                path=dataset.place,
             )
         end = matrices.index(finest)
-        begin = 0 if first is None else matrices.index(_named(matrices, first, known))
+        begin = 0 if first is None else matrices.index(_named(matrices, first, matrix_set))
         if begin > end:
             raise MetadataError(f"min_zoom is {first!r}, finer than max_zoom, {finest.id!r}")
         chosen = matrices[begin : end + 1][::-1]
-        factor = _factor(known, chosen)
+        factor = _factor(matrix_set, chosen)
         tiles = tiles_by_level([covered], factor, len(chosen))
         if first is None:
             # Beyond the first level that is one tile, all are.
-            count = next((n for n, found in enumerate(tiles, 1) if len(found) == 1), len(tiles))
+            count = next((n for n, held in enumerate(tiles, 1) if len(held) == 1), len(tiles))
             chosen, tiles = chosen[:count], tiles[:count]
         middle = covered[len(covered) // 2] + 0.5
         place = (float(middle[0] * finest.tile_shape[0]), float(middle[1] * finest.tile_shape[1]))
@@ -670,7 +671,7 @@ class TileGrid(LevelGrid):
             names=[matrix.id for matrix in chosen],
             factors=(factor, factor),
             tile=finest.tile_shape,
-            known=known,
+            matrix_set=matrix_set,
             times=times,
             matrices=chosen,
             transform=transform,
@@ -709,14 +710,14 @@ class TileGrid(LevelGrid):
             for name in geo.dimensions if max(level.shape) > TILE_COORDINATE_LIMIT else ():
                 documents.pop(f"{level.path}/{name}", None)
         attributes = documents[""]["attributes"]
-        stated = attributes.get("multiscales")
-        if isinstance(stated, Mapping) and "tile_matrix_set" in stated:
-            limits = {m.id: limits_of(found) for m, found in zip(self.matrices, self.tiles, strict=True)}
-            attributes["multiscales"] = name_set(stated, self.known, self.times, limits)
+        multiscales = attributes.get("multiscales")
+        if isinstance(multiscales, Mapping) and "tile_matrix_set" in multiscales:
+            limits = {m.id: limits_of(covered) for m, covered in zip(self.matrices, self.tiles, strict=True)}
+            attributes["multiscales"] = name_set(multiscales, self.matrix_set, self.times, limits)
 
     def record(self) -> dict[str, Any]:
         tolerance = self.transform.tolerance
-        return {"tile_matrix_set": self.known.id, "tile": list(self.tile), "tolerance": tolerance}
+        return {"tile_matrix_set": self.matrix_set.id, "tile": list(self.tile), "tolerance": tolerance}
 
     def pending(self) -> dict[str, Any]:
         return {"grids": [list(grid) for grid in self.sources]}
@@ -760,9 +761,7 @@ class TileGrid(LevelGrid):
         for rectangle in map(limits_of, split_at_gap(work.tiles)) if is_whole else rectangles(work.tiles):
             within = self._box(work.within, axes, rectangle)
             passes = plan_passes(of_finest, None, arrays[1:], budget, within, masks[1:])
-            steps += [
-                Step(found, self._blanks(arrays, found, axes) if is_whole else None) for found in passes
-            ]
+            steps += [Step(plan, self._blanks(arrays, plan, axes) if is_whole else None) for plan in passes]
         return steps
 
     def _box(self, within: Box, axes: tuple[int, int], tiles: tuple[int, int, int, int]) -> Box:
@@ -779,36 +778,41 @@ class TileGrid(LevelGrid):
         return lambda unit: not shows(work.needs(unit)[0])
 
 
-def _transform(dataset: Dataset, known: TileMatrixSet, matrix: TileMatrix, tolerance: float) -> GridTransform:
+def _transform(
+    dataset: Dataset, matrix_set: TileMatrixSet, matrix: TileMatrix, tolerance: float
+) -> GridTransform:
     """From a matrix of the set to the source."""
     geo = dataset.geo
     if geo.crs is None or geo.affine is None:
         what = "CRS" if geo.crs is None else "affine"
         raise MetadataError(f"the data have no {what}; expected one, to reproject them", path=dataset.place)
-    return GridTransform(geo.crs, geo.affine, geo.shape, Crs.from_user(known.crs), matrix.affine, tolerance)
+    return GridTransform(
+        geo.crs, geo.affine, geo.shape, Crs.from_user(matrix_set.crs), matrix.affine, tolerance
+    )
 
 
-def _count_times(known: TileMatrixSet, length: int | None) -> int:
+def _count_times(matrix_set: TileMatrixSet, length: int | None) -> int:
     """The length of the requested tiles, in lengths of the set's own."""
-    height, width = next(iter(known.tile_matrices.values())).tile_shape
+    height, width = next(iter(matrix_set.tile_matrices.values())).tile_shape
     if length is None:
         return 1
     is_whole = isinstance(length, int) and not isinstance(length, bool) and length > 0
     if not is_whole or length % height or length % width:
         raise MetadataError(
-            f"tile_length is {length!r}; expected a multiple of {max(height, width)}, as {known.id} has it"
+            f"tile_length is {length!r}; expected a multiple of {max(height, width)}, "
+            f"as {matrix_set.id} has it"
         )
     if height != width:
-        raise UnsupportedError(f"tiles of {known.id} are {height} by {width}; expected as wide as high")
+        raise UnsupportedError(f"tiles of {matrix_set.id} are {height} by {width}; expected as wide as high")
     return length // height
 
 
-def _named(matrices: Sequence[TileMatrix], name: Any, known: TileMatrixSet) -> TileMatrix:
-    wanted = known[str(name)]
+def _named(matrices: Sequence[TileMatrix], name: Any, matrix_set: TileMatrixSet) -> TileMatrix:
+    wanted = matrix_set[str(name)]
     return next(matrix for matrix in matrices if matrix.id == wanted.id)
 
 
-def _factor(known: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
+def _factor(matrix_set: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
     """The factor from each matrix to the next coarser one, which all of them share.
 
     Raises
@@ -825,7 +829,7 @@ def _factor(known: TileMatrixSet, matrices: Sequence[TileMatrix]) -> int:
     if len(factors) != 1 or 0 in factors or any(matrix.coalesced for matrix in matrices):
         span = f"{matrices[-1].id} to {matrices[0].id}"
         raise UnsupportedError(
-            f"tile matrices {span} of {known.id} do not lie in one another by one whole factor; expected "
-            "a set like WebMercatorQuad, or other zoom levels"
+            f"tile matrices {span} of {matrix_set.id} do not lie in one another by one whole factor; "
+            "expected a set like WebMercatorQuad, or other zoom levels"
         )
     return factors.pop()
