@@ -31,8 +31,9 @@ FEW_COUNT = 16
 
 GetParts = Callable[[Sequence[Request]], Coroutine[Any, Any, Parts]]
 
-# (how deep the shard is nested, where it begins in the stored object, its size)
-Place = tuple[int, int, int]
+# (how deep the shard is nested, where it begins in the stored object, its size; None: it is all of it)
+Place = tuple[int, int, int | None]
+WHOLE: Place = (0, 0, None)
 
 
 class ShardReplacedError(StoreError):
@@ -167,7 +168,8 @@ async def _descend(
     found: dict[str, Shard],
     path: str,
 ) -> list[Located]:
-    await _read_outermost(get_parts, shards[0], keys, found, path)
+    outermost = [(key, WHOLE) for key in dict.fromkeys(keys) if key not in found]
+    await _read_indexes(get_parts, shards[0], outermost, found, path)
     starts = [*accumulate(map(len, cells), initial=0)]
     flat = [cell for inner in cells for cell in inner]
     stretches: list[tuple[int, int] | None] = []
@@ -177,7 +179,7 @@ async def _descend(
         if shard is None:
             stretches.extend([None] * (last - first))
         else:
-            index = shard.indexes[0, 0, shard.size]
+            index = shard.indexes[WHOLE]
             if last - first <= FEW_COUNT:
                 stretches.extend(map(index.get, slots[first:last]))
                 continue
@@ -185,8 +187,13 @@ async def _descend(
             stretches.extend([None if entry == MISSING else (entry[0], entry[1]) for entry in entries])
     owners = [key for key, inner in zip(keys, cells, strict=True) for _ in inner]
     for level in range(1, len(shards)):
-        places = [None if stretch is None else (level, *stretch) for stretch in stretches]
-        await _read_nested(get_parts, shards[level], owners, places, found, path)
+        places: list[Place | None] = [None if s is None else (level, *s) for s in stretches]
+        wanted = {
+            (owner, place)
+            for owner, place in zip(owners, places, strict=True)
+            if place is not None and place not in found[owner].indexes
+        }
+        await _read_indexes(get_parts, shards[level], sorted(wanted), found, path)
         slots = _slots(flat, shards, level)
         for number, place in enumerate(places):
             if place is None:
@@ -219,76 +226,49 @@ def _slots(cells: Sequence[tuple[int, ...]], shards: Sequence[ShardingIndexed], 
     return found
 
 
-async def _read_outermost(
-    get_parts: GetParts, shard: ShardingIndexed, keys: Sequence[str], found: dict[str, Shard], path: str
-) -> None:
-    wanted = [key for key in dict.fromkeys(keys) if key not in found]
-    size = shard.index_size
-    where = ByteRange(0, size) if shard.index_location == "start" else ByteRange(-size)
-    parts = await get_parts([(key, where) for key in wanted])
-    for key, part in zip(wanted, parts, strict=True):
-        if part is None:
-            continue
-        if part.total_size < size:
-            raise CodecError(
-                f"shard has {part.total_size} bytes, its index alone takes {size}",
-                path=path,
-                key=key,
-                codec=shard.name,
-            )
-        found[key] = Shard(part.total_size, part.version)
-        place = (0, 0, part.total_size)
-        found[key].indexes[place] = _decode(shard, part, place, key, path)
-
-
-async def _read_nested(
+async def _read_indexes(
     get_parts: GetParts,
     shard: ShardingIndexed,
-    owners: Sequence[str],
-    places: Sequence[Place | None],
+    wanted: Sequence[tuple[str, Place]],
     found: dict[str, Shard],
     path: str,
 ) -> None:
-    size = shard.index_size
-    wanted = {
-        (owner, place)
-        for owner, place in zip(owners, places, strict=True)
-        if place is not None and place not in found[owner].indexes
-    }
+    """Add the indexes of these shards to `found`, by one round of requests."""
+    size, is_first = shard.index_size, shard.index_location == "start"
     requests: list[Request] = []
-    ordered = sorted(wanted)
-    for key, (_, offset, length) in ordered:
-        if length < size:
-            raise CodecError(
-                f"shard has {length} bytes, its index alone takes {size}",
-                path=path,
-                key=key,
-                codec=shard.name,
-            )
-        begin = offset if shard.index_location == "start" else offset + length - size
-        requests.append((key, ByteRange(begin, size)))
+    for key, (_, offset, length) in wanted:
+        if length is None:
+            requests.append((key, ByteRange(0, size) if is_first else ByteRange(-size)))
+        else:
+            _check_size(shard, length, key, path)
+            requests.append((key, ByteRange(offset if is_first else offset + length - size, size)))
     parts = await get_parts(requests)
     replaced = [
         key
-        for (key, _), part in zip(ordered, parts, strict=True)
-        if part is None or not found[key].is_source_of(part)
+        for (key, place), part in zip(wanted, parts, strict=True)
+        if place != WHOLE and (part is None or not found[key].is_source_of(part))
     ]
     if replaced:
         raise ShardReplacedError.of(replaced, path)
-    for (key, place), part in zip(ordered, parts, strict=True):
-        assert part is not None, "looked at above"
-        found[key].indexes[place] = _decode(shard, part, place, key, path)
+    for (key, place), part in zip(wanted, parts, strict=True):
+        if part is None:
+            continue  # no shard is stored there
+        if place == WHOLE:
+            _check_size(shard, part.total_size, key, path)
+            found[key] = Shard(part.total_size, part.version)
+        if len(part.data) != size:
+            raise StoreError(f"asked for an index of {size} bytes, got {len(part.data)}", path=path, key=key)
+        try:
+            index = shard.decode_index(part.data, part.total_size if place[2] is None else place[2])
+        except ZstoreError as error:
+            raise error.locate(path=path, key=key) from error
+        found[key].indexes[place] = index
 
 
-def _decode(shard: ShardingIndexed, part: Part, place: Place, key: str, path: str) -> ShardIndex:
-    if len(part.data) != shard.index_size:
-        raise StoreError(
-            f"asked for an index of {shard.index_size} bytes, got {len(part.data)}", path=path, key=key
-        )
-    try:
-        return shard.decode_index(part.data, place[2])
-    except ZstoreError as error:
-        raise error.locate(path=path, key=key) from error
+def _check_size(shard: ShardingIndexed, length: int, key: str, path: str) -> None:
+    if length < shard.index_size:
+        reason = f"shard has {length} bytes, its index alone takes {shard.index_size}"
+        raise CodecError(reason, path=path, key=key, codec=shard.name)
 
 
 # Requests
