@@ -235,6 +235,15 @@ class AwaitedAnswersAreOthers(MemoryStore):
         return self.get_parts(requests[::-1])
 
 
+@planted(StoreContract, "test_get_first_gives_the_first_choice_that_is_there")
+class EveryDocumentIsFound(MemoryStore):
+    def get_first(self, prefixes, choices):
+        return [
+            {name: self.get(f"{prefix}/{name}") for choice in choices for name in choice}
+            for prefix in prefixes
+        ]
+
+
 @planted(StoreContract, "test_arrays_can_be_awaited")
 class AwaitedChunksAreOthers(MemoryStore):
     in_memory = False

@@ -75,7 +75,6 @@ class AheadStore(BatchStore, PrefixStore):
 
     # Nothing is read asynchronously while a hierarchy is being opened.
     get_parts_async = PrefixStore.get_parts_async
-    get_first_async = PrefixStore.get_first_async
     size = PrefixStore.size
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
@@ -102,7 +101,7 @@ class AheadStore(BatchStore, PrefixStore):
             self.forget()
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """As of every store; values that were requested ahead come from memory."""
+        """The documents of the first choice below each prefix; those requested ahead come from memory."""
         known = self._known
         if known is None:
             return self.store.get_first(prefixes, choices)

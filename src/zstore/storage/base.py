@@ -567,14 +567,6 @@ class Store(ABC):
         """`get_parts`, as `get_many_async`."""
         return await in_thread(self.get_parts, requests)
 
-    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """`get_first`, as `get_many_async`."""
-        return await in_thread(self.get_first, prefixes, choices)
-
-    async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """`put`, as `get_many_async`."""
-        await in_thread(self.put, key, value)
-
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove the key; a missing key is no error."""
@@ -818,7 +810,6 @@ class BatchStore(Store):
     # Named here, so that a class that is a view too reads by its own `get_parts`.
     get_first = Store.get_first
     get_parts_async = Store.get_parts_async
-    get_first_async = Store.get_first_async
 
 
 # What stores define. Prefixes, many keys, documents, sizes, updates and views are made of these.
@@ -828,8 +819,8 @@ PRIMITIVES = (
 )
 # Other ways that a store may define, by the names of what they are for, with their methods.
 CAPABILITIES = {
-    "many": ("get_parts", "get_many", "get_parts_async", "get_many_async", "put_async"),
-    "documents": ("get_first", "get_first_async"),
+    "many": ("get_parts", "get_many", "get_parts_async", "get_many_async"),
+    "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many",),
     "copies": ("copy_from", "put_file"),
@@ -852,7 +843,7 @@ _MAPPED = {
 }
 _OWN = {"update", "check_writable"}
 _CHANGING = {
-    *("put", "put_async", "put_new", "put_file", "copy_from", "delete", "delete_many", "delete_prefix"),
+    *("put", "put_new", "put_file", "copy_from", "delete", "delete_many", "delete_prefix"),
     "lock",
 }
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}

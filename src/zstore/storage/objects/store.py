@@ -131,24 +131,28 @@ class ObjectStore(BatchStore):
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, in one round of requests."""
-        found, versions = wait_for(self._get_first(prefixes, choices))
-        for key, version in versions.items():
-            self._note_read(key, version)
-        return found
+        keys, wish = document_keys(prefixes, choices), document_range()
+        denied: dict[str, StoreError] = {}
+
+        async def one(key: str) -> tuple[Part | None, dict[str, Version | None]]:
+            try:
+                [part], versions = await self._get_parts([(key, wish)])
+            except StoreError as error:
+                if not error.is_denied:
+                    raise
+                denied[key] = error
+                return None, {key: None}
+            return part, versions
+
+        answers = wait_for(ask_all(one, keys))
+        for _, versions in answers:
+            for key, version in versions.items():
+                self._note_read(key, version)
+        return choose_documents(prefixes, choices, [part and part.data for part, _ in answers], denied)
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
         return (await self._get_parts(requests))[0]
-
-    async def get_first_async(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
-        """`get_first`, in the caller's own loop."""
-        return (await self._get_first(prefixes, choices))[0]
-
-    async def put_async(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """`put`, in the caller's own loop and without a condition."""
-        check_key(key)
-        self.check_writable(key)
-        await self._backend.put(key, value, "overwrite")
 
     async def _get_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
         """(the parts, the version of each key)."""
@@ -181,27 +185,6 @@ class ObjectStore(BatchStore):
                 key=key,
             )
         return Part(data, reply.total_size, reply.version.strong)
-
-    async def _get_first(
-        self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]
-    ) -> tuple[Found, dict[str, Version | None]]:
-        keys, wish = document_keys(prefixes, choices), document_range()
-        denied: dict[str, StoreError] = {}
-
-        async def one(key: str) -> tuple[Part | None, dict[str, Version | None]]:
-            try:
-                [part], versions = await self._get_parts([(key, wish)])
-            except StoreError as error:
-                if not error.is_denied:
-                    raise
-                denied[key] = error
-                return None, {key: None}
-            return part, versions
-
-        found = await ask_all(one, keys)
-        values = [part and part.data for part, _ in found]
-        versions = {key: version for _, known in found for key, version in known.items()}
-        return choose_documents(prefixes, choices, values, denied), versions
 
     def _go_elsewhere(self, error: Elsewhere) -> None:
         if not has_aiohttp():
