@@ -107,9 +107,9 @@ class LocalStore(Store):
         self._root = os.path.abspath(root)  # noqa: PTH100
         self.read_only = read_only
         self.durable = is_durable() if durable is None else durable
-        places = [allow] if isinstance(allow, str | os.PathLike) else [*allow]
-        self._allow = [os.path.realpath(place) for place in places]
-        self.links_into = b"".join(os.fsencode(place) + b"\0" for place in self._allow) or None
+        if allow:
+            places = [allow] if isinstance(allow, str | os.PathLike) else allow
+            self.links_into = b"".join(os.fsencode(os.path.realpath(place)) + b"\0" for place in places)
         self.purge("")
 
     @property
@@ -133,7 +133,9 @@ class LocalStore(Store):
         cls, path: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> LocalStore:
         """The store in a directory; storage options are `durable` and `allow`."""
-        options = dict(storage_options or {})
+        if not storage_options:
+            return cls(path, read_only=read_only)
+        options = dict(storage_options)
         durable, allow = options.pop("durable", None), options.pop("allow", ())
         if options:
             expected = "expected 'durable' or 'allow'"
@@ -161,11 +163,13 @@ class LocalStore(Store):
         for prefix in prefixes:
             self._check(prefix, check_prefix)
         most = document_range()
-
-        def find(tree: Tree) -> Found:
+        try:
+            tree = self._tree()
             return [_first_below(tree, prefix, choices, most) for prefix in prefixes]
-
-        return self._ask("read", None, find, [{} for _ in prefixes])
+        except MISSING:
+            return [{} for _ in prefixes]
+        except OSError as error:
+            raise self._failed("read", error.filename, error) from error
 
     def size(self, key: str) -> int | None:
         self._check(key)

@@ -125,11 +125,10 @@ def open_store(
 
 def _options_for(scheme: str) -> Mapping[str, Any] | None:
     """The options of the innermost `use_storage_options` that count for a scheme."""
-    is_linking = scheme in LINKING
-    if not is_linking and not REMOTE.fullmatch(scheme):
+    said, is_linking = _options.get(), scheme in LINKING
+    if not said or not (is_linking or REMOTE.fullmatch(scheme)):
         return None
-    said = (_options.get() or {}).items()
-    return {name: value for name, value in said if (name == "allow") == is_linking} or None
+    return {name: value for name, value in said.items() if (name == "allow") == is_linking} or None
 
 
 def _is_references(path: str) -> bool:
