@@ -387,7 +387,7 @@ def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> Non
 
 
 def forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -> None:
-    """Remove the consolidated metadata under these keys; `values` are their contents, if known."""
+    """Remove the consolidated metadata under these keys; `values` are their contents, if they were read."""
     if values is None:
         values = store.get_many([(key, None) for key in keys]) if keys else []
     for key, value in zip(keys, values, strict=True):

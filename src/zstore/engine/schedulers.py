@@ -292,7 +292,7 @@ class Scheduler:
         return _answer(lambda: proven(store, requests, store.get_many(requests)))
 
     async def get_parts(self, store: Store, requests: Sequence[Request]) -> Parts:
-        """The result of `store.get_parts`, as of `get_many`."""
+        """The result of `store.get_parts`, with missing chunks proven to be missing."""
         return _answer(lambda: proven(store, requests, store.get_parts(requests)))
 
     async def run(self, function: Callable[[], T], size: int | None = None) -> T:

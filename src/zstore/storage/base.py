@@ -604,7 +604,7 @@ class Store(ABC):
         return None if part is None else Entry(key, part.total_size, part.version)
 
     def check_missing(self, keys: Sequence[str]) -> None:  # noqa: B027 - in most stores no key hides another
-        """Check that keys without chunks were never written, rather than unreachable.
+        """Check that nothing was ever written under keys without values.
 
         Raises
             StoreError: a value may be there, which cannot be reached.
