@@ -89,7 +89,7 @@ class ShardIndexes:
         self._are_kept = True
 
     def unknown(self, keys: Sequence[str]) -> set[str]:
-        """Those of the `keys` whose shards the cache could keep and lacks; none in a store without versions."""
+        """The `keys` whose shards the cache lacks and could keep; none in a store without versions."""
         with self._lock:
             return {key for key in keys if key not in self._kept} if self._are_kept else set()
 

@@ -370,7 +370,7 @@ class LocalStore(Store):
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Exclude every other thread and process that locks the same key, by a lock on a file (`hold_file`)."""
+        """Exclude every other thread and process that locks the same key (by `hold_file`)."""
         self._check(key)
         self.check_writable(key)
         with ExitStack() as stack:
