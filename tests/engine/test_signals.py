@@ -14,6 +14,7 @@ import pytest
 
 import zstore
 from zstore.engine import chunks
+from zstore.nodes.open import open_ahead
 from zstore.storage import local
 from zstore.storage.memory import MemoryStore
 
@@ -51,6 +52,11 @@ class SlowStore(MemoryStore):
             time.sleep(self.seconds)
         return super().get_many(requests)
 
+    def few_entries(self, prefix: str, most: int) -> None:
+        if self.seconds:
+            self.asked.append(prefix)
+            time.sleep(self.seconds)
+
 
 READS = {
     "chunks": ({"chunks": (1 << 18,)}, lambda array, out: array.read(out=out)),
@@ -59,6 +65,7 @@ READS = {
         {"chunks": [[1 << 18] * 15 + [9, (1 << 18) - 9]]},
         lambda array, out: array.read(out=out),
     ),
+    "all documents": ({"chunks": (1 << 18,)}, lambda array, out: open_ahead(array.store).__enter__()),
     "several selections": (
         {"chunks": (1 << 18,)},
         lambda array, out: array.read_many([slice(k << 20, (k + 1) << 20) for k in range(4)]),
@@ -66,7 +73,16 @@ READS = {
 }
 
 
+@pytest.fixture
+def hears_interrupts():
+    # Whoever is started in the background may ignore them.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("way", READS)
+@pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_is_heard_while_a_read_waits_for_its_store(way):
     kinds, read = READS[way]
     store = SlowStore()

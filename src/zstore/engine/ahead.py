@@ -37,7 +37,7 @@ MOST_SINGLE = 64 << 10
 
 
 @dataclass
-class _Known:
+class _Answers:
     """The answers of a store so far: values, each key's version from one listing, results of `get_first`.
 
     `versions` is None where no listing tells all keys.
@@ -67,11 +67,11 @@ class AheadStore(BatchStore, PrefixStore):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, "", read_only=True)
-        self._known: _Known | None = _Known()
+        self._held: _Answers | None = _Answers()
 
     def forget(self) -> None:
         """Send every request to the store from now on."""
-        self._known = None
+        self._held = None
 
     # Nothing is read asynchronously while a hierarchy is being opened.
     get_parts_async = PrefixStore.get_parts_async
@@ -79,38 +79,38 @@ class AheadStore(BatchStore, PrefixStore):
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions."""
-        known = self._known
-        if known is None:
+        held = self._held
+        if held is None:
             return self.store.get_parts(requests)
-        others = [wish for wish in requests if wish[0] not in known.values and known.has(wish[0])]
+        others = [wish for wish in requests if wish[0] not in held.values and held.has(wish[0])]
         answers = self.store.get_parts(others) if others else []
-        self._compare(known, zip((key for key, _ in others), answers, strict=True))
+        self._compare(held, zip((key for key, _ in others), answers, strict=True))
         asked = iter(answers)
         parts: Parts = []
         for key, byte_range in requests:
-            if (value := known.values.get(key)) is not None:
+            if (value := held.values.get(key)) is not None:
                 begin, end = (byte_range or ByteRange(0)).resolve(value.total_size)
                 parts.append(value._replace(data=memoryview(value.data)[begin:end]))
             else:
-                parts.append(next(asked) if known.has(key) else None)
+                parts.append(next(asked) if held.has(key) else None)
         return parts
 
-    def _compare(self, known: _Known, parts: Iterable[tuple[str, Part | None]]) -> None:
+    def _compare(self, held: _Answers, parts: Iterable[tuple[str, Part | None]]) -> None:
         """Forget all answers if others wrote meanwhile: new documents may imply unlisted chunks."""
-        if not known.is_as_listed(parts):
+        if not held.is_as_listed(parts):
             self.forget()
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """The documents of the first choice below each prefix; those requested ahead come from memory."""
-        known = self._known
-        if known is None:
+        held = self._held
+        if held is None:
             return self.store.get_first(prefixes, choices)
-        found, kind = known.found, tuple(map(tuple, choices))
+        found, kind = held.found, tuple(map(tuple, choices))
         asked = [prefix for prefix in prefixes if (prefix, kind) not in found]
         if asked:
             answers = (
                 Store.get_first(self, asked, choices)
-                if known.values or known.versions is not None
+                if held.values or held.versions is not None
                 else self.store.get_first(asked, choices)
             )
             found.update(zip(((prefix, kind) for prefix in asked), answers, strict=True))
@@ -118,31 +118,31 @@ class AheadStore(BatchStore, PrefixStore):
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`; listings that were requested ahead come from memory."""
-        known = self._known
-        if known is None:
+        held = self._held
+        if held is None:
             return self.store.list_children(prefix)
-        if prefix not in known.names:
-            known.names[prefix] = self._children(known, prefix)
-        return list(known.names[prefix])
+        if prefix not in held.names:
+            held.names[prefix] = self._children(held, prefix)
+        return list(held.names[prefix])
 
-    def _children(self, known: _Known, prefix: str) -> Names:
-        if known.versions is None:
+    def _children(self, held: _Answers, prefix: str) -> Names:
+        if held.versions is None:
             return self.store.list_children(prefix)
         above = f"{prefix}/" if prefix else ""
-        below = (key[len(above) :] for key in known.versions if key.startswith(above))
+        below = (key[len(above) :] for key in held.versions if key.startswith(above))
         return sorted({name.partition("/")[0] for name in below})
 
     def ask(self) -> None:
         """Request one listing, and the documents and chunks that it implies, in two rounds at most."""
         asks: list[Callable[[], Any]] = [self._list, partial(self._ask, [v3.KEY])]
-        entries, root = map_threads(lambda ask: ask(), asks, waiting_count=2)
+        entries, root = map_threads(lambda ask: ask(), asks, waiting_count=2, only_asks=True)
         is_gathered = v3.KEY in root and b'"consolidated_metadata"' in bytes(root[v3.KEY].data)
         wanted = [] if entries is None or is_gathered else _wanted(entries)
-        known = _Known(root | self._ask([key for key in wanted if key not in root]))
+        held = _Answers(root | self._ask([key for key in wanted if key not in root]))
         if entries is not None:
-            known.versions = {entry.key: entry.version for entry in entries}
-        self._known = known
-        self._compare(known, known.values.items())
+            held.versions = {entry.key: entry.version for entry in entries}
+        self._held = held
+        self._compare(held, held.values.items())
 
     def _list(self) -> Sequence[Entry] | None:
         try:

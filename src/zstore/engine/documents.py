@@ -184,7 +184,8 @@ def list_below(
     if store.request_count == 1 or len(paths) < 2:
         return [None] * len(paths)
     try:
-        listed = map_threads(partial(_list_names, store), paths, waiting_count=store.request_count)
+        names_of, at_once = partial(_list_names, store), store.request_count
+        listed = map_threads(names_of, paths, waiting_count=at_once, only_asks=True)
         below = [join_key(path, name) for path, names in zip(paths, listed, strict=True) for name in names]
         found = iter(find_documents(store, below, zarr_format))
     except StoreError:  # listing one by one tells which group it is about

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from zstore._ext.engine.transfer import limit_chunks
@@ -170,20 +171,26 @@ def _run_each(
 
 
 def map_threads(
-    function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    waiting_count: int | None = None,
+    only_asks: bool = False,
 ) -> list[R]:
     """`function` of every item, in order, on `thread_count()` threads; the first error stops the rest.
 
     On a thread of such a crew it runs without further threads, so that nested calls do not multiply them.
-    Work that mostly waits gets `waiting_count` threads, even there.
+    Work that mostly waits gets `waiting_count` threads, even there. With `only_asks`, the calls change
+    nothing, so that a caller who is interrupted does not wait for their answers.
     """
     work = list(items)
     found: list[Any] = [None] * len(work)
 
     def one(number: int) -> None:
-        found[number] = function(work[number])
+        call = partial(function, work[number])
+        found[number] = _answer(call) if only_asks else call()
 
-    _run_each(one, range(len(work)), waiting_count, may_leave=False)
+    _run_each(one, range(len(work)), waiting_count, may_leave=only_asks)
     return found
 
 

@@ -19,7 +19,7 @@ from zstore.errors import MetadataError, ZstoreError, missing_name, without_secr
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.group import GroupModel
 from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE
-from zstore.nodes.node import StoredNode
+from zstore.nodes.node import Model, StoredNode
 
 Items = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -69,25 +69,39 @@ def _is_filter(codec: CodecModel) -> bool:
         return False
 
 
-def _with_fields(selection: Any, fields: Any) -> Any:
+def _wanted(selection: Any, fields: Any, prototype: object) -> Any:
+    """The selection with the names of fields in it; a `prototype`, for memory of other kinds, is refused."""
+    if prototype is not None:
+        raise TypeError(f"prototype is {prototype!r}; expected None: items come in numpy's arrays")
     if fields is None:
         return selection
     names = [fields] if isinstance(fields, str) else [list(fields)]
     return (*(selection if isinstance(selection, tuple) else (selection,)), *names)
 
 
-class ArrayNames(StoredNode[ArrayModel]):
+class NodeNames(StoredNode[Model]):
+    """The part of arrays and groups that has zarr-python's names."""
+
+    __slots__ = ()
+
+    @property
+    def metadata(self) -> Model:
+        """The parsed metadata: another name of `model`."""
+        return self._model
+
+    def update_attributes(self, attributes: Mapping[str, Any]) -> Self:
+        """Set several attributes with one write; returns the node."""
+        self.attrs.update(attributes)
+        return self
+
+
+class ArrayNames(NodeNames[ArrayModel]):
     """The part of `Array` that has zarr-python's names."""
 
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
             raise missing_name("Array", name, ARRAY_ADVICE.get(name))
-
-    @property
-    def metadata(self) -> ArrayModel:
-        """The parsed metadata: another name of `model`."""
-        return self._model
 
     @property
     def filters(self) -> Codecs:
@@ -154,12 +168,7 @@ class ArrayNames(StoredNode[ArrayModel]):
         }
         return "\n".join([self.info, *(f"{label:<13}: {value}" for label, value in more.items())])
 
-    def update_attributes(self, attributes: Mapping[str, Any]) -> Self:
-        """Set several attributes with one write; returns the array."""
-        self.attrs.update(attributes)
-        return self
-
-    # Selections by name. zarr-python's `prototype` chooses memory other than numpy's, which is refused.
+    # Selections by name
 
     def get_basic_selection(
         self: Any,
@@ -170,23 +179,20 @@ class ArrayNames(StoredNode[ArrayModel]):
         prototype: None = None,
     ) -> Any:
         """Read `array[selection]`, into `out` if it is not None."""
-        _check_prototype(prototype)
-        wanted = _with_fields(selection, fields)
+        wanted = _wanted(selection, fields, prototype)
         return self[wanted] if out is None else self.read(wanted, out=out)
 
     def get_orthogonal_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
         """Read `array.oindex[selection]`, into `out` if it is not None."""
-        _check_prototype(prototype)
-        return self.oindex.read(_with_fields(selection, fields), out=out)
+        return self.oindex.read(_wanted(selection, fields, prototype), out=out)
 
     def get_coordinate_selection(
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
         """Read `array.vindex[selection]`, into `out` if it is not None."""
-        _check_prototype(prototype)
-        return self.vindex.read(_with_fields(selection, fields), out=out)
+        return self.vindex.read(_wanted(selection, fields, prototype), out=out)
 
     # A mask is a selection of points.
     get_mask_selection = get_coordinate_selection
@@ -195,29 +201,25 @@ class ArrayNames(StoredNode[ArrayModel]):
         self: Any, selection: Any, *, out: Items | None = None, fields: Any = None, prototype: None = None
     ) -> Any:
         """Read `array.blocks[selection]`, into `out` if it is not None."""
-        _check_prototype(prototype)
-        return self.blocks.read(_with_fields(selection, fields), out=out)
+        return self.blocks.read(_wanted(selection, fields, prototype), out=out)
 
     def set_basic_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
         """Write `array[selection] = value`."""
-        _check_prototype(prototype)
-        self[_with_fields(selection, fields)] = value
+        self[_wanted(selection, fields, prototype)] = value
 
     def set_orthogonal_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
         """Write `array.oindex[selection] = value`."""
-        _check_prototype(prototype)
-        self.oindex[_with_fields(selection, fields)] = value
+        self.oindex[_wanted(selection, fields, prototype)] = value
 
     def set_coordinate_selection(
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
         """Write `array.vindex[selection] = value`."""
-        _check_prototype(prototype)
-        self.vindex[_with_fields(selection, fields)] = value
+        self.vindex[_wanted(selection, fields, prototype)] = value
 
     set_mask_selection = set_coordinate_selection
 
@@ -225,11 +227,10 @@ class ArrayNames(StoredNode[ArrayModel]):
         self: Any, selection: Any, value: Any, *, fields: Any = None, prototype: None = None
     ) -> None:
         """Write `array.blocks[selection] = value`."""
-        _check_prototype(prototype)
-        self.blocks[_with_fields(selection, fields)] = value
+        self.blocks[_wanted(selection, fields, prototype)] = value
 
 
-class GroupNames(StoredNode[GroupModel]):
+class GroupNames(NodeNames[GroupModel]):
     """The part of `Group` that has zarr-python's names."""
 
     __slots__ = ()
@@ -253,11 +254,6 @@ class GroupNames(StoredNode[GroupModel]):
             message = f"{name!r} is a group; expected an array, or no node (`del group[{name!r}]` first)"
             raise MetadataError(message, path=self._where())
         self.create_array(name, data=value, overwrite=True)
-
-    @property
-    def metadata(self) -> GroupModel:
-        """The parsed metadata: another name of `model`."""
-        return self._model
 
     @property
     def info(self) -> str:
@@ -291,11 +287,6 @@ class GroupNames(StoredNode[GroupModel]):
     def require_groups(self: Any, *names: str) -> tuple[Any, ...]:
         """The groups of these names; those that do not exist are created."""
         return tuple(self.require_group(name) for name in names)
-
-    def update_attributes(self, attributes: Mapping[str, Any]) -> Self:
-        """Set several attributes with one write; returns the group."""
-        self.attrs.update(attributes)
-        return self
 
     def empty(self: Any, *, name: str, shape: Any, **options: Any) -> Any:
         """Create an array without writing any items; of float64 without a dtype."""
@@ -350,8 +341,3 @@ def like(data: Any) -> dict[str, Any]:
         "filters": tuple(filters),
         **({"serializer": array.serializer} if array.serializer else {}),
     }
-
-
-def _check_prototype(prototype: object) -> None:
-    if prototype is not None:
-        raise TypeError(f"prototype is {prototype!r}; expected None: items come in numpy's arrays")
