@@ -481,9 +481,10 @@ def _entries(
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
             elif not entry.is_symlink():
-                with suppress(FileNotFoundError):  # it was removed meanwhile
-                    own = entry.stat(follow_symlinks=False) if keeps_status else None
-                    files.append((entry.name, own))
+                try:
+                    files.append((entry.name, entry.stat(follow_symlinks=False) if keeps_status else None))
+                except FileNotFoundError:
+                    continue  # it was removed meanwhile
             elif mode := _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name):
                 if stat.S_ISDIR(mode):
                     directories.append(entry.name)
