@@ -24,10 +24,10 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 def _bandwidth_of(value: str) -> float:
     """Bytes a second, as 500K, 20M or 1.5G."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", value.upper().removesuffix("B"))
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", value.upper().removesuffix("B"))
+    if match is None or not float(match[1]):
         raise click.BadParameter(f"{value!r} is not so many bytes a second, like 500K, 20M or 1.5G")
-    return float(found[1]) * UNITS[found[2]]
+    return float(match[1]) * UNITS[match[2]]
 
 
 @click.command()

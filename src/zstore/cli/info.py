@@ -47,12 +47,12 @@ def info(path: str, sizes: bool | None, as_json: bool) -> None:
         if report.unfinished or report.unreadable:
             raise SystemExit(1)
         return
-    place = Table(show_header=False, box=None, pad_edge=False)
-    place.add_column(style="bold")
-    place.add_column(overflow="fold")
+    facts = Table(show_header=False, box=None, pad_edge=False)
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
     for name, value in report.facts():
-        place.add_row(name, printable(value))
-    show_table(place)
+        facts.add_row(name, printable(value))
+    show_table(facts)
     if report.levels:
         levels = Table(
             "level", "rows", "columns", "cell size", "factors", title="levels", title_justify="left"

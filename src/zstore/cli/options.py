@@ -68,9 +68,9 @@ def _cut_of(value: str) -> Any:
 
 def _bytes_of(value: str) -> int:
     """The number of bytes of a size like 512M, 1.5G or 2GiB."""
-    found = WORDED_SIZE.fullmatch(value.strip())
-    whole, part, unit = ("0", None, None) if found is None else found.groups()
-    size = int(Decimal(whole + (part or "")) * SIZES[(unit or "").upper()])
+    match = WORDED_SIZE.fullmatch(value.strip())
+    whole, fraction, unit = ("0", None, None) if match is None else match.groups()
+    size = int(Decimal(whole + (fraction or "")) * SIZES[(unit or "").upper()])
     if size == 0:
         raise click.BadParameter(f"{value!r} is no size, like 512M, 1.5G or 2GiB")
     return size
@@ -337,17 +337,17 @@ def run_job(
 
     plan, as_json = options.get("plan"), options.get("as_json", False)
     how = {name: value for name, value in options.items() if name not in refused(function)}
-    given = {**arguments_of(function, options), **arguments}
+    values = {**arguments_of(function, options), **arguments}
     for name in ("dry_run", "processes"):
         if plan is not None and options.get(name):
             raise click.UsageError(f"--plan does not go with --{name.replace('_', '-')}")
     with going(how, label, unit) as words:
         if plan is None:
-            made = function(*args, **given, **words)
+            made = function(*args, **values, **words)
         else:
             from zstore import plan_units
 
-            count = plan_units(plan, function, *args, **given, **words)
+            count = plan_units(plan, function, *args, **values, **words)
     if plan is not None:
         command = shlex.join(["zstore", "run-units", str(plan), "--part", "1/N"])
         text = f"{plan}: {count} units; make them by `{command}`, then `--finish`"
@@ -432,9 +432,9 @@ def show_table(table: Table) -> None:
     console.print(table)
 
 
-def show_unfinished(found: Iterable[Unfinished]) -> None:
+def show_unfinished(unfinished: Iterable[Unfinished]) -> None:
     """Print the place and kind of all unfinished work, and how to resume it."""
-    for work in found:
+    for work in unfinished:
         click.echo(f"{click.style('unfinished', fg='red')} /{clean(work.path)}: {work.what}")
         click.echo(f"  go on with: {work.again}")
         if work.undo:

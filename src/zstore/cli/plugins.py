@@ -69,10 +69,10 @@ def write_package(name: str, kind: str, parent: Path) -> Path:
     templates = files("zstore.cli") / "templates"
     with tempfile.TemporaryDirectory(dir=parent, prefix=".zstore-") as scratch:
         made = Path(scratch) / folder.name
-        for part, place in (PARTS | NATIVE_PARTS if is_native else PARTS).items():
-            target = made / Template(place).substitute(words)
+        for template, path in (PARTS | NATIVE_PARTS if is_native else PARTS).items():
+            target = made / Template(path).substitute(words)
             target.parent.mkdir(parents=True, exist_ok=True)
-            source = templates / f"{Template(part).substitute(words)}.in"
+            source = templates / f"{Template(template).substitute(words)}.in"
             target.write_text(Template(source.read_text("utf-8")).substitute(words).rstrip() + "\n", "utf-8")
         if is_native:
             # A copy, so that only a compiler is needed; it stays valid, as fields are only appended to the
@@ -127,5 +127,5 @@ def new(name: str, kind: str, into: Path) -> None:
         raise click.BadParameter(str(error), param_hint="NAME") from None
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         click.echo(str(file))
-    place = folder if folder.is_absolute() else f"./{folder}"
-    click.echo(f'next: pip install -e "{place}[test]" && pytest {place}')
+    shown = folder if folder.is_absolute() else f"./{folder}"
+    click.echo(f'next: pip install -e "{shown}[test]" && pytest {shown}')

@@ -79,15 +79,15 @@ def reduce(
     for word in ("plan", "overwrite", "resume", "durable"):
         if target is None and options[word]:
             raise click.UsageError(f"--{word} takes a TARGET")
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if axis is not None:
-        given["axis"] = [int(one) if re.fullmatch(r"-?\d+", one) else one for one in axis]
+        arguments["axis"] = [int(one) if re.fullmatch(r"-?\d+", one) else one for one in axis]
     if groups is not None:
-        given["groups"] = open_array(groups, mode="r")[...]
+        arguments["groups"] = open_array(groups, mode="r")[...]
     try:
-        place = source if target is None else target
+        path = source if target is None else target
         made = run_job(
-            options, reduce_array, source, method, out=target, label="reducing", target=place, **given
+            options, reduce_array, source, method, out=target, label="reducing", target=path, **arguments
         )
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error

@@ -74,10 +74,10 @@ class _Commands(click.Group):
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {p.name: p.opts[-1] for p in command.params if isinstance(p, click.Option)} if command else {}
 
-        def flag(found: re.Match[str]) -> str:
-            name, value = found.groups()
+        def flag(match: re.Match[str]) -> str:
+            name, value = match.groups()
             if name not in flags:
-                return found[0]
+                return match[0]
             return flags[name] if value == "True" else f"{flags[name]} {value.strip(QUOTES)}"
 
         text = re.sub(r"\bthe right storage option ", "the right --storage-option ", ARGUMENT.sub(flag, text))

@@ -12,10 +12,10 @@ from zstore.cli.options import going, json_option, say, storage_options, word_op
 
 def _part_of(value: str) -> tuple[int, int]:
     """One of several parts, written as 3/100."""
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    if match is None:
         raise click.BadParameter(f"{value!r} is no part, like 3/100")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 @click.command()

@@ -59,7 +59,7 @@ def verify(
 
     if (missing or expect_complete) and manifest is not None:
         raise click.UsageError("--expect-complete does not go with --manifest, which says what is missing")
-    found = run_job(
+    result = run_job(
         options,
         check,
         path,
@@ -71,33 +71,33 @@ def verify(
         target=path,
     )
     if options["as_json"]:
-        say(True, {"path": path, "is_sound": found.is_sound, **asdict(found)}, "")
+        say(True, {"path": path, "is_sound": result.is_sound, **asdict(result)}, "")
     else:
-        for damage in found.damages:
-            place = damage.key if damage.key is not None else damage.path or "/"
+        for damage in result.damages:
+            where = damage.key if damage.key is not None else damage.path or "/"
             cause = clean(" ".join(damage.cause.split()))
-            click.echo(f"{click.style(damage.kind, fg='red')} {clean(place)}: {cause}")
-        show_unfinished(found.unfinished)
-        left_out = found.damage_count - len(found.damages)
+            click.echo(f"{click.style(damage.kind, fg='red')} {clean(where)}: {cause}")
+        show_unfinished(result.unfinished)
+        left_out = result.damage_count - len(result.damages)
         if left_out:
             click.echo(f"... and {left_out} more")
         counts = (
-            f"{found.array_count} arrays, {found.chunk_count} chunks, {found.missing_count} never written, "
-            f"{found.stray_count} outside their arrays"
+            f"{result.array_count} arrays, {result.chunk_count} chunks, "
+            f"{result.missing_count} never written, {result.stray_count} outside their arrays"
         )
         if manifest is not None:
-            counts = f"{found.key_count} keys"
+            counts = f"{result.key_count} keys"
         counted: dict[str, int] = {}
-        for kind, count in found.kind_counts.items():
+        for kind, count in result.kind_counts.items():
             word = "not as the manifest says" if manifest is not None else WORDS[kind]
             counted[word] = counted.get(word, 0) + count
         faults = [f"{counted[word]} {word}" for word in sorted(counted)]
-        faults += [f"{len(found.unfinished)} unfinished"] if found.unfinished else []
+        faults += [f"{len(result.unfinished)} unfinished"] if result.unfinished else []
         verdict = ", ".join(faults) or ("sound" if manifest is None else "as the manifest says")
         click.echo(f"{path}: {counts}: {verdict}")
-    if not found.is_sound:
-        is_told_apart = not (found.unfinished or missing or manifest is not None)
-        raise SystemExit(_exit_code(found.kind_counts) if is_told_apart else 1)
+    if not result.is_sound:
+        is_told_apart = not (result.unfinished or missing or manifest is not None)
+        raise SystemExit(_exit_code(result.kind_counts) if is_told_apart else 1)
 
 
 def _exit_code(kinds: Collection[str]) -> int:

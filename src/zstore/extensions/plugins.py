@@ -66,23 +66,23 @@ def load_plugins(points: Iterable[EntryPoint], disabled: frozenset[str] = frozen
     loaded = []
     for point in sorted(points, key=lambda point: (*_source(point), point.name)):
         package, version = _source(point)
-        found = Plugin(point.name, point.value, package, version, "disabled")
+        plugin = Plugin(point.name, point.value, package, version, "disabled")
         if not disabled.intersection({"*", _normal(point.name), _normal(package)}):
-            found = _load(manager, point, found)
-        loaded.append(found)
+            plugin = _load(manager, point, plugin)
+        loaded.append(plugin)
     return loaded
 
 
-def _load(manager: pluggy.PluginManager, point: EntryPoint, found: Plugin) -> Plugin:
+def _load(manager: pluggy.PluginManager, point: EntryPoint, plugin: Plugin) -> Plugin:
     # No error in the code of one plugin may keep the others from loading, so every Exception is caught here;
     # the registry mentions it when a name is unknown.
     try:
         module = point.load()
-        offers = _collect(manager, module, f"{found.package}/{found.name}")
+        offers = _collect(manager, module, f"{plugin.package}/{plugin.name}")
     except Exception as error:
         reason = error if isinstance(error, ExtensionError) else _reason(error)
-        return found._replace(state="broken", error=reason)
-    return found._replace(state="ok", offers=offers)
+        return plugin._replace(state="broken", error=reason)
+    return plugin._replace(state="ok", offers=offers)
 
 
 def _reason(error: Exception) -> ExtensionError:
@@ -101,16 +101,16 @@ def _collect(manager: pluggy.PluginManager, module: Any, name: str) -> tuple[tup
         if manager.has_plugin(name):
             manager.unregister(name=name)
         raise ExtensionError(f"{error}; the hooks are {', '.join(KINDS.values())}") from error
-    found: list[tuple[str, Offer]] = []
+    offers: list[tuple[str, Offer]] = []
     for kind, hook in KINDS.items():
         implementations = getattr(manager.hook, hook).get_hookimpls()
         functions = [one.function for one in implementations if one.plugin_name == name]
         if hasattr(module, hook) and not functions:
             raise ExtensionError(f"{hook} is not marked as a hook; expected @hookimpl above it")
-        found += [
+        offers += [
             (kind, _checked(offer, hook)) for function in functions for offer in _listed(function(), hook)
         ]
-    return tuple(found)
+    return tuple(offers)
 
 
 def _listed(result: object, hook: str) -> Sequence[object]:

@@ -93,11 +93,11 @@ class Registry:
             ExtensionConflictError: two plugins offer it.
             ExtensionError: its class cannot be imported.
         """
-        found = self._classes.get(name)
-        if found is None:
+        kept = self._classes.get(name)
+        if kept is None:
             # Two threads may both get here; they find the same class, so either may store it.
-            found = self._classes[name] = self._find(name)
-        return found
+            kept = self._classes[name] = self._find(name)
+        return kept
 
     def _find(self, name: str) -> Any:
         target = self._built_in_targets.get(name)
@@ -192,15 +192,15 @@ class Registry:
     def _imported(self, name: str, target: str, package: str = BUILT_IN_PACKAGE) -> Any:
         module_name, _, attributes = target.partition(":")
         try:
-            found: Any = import_module(module_name)
+            value: Any = import_module(module_name)
             for attribute in attributes.split("."):
-                found = getattr(found, attribute)
+                value = getattr(value, attribute)
         except Exception as error:  # a module can raise anything while it is imported
             raise ExtensionError(
                 f"{self.kind} {name!r} could not be imported from {target!r} of {package}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return found
+        return value
 
     def _conflict(self, name: str, claimants: list[Listing]) -> ExtensionConflictError:
         who = ", ".join(f"{line.package} {line.version} ({line.target})" for line in claimants)
