@@ -96,7 +96,9 @@ static void zs_check_link(int directory, const char *name) {
             return;
         }
     }
-    errno = ZS_AGAIN(fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW)) ? ENOENT : ENOLINK;
+    /* Else it was made since: there was nothing when it was asked for. */
+    int is_there = !ZS_AGAIN(fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW));
+    errno = is_there && S_ISLNK(status.st_mode) ? ENOLINK : ENOENT;
 }
 
 /* Three paths: too much for a small stack. */
