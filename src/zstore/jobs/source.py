@@ -486,29 +486,6 @@ def _hashed(versions: Versions) -> Versions:
     return {name_job(name): version for name, version in versions.items()}
 
 
-def is_made(
-    store: Store,
-    base: str,
-    call: Any,
-    sources: Sources,
-    target: Callable[[], Versions],
-    frames: Versions | None = None,
-) -> bool:
-    """Whether a job of this call has left its fingerprint at a path, and nothing has changed since.
-
-    frames  what else must be the same, where the call is
-
-    Raises
-        ChangedError: a source or the target was written to since.
-    """
-    made = Made.read(store, base, call)
-    if made is None:
-        return False
-    made.check_target(target(), store, base)
-    made.check_current(sources)
-    return made.frames == (frames or {})
-
-
 def is_certain(versions: Versions) -> bool:
     """Whether every change shows in the versions."""
     return not any(version.endswith("?") for version in versions.values())

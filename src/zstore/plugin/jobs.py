@@ -7,7 +7,7 @@ from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, r
 from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_part, expect_size
 from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.runner import Runner, counter, units_at_once
-from zstore.jobs.source import Made, Marks, Source, Sources, Versions, is_made
+from zstore.jobs.source import Made, Marks, Source, Sources, Versions
 from zstore.jobs.target import check_outside
 from zstore.jobs.task import Task
 
@@ -40,7 +40,6 @@ __all__ = [
     "current_part",
     "expect_size",
     "forget",
-    "is_made",
     "long_call",
     "name_job",
     "node_versions",

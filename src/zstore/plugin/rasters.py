@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zstore.geo.rasters import netcdf_sources, raster_sources, stack_sources
 from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.geo.rasters.raster import describe_raster, open_raster
@@ -11,12 +10,9 @@ __all__ = [
     "ClassicFile",
     "describe_raster",
     "file_number",
-    "netcdf_sources",
     "open_netcdf",
     "open_raster",
     "plan_variable",
-    "raster_sources",
-    "stack_sources",
     "stored_attributes",
     "walk_groups",
 ]
