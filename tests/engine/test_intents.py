@@ -144,6 +144,20 @@ def test_an_interrupted_change_of_shape_is_named_and_ended_by_the_next_one() -> 
     assert not find_unfinished(store, "")
 
 
+def test_where_there_are_locks_an_interrupted_append_leaves_strays_and_no_intent() -> None:
+    store = MemoryStore()
+    zstore.create_array(store, "a", data=np.arange(8), chunks=(2,))
+    dying = FailingStore(store, "")
+    dying.left, dying.times = 2, 1 << 30
+    with pytest.raises(StoreError, match="the store is gone"):
+        zstore.open_array(dying, "a").append(np.arange(8))
+    assert not find_unfinished(store, "") and zstore.verify(store).stray_count == 2
+    array = zstore.open_array(store, "a")
+    assert array[...].tolist() == [*range(8)]
+    array.resize(array.shape)
+    assert zstore.verify(store).stray_count == 0
+
+
 def test_no_array_is_made_over_the_chunks_of_one_whose_shape_was_changing() -> None:
     """Whoever has removed the document by other means may want the chunks."""
     store = Conditional()
