@@ -24,6 +24,7 @@ COPY_SIZE = 8 << 20
 # Documents, and what work leaves beside them (".zstore-job"): mostly put again, or removed, before the flush.
 PASSING = re.compile(r"(^|/)\.|\.json$")
 Identity = tuple[int, int, int, int]
+Members = dict[str, Member]
 ANOTHER: Identity = (-1, -1, -1, -1)
 
 
@@ -113,8 +114,8 @@ class Archive(Directory):
             if draft.is_changed:
                 with failing("write", self.path):
                     self._replace(draft)
+            self._draft = None  # whatever fails from here on: its file may be the zip file now
             draft.release()
-            self._draft = None
 
     def _replace(self, draft: _Draft) -> None:
         if self._identify() != self._identity:
@@ -124,12 +125,9 @@ class Archive(Directory):
                 path=self.path,
             )
         replace = draft.rewrite if draft.has_waste else draft.finish
-        source, members = replace([*self.members.values()], self.comment, self.path)
-        self.members = {member.name: member for member in members}
+        self.members, self._identity = replace([*self.members.values()], self.comment, self.path)
         if self.durable:
             confirm_directory(os.path.dirname(self.path))  # noqa: PTH120
-        # Not of the name, which may be another writer's file already.
-        self._identity = _identity(os.fstat(source.descriptor))
 
     def _identify(self) -> Identity | None:
         try:
@@ -206,7 +204,7 @@ class _Draft:
                 self._aside = FileSource(os.dup(file.fileno()), self.source.url)
         return self._aside
 
-    def finish(self, members: list[Member], comment: bytes, path: str) -> tuple[FileSource, list[Member]]:
+    def finish(self, members: list[Member], comment: bytes, path: str) -> tuple[Members, Identity]:
         """Copy the members that are elsewhere, write the directory, and rename the draft to the zip file."""
         source, end = self.source, self.source.size
         try:
@@ -214,35 +212,39 @@ class _Draft:
             size = source.size
             source.append(render_directory(copies, size, comment))
             os.ftruncate(source.descriptor, source.size)
-            self._publish(source.descriptor, self.path, path)
+            made = {member.name: member for member in copies}
+            identity = self._publish(source.descriptor, self.path, path)
         except BaseException:
             source.size = end
             raise
         source.size = size
-        return source, copies
+        return made, identity
 
-    def rewrite(self, members: list[Member], comment: bytes, path: str) -> tuple[FileSource, list[Member]]:
+    def rewrite(self, members: list[Member], comment: bytes, path: str) -> tuple[Members, Identity]:
         """Copy the current members to a new file, and rename that to the zip file."""
         place = f"{self.path}.new"
         # Only the process that has the draft's lock makes this file.
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         target = FileSource(descriptor, path)
         try:
-            copies = [_copy(member, target) for member in members]
-            target.append(render_directory(copies, target.size, comment))
-            self._publish(descriptor, place, path)
+            made = {member.name: _copy(member, target) for member in members}
+            target.append(render_directory([*made.values()], target.size, comment))
+            return made, self._publish(descriptor, place, path)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(place)  # noqa: PTH108
             raise
-        return target, copies
 
-    def _publish(self, descriptor: int, name: str, path: str) -> None:
+    def _publish(self, descriptor: int, name: str, path: str) -> Identity:
+        """Rename a file to the zip file; returns its identity, as nothing may fail behind that."""
         with suppress(FileNotFoundError):
             os.fchmod(descriptor, os.stat(path).st_mode & 0o7777)  # noqa: PTH116
         # Always flushed to disk: as the zip file is replaced, a power cut could lose all of it.
         os.fsync(descriptor)
+        # Not of the name, which may be another writer's file in a moment.
+        identity = _identity(os.fstat(descriptor))
         steady(os.replace, name, path)
+        return identity
 
     def share(self) -> None:
         """In a forked child: reopen the file for reading, so that its lock is the parent's alone."""
