@@ -232,6 +232,9 @@ def test_the_walk_through_is_a_plugin(walk_through: Path, tmp_path: Path) -> Non
 def test_refusals(tmp_path: Path) -> None:
     assert "expected small letters" in run("Acme", "--kind", "store", "--into", tmp_path, code=2).output
     assert "expected small letters" in run("../a", "--kind", "store", "--into", tmp_path, code=2).output
+    assert "a word of Python's" in run("class", "--kind", "job", "--into", tmp_path, code=2).output
+    assert "cannot write the folder" in run("a" * 300, "--kind", "job", "--into", tmp_path, code=1).output
+    assert not [*tmp_path.iterdir()]
     assert "of zstore already" in run("zstd", "--kind", "codec", "--into", tmp_path, code=2).output
     assert "of zstore already" in run("zstd", "--kind", "native-codec", "--into", tmp_path, code=2).output
     assert "of zstore already" in run("median", "--kind", "resampler", "--into", tmp_path, code=2).output

@@ -164,6 +164,11 @@ def test_what_cannot_be_made_again_in_parts_is_refused(tmp_path):
     zstore.create_array(tmp_path / "s", "a", data=items, chunks=(16, 16), overwrite=True)
     with pytest.raises(ChangedError, match="source was written to since the target was made"):
         zstore.convert(tmp_path / "s", tmp_path / "t", resume=True)
+    zstore.convert(tmp_path / "s", tmp_path / "u", resume=True)
+    del zstore.open_group(tmp_path / "s")["other"]
+    with pytest.raises(ChangedError, match="source was written to since the target was made"):
+        zstore.convert(tmp_path / "s", tmp_path / "u", resume=True)
+    assert "other" in zstore.open_group(tmp_path / "u")
     times = []
     for _ in range(2):
         made = zstore.reduce(tmp_path / "s/a", "sum", 0, out=tmp_path / "sum", resume=True)

@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from importlib.resources import files
+from keyword import iskeyword
 from pathlib import Path
 from string import Template
 
@@ -115,6 +116,8 @@ def new(name: str, kind: str, into: Path) -> None:
         raise click.BadParameter(
             f"{name!r}; expected small letters and digits, as in 'acme' or 'acme-2'", param_hint="NAME"
         )
+    if iskeyword(name):
+        raise click.BadParameter(f"{name!r} is a word of Python's; expected another", param_hint="NAME")
     lines = REGISTRIES[KINDS[kind]].listings()
     taken = [line for line in lines if name in (line.name, *line.aliases)]
     if taken:
@@ -125,6 +128,8 @@ def new(name: str, kind: str, into: Path) -> None:
         folder = write_package(name, kind, into)
     except FileExistsError as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
+    except OSError as error:
+        raise click.ClickException(f"cannot write the folder: {error}") from None
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         click.echo(str(file))
     shown = folder if folder.is_absolute() else f"./{folder}"

@@ -333,7 +333,9 @@ class _Conversion(Task["Array | Group"]):
         _consolidate(self.there, groups, self.options.zarr_format)
 
     def versions(self) -> Versions:
-        return node_versions(self.there, [change.below for change in self.changes])
+        # Nodes that the source has lost since are as they were made, too.
+        made = () if self.left is None else self.left.target
+        return node_versions(self.there, dict.fromkeys([*made, *(change.below for change in self.changes)]))
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
         listed = {below: one.stored.marks for below, one in self.transfers.items()}
