@@ -176,6 +176,20 @@ def test_work_writes_a_zip_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(written) < 1.1 * path.stat().st_size
 
 
+def test_a_version_is_that_of_the_value(tmp_path: Path) -> None:
+    """Whoever opens the file, and wherever the member lies in it."""
+    store = ZipStore(tmp_path / "s.zip")
+    for key, value in ("a", b"1"), ("b", b"2"), ("c", b"3"):
+        store.put(key, value)
+    store.flush()
+    before = {key: version for key, _, version in store.entries()}
+    store.put("a", b"4")
+    store.delete("b")
+    store.flush()
+    again = {key: version for key, _, version in ZipStore(tmp_path / "s.zip").entries()}
+    assert again["c"] == before["c"] and again["a"] != before["a"]
+
+
 def test_an_array_resized_in_a_zip(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     array = zstore.create_array(path, "a", shape=(10,), chunks=(4,), dtype="i4", attributes={"n": 1})

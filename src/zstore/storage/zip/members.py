@@ -75,8 +75,8 @@ class Member(NamedTuple):
 
     @property
     def version(self) -> str:
-        """The version of the value, which changes whenever the member is written."""
-        return f"{self.offset:x}-{self.crc:08x}-{id(self.source):x}"
+        """The version of the value: its checksum and sizes, which stay when the zip file is written anew."""
+        return f"{self.crc:08x}-{self.size:x}-{self.packed_size:x}"
 
     def render(self) -> ZipInfo:
         """The member's entry in headers and the directory, in the form of `zipfile`."""

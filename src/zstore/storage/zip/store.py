@@ -151,9 +151,9 @@ class ZipStore(BatchStore):
         ]
 
     def entry(self, key: str) -> Entry | None:
-        """The value's size and, as its version, its offset and checksum."""
+        """The value's size and, as its version, its checksum and sizes."""
         member = self._directory.members.get(check_key(key))
-        return None if member is None else Entry(key, member.size, f"{member.offset:x}-{member.crc:08x}")
+        return None if member is None else Entry(key, member.size, member.version)
 
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: no directory above was archived as a link, without its files."""
