@@ -630,3 +630,30 @@ def test_refusals_come_before_anything_is_written(tmp_path: Path) -> None:
                 build(zstore.open_group(tmp_path / "a link"), tmp_path / "s")
     with pytest.raises(MetadataError, match="expected 2, the target's own"):
         build_pyramid(source, zstore.create_group(tmp_path / "two", zarr_format=2), zarr_format=3)
+
+
+def test_levels_are_apart_from_what_they_are_made_of(tmp_path: Path) -> None:
+    cells = np.arange(64.0 * 64).reshape(64, 64)
+    layout = {"data": cells, "chunks": (16, 16), "dimension_names": ["y", "x"]}
+    zstore.create_group(tmp_path / "g")
+    for path in ("1/a", "c/a"):
+        zstore.create_array(tmp_path / "g", path, **layout)
+    (tmp_path / "a link").symlink_to(tmp_path / "g")
+    root = zstore.open_group(tmp_path / "g")
+    held = zstore.create_array(MemoryStore(), "1/a", **layout)
+    for source, target in (
+        (root["1/a"], root),
+        (root["1/a"], tmp_path / "a link"),
+        (root["c/a"], tmp_path / "g/c/a/c"),
+        (tmp_path / "a link/c/a", tmp_path / "g/c/a/new"),
+        (held, zstore.open_group(held.store)),
+    ):
+        for words in ({}, {"overwrite": True}, {"resume": True}, {"dry_run": True}):
+            with pytest.raises(StoreError, match=r"level '1' and the array .* not apart"):
+                build_pyramid(source, target, levels=2, **words)
+    for array in (root["1/a"], root["c/a"], held):
+        np.testing.assert_array_equal(array[...], cells)
+    assert not (tmp_path / "g/c/a/new").exists()
+    # Beside the levels, and in another store in memory, a source is out of the way.
+    build_pyramid(root["c/a"], root["c"], levels=2)
+    build_pyramid(held, zstore.create_group(MemoryStore()), levels=2)

@@ -87,7 +87,7 @@ from zstore.plugin.jobs import (
     name_job,
     node_versions,
 )
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store, with_storage_options
 
@@ -155,6 +155,7 @@ def build(
             mask = masks[0] if masks else None
             return _update_from(group, *_checked(group), dataset, None, None, mask, options)
     check_begun(group.store, group.path, work)
+    _check_apart(pyramid, group)
     if taken and not overwrite:
         raise _levels_taken(group, taken)
     options.stop_if_dry(lambda: _estimate(steps, options))
@@ -285,6 +286,28 @@ def update(
         job.keep(replace(made, target=_level_versions(pyramid, group)))
     job.end()
     return group
+
+
+def _check_apart(pyramid: PyramidPlan, group: Group) -> None:
+    """Refuse levels that would replace an array that is read, or lie inside it.
+
+    Raises
+        StoreError: a level and such an array are not apart.
+    """
+    recipes = [layer.recipe for layer in pyramid.layers]
+    read = [*(one.source for one in recipes), *(one.mask.array for one in recipes if one.mask is not None)]
+    for array in read:
+        if not isinstance(array, StoredArray):
+            continue
+        here = real_place(join_url(place_of(array.store), array.path))
+        for name in pyramid.made:
+            level = real_place(f"{place_of(group)}/{name}")
+            if f"{here}/".startswith(f"{level}/") or f"{level}/".startswith(f"{here}/"):
+                raise StoreError(
+                    f"level {name!r} and the array {here!r}, which is read, are not apart; "
+                    "expected a target elsewhere",
+                    path=place_of(group),
+                )
 
 
 def _levels_taken(group: Group, taken: Sequence[str]) -> StoreError:
