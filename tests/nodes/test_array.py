@@ -219,9 +219,13 @@ def test_resizing(store):
     assert array.shape == zstore.open_array(store, "a").shape == (2, 9)
     np.testing.assert_array_equal(array[...], [[1, 1, 1, 1, 0, 0, 0, 0, 0]] * 2)
     assert sorted(key for key in store.list("a") if "/c/" in key) == ["a/c/0/0", "a/c/0/1"]
-    for wrong in ((1,), (1, 2, 3), (-1, 2), ()):
+    for wrong in ((1,), (1, 2, 3), (-1, 2), (), (1 << 63, 2), (None, 2)):
         with pytest.raises(ValueError, match="cannot resize"):
             array.resize(wrong)
+    for wrong in ((1.5, 9), "29", None, (True, 9)):
+        with pytest.raises(MetadataError, match=r"shape is .*expected an integer or a sequence of integers"):
+            array.resize(wrong)
+    assert array.shape == (2, 9)
     line = zstore.create_array(store, "line", shape=3, dtype="i1")
     line.resize(5)
     assert line.shape == (5,)

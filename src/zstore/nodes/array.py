@@ -36,7 +36,7 @@ from zstore.indexing.select import (
 )
 from zstore.model.array import ArrayModel
 from zstore.model.dtype import in_words, is_same_type
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import LIMIT, RegularGrid, parse_integers
 from zstore.nodes import above
 from zstore.nodes.lazy import Indexer, LazyArray, async_scheduler
 from zstore.nodes.node import Access, Missing, is_fault
@@ -498,15 +498,19 @@ class Array(ArrayNames):
         the new edge: readers that still have the old shape find the fill value there.
 
         Raises
+            MetadataError: `shape` is no integer and no sequence of integers.
+            ValueError: its lengths are no shape of the array's dimensions.
             NotFoundError: the array is gone.
             ReadOnlyError, StoreError: the store refused.
         """
-        wanted = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+        wanted = parse_integers(shape, "shape")
 
         def resized(old: tuple[int, ...]) -> tuple[int, ...]:
-            if len(wanted) != len(old) or any(length < 0 for length in wanted):
-                raise ValueError(f"cannot resize {old} to {wanted}: expected {len(old)} lengths of 0 or more")
-            return wanted
+            if len(wanted) != len(old) or any(one is None or not 0 <= one <= LIMIT for one in wanted):
+                raise ValueError(
+                    f"cannot resize {old} to {wanted}: expected {len(old)} lengths from 0 to 2^63-1"
+                )
+            return tuple(map(int, wanted))
 
         self._resize(resized)
 
