@@ -11,6 +11,7 @@ import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -328,6 +329,11 @@ def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
         zarr_to_raster(group, path)
     with pytest.raises(StoreError, match="no directory to write a raster to"):
         zarr_to_raster(group, tmp_path / "none" / "b.tif")
+    with (
+        mock.patch("tempfile.mkdtemp", side_effect=PermissionError(13, "Permission denied")),
+        pytest.raises(StoreError, match=r"raster cannot be written: Permission denied \(at .*b\.tif"),
+    ):
+        zarr_to_raster(group, tmp_path / "b.tif")
     group.create_array("wide", data=cells((30, 20), "f4"), dimension_names=("y", "x"))
     with (
         pytest.warns(ReadingWarning, match="MS-05 at wide: no grid_mapping"),

@@ -105,7 +105,11 @@ def zarr_to_raster(
     read = {band.array.path: band.array for file in files for band in file.read_bands}
     watched = [StoredArray.of(array).watched() for array in read.values()]
     tell = counter(sum(file.cell_count for file in files), how.progress)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-") as scratch:
+    try:
+        room = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
+    except OSError as error:
+        raise StoreError(f"raster cannot be written: {error.strerror}", path=str(target)) from error
+    with room as scratch:
         try:
             made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
             for path, file in zip(made, files, strict=True):
