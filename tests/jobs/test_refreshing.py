@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -280,3 +281,26 @@ def test_fingerprints_are_expanded_no_further_than_they_say(tmp_path: Path) -> N
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
         tracemalloc.stop()
         assert made is None if shape != [2] else made is not None and made.marks[""].tolist() == [0, 0]
+
+
+def test_a_copy_that_goes_on_deletes_no_array_of_others_and_none_that_the_source_has_lost(tmp_path):
+    source, target = tmp_path / "s", tmp_path / "t"
+    group = zstore.create_group(source)
+    for name in "ab":
+        group.create_array(name, data=np.arange(8), chunks=2)
+    zstore.create_array(target / "mine", data=np.arange(3))
+    zstore.copy(source, target, resume=True)
+    zstore.open_array(source, "a")[0] = 9
+    assert zstore.copy(source, target, resume=True).deleted_count == 0
+    assert [*zstore.open_array(target, "mine", "r")[...], zstore.open_array(target, "a", "r")[0]] == [
+        0,
+        1,
+        2,
+        9,
+    ]
+    shutil.rmtree(source / "b")
+    with pytest.raises(ChangedError, match="lost the node 'b' since it was copied"):
+        zstore.copy(source, target, resume=True)
+    assert zstore.open_array(target, "b", "r")[...].tolist() == [*range(8)]
+    zstore.copy(source, target, if_exists="changed", delete=True)
+    assert "b" not in zstore.open_group(target, mode="r")

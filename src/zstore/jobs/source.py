@@ -451,8 +451,8 @@ class Made:
         changed = differing(self.target, target)
         if changed is not None:
             raise ChangedError(
-                "what was made was written to since; expected it as it was left, or overwrite=True, which "
-                "makes it anew",
+                "what was made was written to since; expected it as it was left, or overwrite=True (of a "
+                "copy: if_exists='overwrite') without resume, which makes it anew",
                 path=place(store, join_key(base, changed)),
             )
 
@@ -475,8 +475,8 @@ class Made:
         """
         if changed := self.changed_sources(sources):
             raise ChangedError(
-                "the source was written to since the target was made of it; expected overwrite=True, which "
-                "makes the target anew",
+                "the source was written to since the target was made of it; expected overwrite=True without "
+                "resume, which makes the target anew",
                 path=sources.place(changed[0]) if changed[0] in sources.versions else None,
             )
 

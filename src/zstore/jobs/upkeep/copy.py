@@ -713,6 +713,10 @@ class Planner:
         return sorted(map(render_name, self._documents))
 
     @once
+    def _nodes(self) -> set[str]:
+        return self.nodes()
+
+    @once
     def _arrays(self) -> set[str]:
         """The paths of the arrays that are copied."""
         made = (key for key in self._documents if key.rpartition("/")[2] in MAKING)
@@ -721,9 +725,10 @@ class Planner:
     def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
         """Plan the action for a key that only the target has."""
         is_ours = self.is_resumed and self.if_exists == "error"
-        is_left = self.made is not None  # by a copy, when the source had it
         above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
-        if self.delete or is_left or (is_ours and above is not None):
+        if self.made is not None and not self.delete:
+            self._check_lost(self.made, entry.key)
+        if self.delete or (above is not None and (is_ours or self.made is not None)):
             plan.deletions.add(render_name(entry.key))
             plan.needed_size -= entry.size
             plan.counts.deleted_count += 1
@@ -733,6 +738,18 @@ class Planner:
                 " as data of the copy; expected an empty place, or delete=True",
                 path=self.there.store.url,
                 key=self.there.key(entry.key),
+            )
+
+    def _check_lost(self, made: Made, key: str) -> None:
+        """Refuse a key of a node that was copied and that the source does not have any more."""
+        lost = next(
+            (path for path in ancestors(key) if path in made.frames and path not in self._nodes), None
+        )
+        if lost is not None:
+            raise ChangedError(
+                f"the source has lost the node {self.here.key(lost)!r} since it was copied; expected it, or "
+                "if_exists='changed' and delete=True without resume, which delete it from the target, too",
+                path=self.there.url(lost),
             )
 
     def _plan_new(self, plan: CopyPlan, text: bytes) -> None:
