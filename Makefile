@@ -244,7 +244,8 @@ plugins:
 	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS)) \
 		kerchunk virtualizarr fastparquet tifffile hdf5plugin rio-tiler owslib
 	$(PLUGIN_VENV)/bin/zstore plugins
-	$(PLUGIN_VENV)/bin/python -m pytest -q plugins
+	$(PLUGIN_VENV)/bin/python -m pytest -q plugins --ignore plugins/zstore-virtual/tests/test_oracle.py
+	$(PLUGIN_VENV)/bin/python -m pytest -q plugins/zstore-virtual/tests/test_oracle.py  # where HDF5 has its filters alone
 	ZSTORE_WHEEL=$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl) \
 		$(PLUGIN_VENV)/bin/python -m pytest -q -m install tests/cli/test_plugins_new.py
 
