@@ -243,7 +243,7 @@ def copy(
         copying.done.root = sums.root
     if keeps:
         copied, marks = {"": version_of(planner.list_target())}, np.sort(marks_of(planner.listed.lines))
-        nodes = dict.fromkeys(sorted(planner.nodes()), "")
+        nodes = dict.fromkeys(sorted(planner.nodes), "")
         job.keep(Made.of(call, planner.listed, copied, nodes, {"": marks}))
     job.end()
     return copying.done
@@ -675,6 +675,7 @@ class Planner:
             )
         return not _is_job(key) and self.accept(key)
 
+    @once
     def nodes(self) -> set[str]:
         """The paths of the nodes that are copied."""
         keys = [key.rpartition("/") for key in self._documents]
@@ -713,10 +714,6 @@ class Planner:
         return sorted(map(render_name, self._documents))
 
     @once
-    def _nodes(self) -> set[str]:
-        return self.nodes()
-
-    @once
     def _arrays(self) -> set[str]:
         """The paths of the arrays that are copied."""
         made = (key for key in self._documents if key.rpartition("/")[2] in MAKING)
@@ -742,9 +739,7 @@ class Planner:
 
     def _check_lost(self, made: Made, key: str) -> None:
         """Refuse a key of a node that was copied and that the source does not have any more."""
-        lost = next(
-            (path for path in ancestors(key) if path in made.frames and path not in self._nodes), None
-        )
+        lost = next((path for path in ancestors(key) if path in made.frames and path not in self.nodes), None)
         if lost is not None:
             raise ChangedError(
                 f"the source has lost the node {self.here.key(lost)!r} since it was copied; expected it, or "
