@@ -10,9 +10,11 @@ import pytest
 
 import zstore
 from zstore.errors import ChangedError, UnsupportedError
-from zstore.jobs.source import Box, Shape, Source
-from zstore.model.grid import Grid, RegularGrid
+from zstore.jobs.source import Box
+from zstore.model.grid import RegularGrid
 from zstore.storage.memory import MemoryStore
+
+from ..jobs.test_source import Indices
 
 SHAPE = (3, 500, 300)
 BUILD = re.compile(rb'"build": "[0-9a-f]{16}"')
@@ -25,34 +27,15 @@ ATTRIBUTES = {
 }
 
 
-class Indices(Source):
-    """A function of indices, which no store holds."""
+class MappedIndices(Indices):
+    """A function of indices with dimensions and attributes."""
 
     name = "v"
     dimension_names = ("time", "y", "x")
 
     def __init__(self, attributes: dict[str, Any], dtype: str = "u2") -> None:
-        self.attributes, self.text, self._dtype = attributes, "1", np.dtype(dtype)
-        self.boxes: list[Box] = []
-
-    @property
-    def shape(self) -> Shape:
-        return SHAPE
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def grid(self) -> Grid:
-        return RegularGrid((1, 64, 64))
-
-    @property
-    def url(self) -> str:
-        return "function://indices"
-
-    def version(self) -> str:
-        return self.text
+        super().__init__(SHAPE, RegularGrid((1, 64, 64)), dtype)
+        self.attributes = attributes
 
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         self.boxes.append(box)
@@ -64,7 +47,7 @@ class Indices(Source):
         return out
 
 
-def store(source: Indices) -> zstore.Array:
+def store(source: MappedIndices) -> zstore.Array:
     """An array with the items and the attributes of the source."""
     whole = tuple(slice(0, length) for length in SHAPE)
     options = {"attributes": source.attributes, "dimension_names": source.dimension_names}
@@ -90,7 +73,7 @@ BUILDS = {
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_function_of_indices_gives_the_pyramid_of_its_items(build):
-    source = Indices(ATTRIBUTES)
+    source = MappedIndices(ATTRIBUTES)
     made, expected = BUILDS[build](source), BUILDS[build](store(source))
     assert values(made) == values(expected) != {}
     [level, *_] = [group for _, group in made.groups()]
@@ -99,7 +82,7 @@ def test_a_function_of_indices_gives_the_pyramid_of_its_items(build):
 
 
 def test_a_source_that_changes_meanwhile_is_an_error():
-    source = Indices(ATTRIBUTES)
+    source = MappedIndices(ATTRIBUTES)
     read = source.read
 
     def change(box: Box, out: Any = None) -> Any:
@@ -112,7 +95,7 @@ def test_a_source_that_changes_meanwhile_is_an_error():
 
 
 def test_an_update_reads_what_the_region_needs():
-    source = Indices(ATTRIBUTES)
+    source = MappedIndices(ATTRIBUTES)
     made = zstore.build_pyramid(source, MemoryStore(), levels=2)
     before = values(made)
     source.boxes.clear()
@@ -122,12 +105,12 @@ def test_an_update_reads_what_the_region_needs():
 
 
 def test_a_source_without_attributes_has_levels_without_a_place():
-    source = Indices({})
+    source = MappedIndices({})
     made, expected = (zstore.build_pyramid(one, MemoryStore(), levels=1) for one in (source, store(source)))
     assert values(made) == values(expected) != {}
 
 
 def test_items_of_another_integer_type_than_is_meant_are_refused():
-    source = Indices({"_Unsigned": "true"}, "i2")
+    source = MappedIndices({"_Unsigned": "true"}, "i2")
     with pytest.raises(UnsupportedError, match=r"_Unsigned is 'true'.*function://indices"):
         zstore.build_pyramid(source, MemoryStore(), levels=1)
