@@ -12,10 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 import numpy as np
 
 from zstore.engine.documents import read_node, render_node
-from zstore.engine.intents import Intent as JobRecord
-from zstore.engine.intents import find_unfinished
-from zstore.engine.intents import read_intent as read_job
-from zstore.engine.intents import read_intent as recorded
+from zstore.engine.intents import Intent, find_unfinished, read_intent
 from zstore.errors import (
     ChangedError,
     MetadataError,
@@ -141,7 +138,7 @@ def build(
     steps = _plan_steps(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, options)
     record, former = _record(pyramid), read_record(group)
     work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
-    left = recorded(group.store, group.path)
+    left = read_intent(group.store, group.path)
     taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
     keeps = resume and current_part() is None
     # A refresh is an update, which may have been interrupted.
@@ -241,7 +238,7 @@ def update(
     source = name_job([sources.place(name) for name in sources.versions])
     shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
     pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
-    left = recorded(group.store, group.path)
+    left = read_intent(group.store, group.path)
     made = Made.read(group.store, group.path, _call(former))
     is_same = resume and left is not None and left.plan == pending
     if is_same and marks is not None and left is not None and left.name == former["build"]:
@@ -484,7 +481,7 @@ def _clear(
     pyramid: PyramidPlan,
     group: Group,
     taken: Sequence[str],
-    left: JobRecord | None,
+    left: Intent | None,
     hold: Callable[[], None],
 ) -> None:
     """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
@@ -936,7 +933,7 @@ class _Left(NamedTuple):
 
 
 def _checked(group: Group) -> tuple[Record, _Left]:
-    record, job = read_record(group), read_job(group.store, group.path)
+    record, job = read_record(group), read_intent(group.store, group.path)
     if job is not None and job.work != "update_pyramid":
         [unfinished, *_] = find_unfinished(group.store, group.path)
         raise StoreError(f"the pyramid cannot be updated: {unfinished}", path=place_of(group))
