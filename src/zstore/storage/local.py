@@ -517,9 +517,8 @@ def _move_away(tree: Tree, parent: int, leaf: str) -> None:
             scratch = _open_scratch(root)
             try:
                 steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
-                with suppress(
-                    OSError
-                ):  # it has no name any more; whoever opens the store next removes the rest
+                # It has no name any more; whoever opens the store next removes the rest.
+                with suppress(OSError):
                     _remove_tree(scratch, doomed)
                 return
             except FileNotFoundError:
