@@ -209,6 +209,7 @@ class Rig:
         self.make("rows", data=VALUES[:100, 0], chunks=(50,), compressors=None)
         nodes = {"": {}, **{f"g{i}": {} for i in range(5)}}
         nodes |= {f"g{i}/a{k}": GRID for i in range(5) for k in range(8)}
+        self.make("many chunks", data=VALUES.ravel()[:1600], chunks=(1,), compressors=None)
         self.make("written", data=VALUES[:256, :256], chunks=(32, 32), shards=(128, 128), compressors=None)
         self.make("deleted/a", data=np.ones(100, "f4"), chunks=(25,))
         zstore.create_group(self.place("deleted"), storage_options=options)
@@ -302,7 +303,11 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     "write parts of 4 shards": (lambda rig: rig.write("written", np.s_[100:200, 100:200]), Counts(9, 133005)),
     # An intent has the number of its process, which is longer at times.
     "append": (lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")), Counts(9, 1560)),
-    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(11, 1560)),
+    "resize 1600 chunks to 8": (
+        lambda rig: rig.open("many chunks", mode="r+").resize((8,)),
+        Counts(11, 1560),
+    ),
+    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(10, 1560)),
     "set an attribute": (lambda rig: rig.open("rows", mode="r+").attrs.update(a=1), Counts(3, 898)),
     "create an array": (lambda rig: rig.make("made/a", **GRID), Counts(2, 0)),
     "create an array of 4 chunks of data": (

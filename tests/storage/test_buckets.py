@@ -705,6 +705,46 @@ def test_a_server_that_refuses_conditions_makes_nodes_all_the_same(server: Bucke
     assert np.array_equal(group["a"][...], ITEMS)
 
 
+def test_a_shrink_deletes_a_thousand_by_one_request_beside_readers_and_writers(server: BucketServer) -> None:
+    options = server.options()
+    array = zstore.create_array(
+        "s3://b/a", shape=(3000, 4), chunks=(1, 2), dtype="i4", compressors=None, storage_options=options
+    )
+    chunk = np.full(2, 7, "i4").tobytes()
+    values = {f"c/{y}/{x}": chunk for y in range(3000) for x in range(2)}
+    server.fill("/b/a/", {"zarr.json": server.values["/b/a/zarr.json"], **values})
+    ends = threading.Event()
+
+    def write(number: int) -> int:
+        mine, count = zstore.open_array("s3://b/a", mode="r+", storage_options=options), 0
+        while not ends.is_set():
+            mine[number, 0] = count = count + 1
+        return count
+
+    def read() -> None:
+        mine = zstore.open_array("s3://b/a", mode="r", storage_options=options)
+        while not ends.is_set():
+            assert (mine[4:10, :3] == 7).all()
+
+    with ThreadPoolExecutor(4) as pool:
+        writers, readers = [pool.submit(write, number) for number in (0, 1)], pool.submit(read)
+        try:
+            server.requests.clear()
+            array.resize((10, 3))
+        finally:
+            ends.set()
+        # The others are the trial of conditions and the intent of the change.
+        counts = sorted(len(keys) for keys in server.deleted)
+        assert [count for count in counts if count > 1] == [980, 1000, 1000, 1000, 1000, 1000]
+        assert len(counts) <= 8
+        readers.result()
+        array.resize((3000, 4))
+        expected = np.zeros((3000, 4), "i4")
+        expected[:10, :3] = 7
+        expected[:2, 0] = [writer.result() for writer in writers]
+    assert (array[...] == expected).all()
+
+
 def test_writers_and_appenders_lose_nothing_at_google(server: BucketServer) -> None:
     given = {"base_url": server.url, "credential_provider": lambda: {"token": "t", "expires_at": None}}
     stores = [open_store(f"gs://b/x{'/' * k}", storage_options=given) for k in range(3)]

@@ -17,10 +17,12 @@ import numpy as np
 
 from zstore.base.byterange import ByteRange
 from zstore.codecs.sharding import is_filled
-from zstore.engine.chunks import Chunks, open_chunks
+from zstore.engine.chunks import WRITTEN_COUNT, Chunks, open_chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.engine.intents import shape_held
+from zstore.engine.making import delete_keys
 from zstore.engine.objects import single
+from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import stored_cells
 from zstore.errors import CodecError, NotFoundError
 from zstore.indexing.select import plan_basic
@@ -32,6 +34,8 @@ Shape = tuple[int, ...]
 # Up to PROBED_COUNT chunks are looked up by key, PROBED_AT_ONCE at a time; for more, the store is listed.
 PROBED_COUNT = 4096
 PROBED_AT_ONCE = 256
+# Of so many chunks at a time the keys are held while they are deleted.
+DELETED_COUNT = 64_000
 
 
 def resize(
@@ -102,16 +106,23 @@ def _publish(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> Array
 
 def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
     """Remove stored items beyond the shape of `old` that would become visible in the larger `chunks`."""
-    store, new = chunks.store, chunks.model
+    new = chunks.model
     start = new.grid.start
-    fill: Any = single(chunks.fill_value, new.dtype)
     growing = [d for d, length in enumerate(old.shape) if new.shape[d] > length]
-    for cell in list(_stored_between(chunks, old, growing)):
-        if any(start(d, place) >= old.shape[d] for d, place in enumerate(cell)):
-            with store.lock(chunks.key(cell)):
-                store.delete(chunks.key(cell))
-            continue
+    shared: list[Shape] = []
+
+    def beyond() -> Iterator[str]:
+        for cell in _stored_between(chunks, old, growing):
+            if any(start(d, place) >= old.shape[d] for d, place in enumerate(cell)):
+                yield chunks.key(cell)
+            else:
+                shared.append(cell)
+
+    _delete_all(chunks.store, beyond())
+
+    def clear(cell: Shape) -> None:
         box = [slice(start(d, c), min(start(d, c + 1), new.shape[d])) for d, c in enumerate(cell)]
+        fill: Any = single(chunks.fill_value, new.dtype)
         for d in growing:
             if box[d].stop > old.shape[d]:
                 region = (*box[:d], slice(old.shape[d], box[d].stop), *box[d + 1 :])
@@ -123,6 +134,8 @@ def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
                     continue  # reading a damaged chunk is an error, so nothing becomes visible
                 if not is_filled(items, fill[()]):
                     chunks.write(plan_basic(chunks.write_layout, region), np.broadcast_to(fill, plan.shape))
+
+    map_threads(clear, shared, waiting_count=_waiting_count(chunks))
 
 
 def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> Iterator[Shape]:
@@ -157,20 +170,42 @@ def _stored_between(chunks: Chunks, old: ArrayModel, growing: Sequence[int]) -> 
 
 def _clear_outside(chunks: Chunks, new: ArrayModel) -> None:
     """Delete the chunks outside the shape of `new`, and clear the items of edge chunks beyond it."""
-    store, path, old = chunks.store, chunks.path, chunks.model
+    old = chunks.model
     start = old.grid.start
     counts = old.grid.count(new.shape)
-    for key, cell in list(stored_cells(store, path, old)):
-        if any(place >= count for place, count in zip(cell, counts, strict=True)):
-            with store.lock(key):
-                store.delete(key)
-            continue
-        for d, place in enumerate(cell):
-            end = min(start(d, place + 1), old.shape[d])
-            if new.shape[d] >= end:
-                continue
-            region = [slice(start(axis, c), start(axis, c + 1)) for axis, c in enumerate(cell)]
-            region[d] = slice(new.shape[d], end)
-            plan = plan_basic(chunks.write_layout, tuple(region))
-            fill = single(chunks.fill_value, old.dtype)
-            chunks.write(plan, np.broadcast_to(fill, plan.shape))
+    edges: list[Shape] = []
+
+    def end(cell: Shape, d: int) -> int:
+        return min(start(d, cell[d] + 1), old.shape[d])
+
+    def outside() -> Iterator[str]:
+        for key, cell in stored_cells(chunks.store, chunks.path, old):
+            if any(place >= count for place, count in zip(cell, counts, strict=True)):
+                yield key
+            elif any(end(cell, d) > length for d, length in enumerate(new.shape)):
+                edges.append(cell)
+
+    _delete_all(chunks.store, outside())
+
+    def clear(cell: Shape) -> None:
+        fill = single(chunks.fill_value, old.dtype)
+        for d, length in enumerate(new.shape):
+            if end(cell, d) > length:
+                region = [slice(start(axis, c), start(axis, c + 1)) for axis, c in enumerate(cell)]
+                region[d] = slice(length, end(cell, d))
+                plan = plan_basic(chunks.write_layout, tuple(region))
+                chunks.write(plan, np.broadcast_to(fill, plan.shape))
+
+    map_threads(clear, edges, waiting_count=_waiting_count(chunks))
+
+
+def _delete_all(store: Store, keys: Iterator[str]) -> None:
+    """Delete keys while they are listed, some at a time; of a store whose requests take no time, after it."""
+    most = DELETED_COUNT if store.request_count > 1 else None
+    while window := [*islice(keys, most)]:
+        delete_keys(store, window)
+
+
+def _waiting_count(chunks: Chunks) -> int | None:
+    """The number of chunks to change at once: one after another where requests take no time."""
+    return min(WRITTEN_COUNT, chunks.store.request_count) if chunks.store.request_count > 1 else 1
