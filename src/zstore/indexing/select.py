@@ -1,13 +1,15 @@
 """Turning selections in any of numpy's forms into plans.
 
-The kernels plan integers, slices, ellipsis and new axes by themselves. This module handles the rest: index
-arrays, masks, fields and combinations, by numpy's rules for the shape of the result. Points along some
-dimensions with slices of the others are read as boxes (docs/design/0013-points-with-slices.md).
+The kernels plan integers, slices, ellipsis and new axes by themselves. All else, index arrays, masks and
+combinations, becomes an index transform (`zstore.indexing.transform`), of which a plan is made here. Points
+along some dimensions with slices of the others are read as boxes (docs/design/0013-points-with-slices.md).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple, Protocol, overload
@@ -18,7 +20,16 @@ from zstore._ext.engine import select as kernels
 from zstore._ext.engine.select import Layout
 from zstore.errors import SelectionError
 from zstore.indexing import rectilinear
-from zstore.indexing.rectilinear import Index, RectilinearLayout, fill_ellipsis
+from zstore.indexing.rectilinear import Index, RectilinearLayout
+from zstore.indexing.transform import (
+    IndexTransform,
+    expand,
+    parse,
+    parse_orthogonal,
+    parse_points,
+    position,
+    spread,
+)
 from zstore.model.grid import Grid
 
 __all__ = ["Selected", "is_basic", "select", "select_blocks", "select_orthogonal", "select_points"]
@@ -200,93 +211,70 @@ class Selected(NamedTuple):
     from_plan: View | None = None
 
 
-def mask_positions(mask: Any, axis: int, shape: tuple[int, ...]) -> list[Index]:
-    """The positions at which a mask is true, an array for each of its dimensions, which begin at `axis`."""
-    for d, (length, wanted) in enumerate(zip(mask.shape, shape[axis:], strict=False), axis):
-        if length != wanted:
-            raise SelectionError(
-                f"boolean index did not match the array along axis {d}; "
-                f"size of axis is {wanted} but size of boolean axis is {length}"
-            )
-    return [np.ascontiguousarray(index, np.int64) for index in mask.nonzero()]
+def select_transform(layout: AnyLayout, shape: tuple[int, ...], transform: IndexTransform) -> Selected:
+    """Plan the selection of an index transform, along whose unused axes there is one item, or none."""
+    counts = Counter(axis for axes in transform.axes for axis in axes)
+    tied = {
+        axis for axes in transform.axes if len(axes) > 1 or any(counts[a] > 1 for a in axes) for axis in axes
+    }
+    if not tied:
+        return _independent(layout, transform)
+    # Arrays of their own become points as well: what is left of the dimensions are integers and slices.
+    tied |= {
+        axis
+        for axes, place in zip(transform.axes, transform.positions, strict=True)
+        if isinstance(place, np.ndarray)
+        for axis in axes
+    }
+    return _points(layout, transform, sorted(tied | {*transform.unused}))
 
 
-def index_array(entry: Any, axis: int, length: int) -> Index:
-    """An index array, list or 1-d mask as int64 positions, which may still be negative."""
-    array = np.asarray(entry)
-    if array.size == 0 and not isinstance(entry, np.ndarray):
-        array = array.astype(np.int64)  # an empty list
-    if array.dtype == np.bool_ and array.ndim == 1:
-        return mask_positions(array, axis, (0,) * axis + (length,))[0]
-    if array.dtype.kind not in "iu":
-        raise SelectionError(
-            f"index {entry!r} of axis {axis} is not an integer, slice, ellipsis, new axis, "
-            "integer array or boolean array"
-        )
-    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise SelectionError(f"index {array.max()} is out of bounds for axis {axis} with size {length}")
-    return array.astype(np.int64, copy=False)
-
-
-def positions(index: Index, length: int, axis: int) -> Index:
-    """Check positions against a dimension's length; returns them counted from its start, and contiguous."""
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < -length or high >= length:
-            bad = low if low < -length else high
-            raise SelectionError(f"index {bad} is out of bounds for axis {axis} with size {length}")
-        if low < 0:
-            index = np.where(index < 0, index + length, index)
-    # Not `ascontiguousarray`, which turns 0-d arrays into 1-d ones.
-    return np.asarray(index, order="C")
-
-
-def position(index: int, length: int, axis: int) -> int:
-    """Check one position against a dimension's length; returns it counted from the start."""
-    if not -length <= index < length:
-        raise SelectionError(f"index {index} is out of bounds for axis {axis} with size {length}")
-    return index % length if length else 0
-
-
-def slice_axis(entry: slice, length: int) -> tuple[int, int, int]:
-    """(start, count, step) of a slice along a dimension of `length`."""
-    start, stop, step = entry.indices(length)
-    return start, len(range(start, stop, step)), step
-
-
-def select_arrays(
-    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], extra: Sequence[Index] = ()
-) -> Selected:
-    """Plan a selection of one slice or index array per dimension.
-
-    In the result the broadcast dimensions of the arrays come first, then those of the slices. `extra` are
-    arrays that take part in the broadcasting and index no dimension.
-    """
-    arrays = {d: index_array(e, d, shape[d]) for d, e in enumerate(entries) if not isinstance(e, slice)}
-    together = _broadcast_shape([*arrays.values(), *extra])
-    wide = [d for d, index in arrays.items() if index.ndim]
-    if len(wide) == 1 and not extra:
-        return _one_array(layout, shape, entries, _checked(arrays, shape), wide[0])
-    is_everywhere = len(arrays) == len(shape)
-    if not extra and not (is_everywhere and len(together) == 1) and _is_mesh([*arrays.values()]):
-        return _mesh(layout, shape, entries, _checked(arrays, shape), together)
-    if is_everywhere:
-        return _items(layout, shape, list(arrays.values()), together)
-    axes: list[Any] = []
-    lengths: list[int] = []
-    for d, entry in enumerate(entries):
-        if d in arrays:
-            index = positions(arrays[d], shape[d], d)
-            axes.append(np.ascontiguousarray(np.broadcast_to(index, together)).reshape(-1))
+def _independent(layout: AnyLayout, transform: IndexTransform) -> Selected:
+    """Plan a selection in which every axis is one of one dimension."""
+    kept = [axis for axis in range(len(transform.shape)) if axis in transform.used]
+    axes: list[Axis] = []
+    for place in transform.positions:
+        if isinstance(place, int):
+            axes.append((place, 1, 1))
+        elif isinstance(place, range):
+            axes.append((place.start, len(place), place.step))
         else:
-            axes.append(slice_axis(entry, shape[d]))
-            lengths.append(axes[-1][1])
-    count = int(np.prod(together, dtype=np.int64))
-    return _reshaped(Runs(layout, axes, (count, *lengths)), (*together, *lengths))
+            axes.append(place)
+    dims = [kept.index(own[0]) if own else -1 for own in transform.axes]
+    plan = plan_orthogonal(layout, axes, dims, tuple(transform.shape[axis] for axis in kept))
+    return _reshaped(plan, transform.shape)
 
 
-def _checked(arrays: dict[int, Index], shape: tuple[int, ...]) -> dict[int, Index]:
-    return {d: positions(index, shape[d], d) for d, index in arrays.items()}
+def _points(layout: AnyLayout, transform: IndexTransform, tied: list[int]) -> Selected:
+    """Plan a selection of points along the axes `tied`, and of integers and slices along the others."""
+    shape = transform.shape
+    together = tuple(shape[axis] for axis in tied)
+    count = prod(together)
+    axes: list[Axis] = []
+    free: list[int] = []
+    for d, (own, place) in enumerate(zip(transform.axes, transform.positions, strict=True)):
+        if isinstance(place, range) and own[0] not in tied:
+            axes.append((place.start, len(place), place.step))
+            free.append(own[0])
+        else:
+            index = np.broadcast_to(spread(transform, d, tied), together)
+            axes.append(np.ascontiguousarray(index, np.int64).reshape(-1))
+    lengths = tuple(shape[axis] for axis in free)
+    plan: SelectionPlan
+    if free:
+        plan = Runs(layout, axes, (count, *lengths))
+    else:
+        plan = plan_points(layout, [index for index in axes if not isinstance(index, tuple)], (count,))
+    order = [*tied, *free]
+    if order == list(range(len(shape))):
+        return _reshaped(plan, shape)
+    back = np.argsort(order)
+    return Selected(
+        plan,
+        shape,
+        lambda memory: memory.transpose(order).reshape(count, *lengths),
+        lambda memory: memory.reshape(*together, *lengths).transpose(back),
+    )
 
 
 def _reshaped(plan: SelectionPlan, final: tuple[int, ...]) -> Selected:
@@ -294,111 +282,14 @@ def _reshaped(plan: SelectionPlan, final: tuple[int, ...]) -> Selected:
     inner = plan.shape
     if inner == final:
         return Selected(plan, final)
+    if 0 in final and 0 not in inner:  # `array[False]`
+        return Selected(
+            plan,
+            final,
+            lambda memory: np.empty(inner, memory.dtype),
+            lambda memory: np.empty(final, memory.dtype),
+        )
     return Selected(plan, final, lambda memory: memory.reshape(inner), lambda memory: memory.reshape(final))
-
-
-def _broadcast_shape(arrays: Sequence[Index]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*(index.shape for index in arrays))
-    except ValueError:
-        shapes = " ".join(str(index.shape) for index in arrays)
-        raise SelectionError(
-            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
-        ) from None
-
-
-def _long_axes(index: Index, ndim: int) -> list[int]:
-    """Of `ndim` broadcast axes, those along which an array is longer than 1."""
-    return [axis for axis, length in enumerate(index.shape, ndim - index.ndim) if length != 1]
-
-
-def _is_mesh(arrays: Sequence[Index]) -> bool:
-    """Whether each array varies along an axis of its own, as the arrays of `numpy.ix_` do."""
-    ndim = max((index.ndim for index in arrays), default=0)
-    long = [_long_axes(index, ndim) for index in arrays]
-    axes = [axis for varying in long for axis in varying]
-    return all(len(varying) <= 1 for varying in long) and len(set(axes)) == len(axes)
-
-
-def _mesh(
-    layout: AnyLayout,
-    shape: tuple[int, ...],
-    entries: Sequence[Any],
-    arrays: dict[int, Index],
-    together: tuple[int, ...],
-) -> Selected:
-    """Plan a selection by index arrays with an axis each (an open mesh): its dimensions are independent."""
-    lengths = [length for length in together if length != 1]
-    places = {axis: place for place, axis in enumerate(a for a, n in enumerate(together) if n != 1)}
-    axes: list[Any] = []
-    dims: list[int] = []
-    for d, entry in enumerate(entries):
-        if d not in arrays:
-            axes.append(slice_axis(entry, shape[d]))
-            dims.append(len(lengths))
-            lengths.append(axes[-1][1])
-        elif varying := _long_axes(arrays[d], len(together)):
-            axes.append(arrays[d].reshape(-1))
-            dims.append(places[varying[0]])
-        else:
-            axes.append((int(arrays[d].reshape(())), 1, 1))
-            dims.append(-1)
-    plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
-    return _reshaped(plan, (*together, *lengths[len(places) :]))
-
-
-def _one_array(
-    layout: AnyLayout, shape: tuple[int, ...], entries: list[Any], arrays: dict[int, Index], wide: int
-) -> Selected:
-    """Plan a selection by one index array with slices and integers: its dimensions are independent."""
-    axes: list[Any] = []
-    dims: list[int] = []
-    lengths: list[int] = []
-    for d, entry in enumerate(entries):
-        if d in arrays and d != wide:
-            axes.append((int(arrays[d]), 1, 1))
-            dims.append(-1)
-            continue
-        axes.append(arrays[d].reshape(-1) if d == wide else slice_axis(entry, shape[d]))
-        dims.append(len(lengths))
-        lengths.append(arrays[d].size if d == wide else axes[-1][1])
-    plan = plan_orthogonal(layout, axes, dims, tuple(lengths))
-    place, together, size = dims[wide], arrays[wide].shape, arrays[wide].size
-    rest = lengths[:place] + lengths[place + 1 :]
-    final = (*together, *rest)
-    if place == 0 and len(together) == 1:
-        return Selected(plan, final)
-    return Selected(
-        plan,
-        final,
-        lambda memory: np.moveaxis(memory.reshape((size, *rest)), 0, place),
-        lambda memory: np.moveaxis(memory, place, 0).reshape(final),
-    )
-
-
-def _items(
-    layout: AnyLayout, shape: tuple[int, ...], arrays: list[Index], together: tuple[int, ...]
-) -> Selected:
-    """Plan a selection of single items: index arrays for all dimensions, broadcast together."""
-    if not arrays:
-        return _no_dimension(layout, together)
-    flat: list[Index] = []
-    for d, index in enumerate(arrays):
-        if index.shape != together:  # else the plan checks every position by itself
-            index = np.broadcast_to(positions(index, shape[d], d), together)
-        flat.append(np.ascontiguousarray(index).reshape(-1))
-    return _reshaped(plan_points(layout, flat, (int(np.prod(together, dtype=np.int64)),)), together)
-
-
-def _no_dimension(layout: AnyLayout, together: tuple[int, ...]) -> Selected:
-    """Plan a selection of a 0-d array by True or False: its item, or nothing."""
-    is_there = 0 not in together
-    return Selected(
-        plan_basic(layout, ()),
-        together,
-        lambda memory: memory.reshape(()) if is_there else np.empty((), memory.dtype),
-        lambda memory: memory.reshape(together) if is_there else np.empty(together, memory.dtype),
-    )
 
 
 # Fields of structured arrays
@@ -474,8 +365,6 @@ def pack_fields(
 
 # Selections
 
-Entry = slice | int | Index | None
-
 
 def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
     """Plan `array[selection]`, as numpy understands it.
@@ -483,13 +372,11 @@ def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selecte
     Raises
         SelectionError: it does not fit the array.
     """
-    try:
+    with _refused():
         plan = plan_basic(layout, selection)
         if plan is not None:
             return Selected(plan, plan.shape)
-        return _select_advanced(layout, shape, selection)
-    except (IndexError, OverflowError) as error:
-        raise SelectionError(str(error)) from None
+        return select_transform(layout, shape, parse(shape, selection))
 
 
 def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
@@ -498,27 +385,8 @@ def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any)
     Raises
         SelectionError: it does not fit the array.
     """
-    entries = _expand(selection, shape, count_masks=False)
-    axes: list[Any] = []
-    dims: list[int] = []
-    result: list[int] = []
-    for d, entry in enumerate(entries):
-        axis: Any
-        length: int | None
-        if isinstance(entry, slice):
-            axis = slice_axis(entry, shape[d])
-            length = axis[1]
-        elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-            axis, length = (position(int(entry), shape[d], d), 1, 1), None
-        else:
-            axis = positions(index_array(entry, d, shape[d]), shape[d], d)
-            if axis.ndim != 1:
-                raise SelectionError(f"orthogonal index of axis {d} has {axis.ndim} dimensions, expected 1")
-            length = len(axis)
-        axes.append(axis)
-        dims.append(-1 if length is None else len(result))
-        result.extend([] if length is None else [length])
-    return Selected(plan_orthogonal(layout, axes, dims, tuple(result)), tuple(result))
+    with _refused():
+        return select_transform(layout, shape, parse_orthogonal(shape, selection))
 
 
 def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
@@ -529,8 +397,15 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
     Raises
         SelectionError: it does not fit the array.
     """
+    with _refused():
+        return select_transform(layout, shape, parse_points(shape, selection))
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """A context in which errors of indexing are those of the selection."""
     try:
-        return select_arrays(layout, shape, _expand(selection, shape))
+        yield
     except (IndexError, OverflowError) as error:
         raise SelectionError(str(error)) from None
 
@@ -541,9 +416,8 @@ def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selecti
     Raises
         SelectionError: it does not fit the grid; a slice has another step than 1.
     """
-    entries = _expand(selection, shape)
     regions = []
-    for d, (entry, count) in enumerate(zip(entries, grid.count(shape), strict=True)):
+    for d, (entry, count) in enumerate(zip(expand(selection, shape), grid.count(shape), strict=True)):
         if isinstance(entry, slice):
             start, stop, step = entry.indices(count)
             if step != 1:
@@ -555,103 +429,6 @@ def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selecti
             raise SelectionError(f"block selection of axis {d} is {entry!r}, expected an integer or a slice")
         regions.append(slice(grid.start(d, start), grid.start(d, max(start, stop))))
     return select(layout, shape, tuple(regions))
-
-
-def _expand(selection: Any, shape: tuple[int, ...], *, count_masks: bool = True) -> list[Any]:
-    """One entry for each dimension: ellipsis and omissions filled in, masks replaced by their positions."""
-    items = list(selection) if isinstance(selection, tuple) else [selection]
-    if any(item is None for item in items):
-        raise SelectionError("new axes are not part of this kind of selection")
-    widths = [np.ndim(item) if count_masks and _is_mask(item) else 1 for item in items]
-    entries: list[Any] = []
-    for item in fill_ellipsis(items, widths, len(shape))[0]:
-        if count_masks and _is_mask(item) and np.ndim(item) > 1:
-            entries.extend(mask_positions(np.asarray(item), len(entries), shape))
-        else:
-            entries.append(item)
-    return entries
-
-
-def _select_advanced(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selected:
-    """Plan a selection by numpy's advanced indexing."""
-    entries: list[Entry] = []
-    phantom: list[Index] = []  # True and False, which index no dimension
-    items = selection if isinstance(selection, tuple) else (selection,)
-    filled, place = fill_ellipsis(items, [_width(item) for item in items], len(shape))
-    ellipsis = axis = 0
-    for k, item in enumerate(filled):
-        if k == place:
-            ellipsis = len(entries)
-        width = _width(item)
-        if item is None or isinstance(item, slice):
-            entries.append(item)
-        elif not width:
-            phantom.append(np.zeros(int(bool(item)), np.int64))
-            entries.append(phantom[-1])
-        elif _is_mask(item):
-            entries.extend(mask_positions(np.asarray(item), axis, shape))
-        else:
-            entries.append(index_array(item, axis, shape[axis]))
-        axis += width
-    return _numpy_plan(layout, shape, entries, phantom, ellipsis)
-
-
-def _width(item: Any) -> int:
-    """The number of dimensions that an entry selects from; 0 for new axes, True and False."""
-    if item is None or isinstance(item, bool | np.bool_):
-        return 0
-    return int(np.ndim(item)) if _is_mask(item) else 1
-
-
-def _is_mask(item: Any) -> bool:
-    if isinstance(item, list):
-        return bool(np.asarray(item).dtype == np.bool_)
-    return not isinstance(item, slice) and getattr(item, "dtype", None) == np.bool_
-
-
-def _numpy_plan(
-    layout: AnyLayout, shape: tuple[int, ...], entries: list[Entry], phantom: list[Index], ellipsis: int
-) -> Selected:
-    """Plan entries of slices, new axes and index arrays.
-
-    By numpy's rule, the dimensions of the arrays replace the first array in the result if the arrays are
-    neighbours, else they come first. An ellipsis (before entry `ellipsis`) separates arrays even if it stands
-    for no dimension.
-    """
-    places = [k for k, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
-    is_front = places[-1] - places[0] + 1 != len(places) or places[0] < ellipsis <= places[-1]
-    new_axes = [k for k, entry in enumerate(entries) if entry is None]
-    real = [entry for entry in entries if entry is not None and not any(entry is p for p in phantom)]
-    selected = select_arrays(layout, shape, real, phantom)
-    arrays_ndim = len(selected.shape) - sum(isinstance(entry, slice) for entry in real)
-    # `selected` has the dimensions of the arrays first, then those of the slices: insert the new axes among
-    # the slices, then move the arrays' dimensions to their place.
-    rest: list[int | None] = []
-    dim = arrays_ndim
-    for entry in entries:
-        if entry is None:
-            rest.append(None)
-        elif isinstance(entry, slice):
-            rest.append(dim)
-            dim += 1
-    front: list[int | None] = list(range(arrays_ndim))
-    at = 0 if is_front else places[0]
-    order = rest[:at] + front + rest[at:]
-    final = tuple(1 if d is None else selected.shape[d] for d in order)
-    if not new_axes and order == list(range(len(selected.shape))):
-        return selected
-    kept = [d for d in order if d is not None]
-    added = tuple(k for k, d in enumerate(order) if d is None)
-
-    def to_plan(memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        memory = memory.squeeze(added).transpose(np.argsort(kept))
-        return memory if selected.to_plan is None else selected.to_plan(memory)
-
-    def from_plan(memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        memory = memory if selected.from_plan is None else selected.from_plan(memory)
-        return np.expand_dims(memory.transpose(kept), added)
-
-    return Selected(selected.plan, final, to_plan, from_plan)
 
 
 def is_basic(selection: Any) -> bool:
