@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.base.signatures import is_netcdf
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.geo.rasters import netcdf_sources, netcdf_to_zarr
 from zstore.model.json_attributes import AttributeWarning
+from zstore.storage.kinds import is_netcdf
 
 h5netcdf = pytest.importorskip("h5netcdf", reason="NetCDF is read with h5netcdf (extra 'netcdf')")
 h5py = pytest.importorskip("h5py", reason="NetCDF is read with h5py (extra 'netcdf')")

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.base.signatures import is_netcdf
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.geo.rasters import netcdf_to_zarr
 from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.model.json_attributes import AttributeWarning
+from zstore.storage.kinds import is_netcdf
 
 netCDF4 = pytest.importorskip("netCDF4", reason="files are written, and compared, by the NetCDF library")
 xr = pytest.importorskip("xarray", reason="what is read is compared by xarray (extra 'xarray')")

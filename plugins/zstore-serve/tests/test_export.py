@@ -195,6 +195,9 @@ def test_what_makes_no_tiles_is_refused(store: Path, tmp_path: Path) -> None:
         export(store, tmp_path / "mine", overwrite=True)
     with pytest.raises(StoreError, match="there is a file"):
         export(store, tmp_path / "mine" / "letter.txt", overwrite=True)
+    for name in ("map.pmtile", "map.zip", "map.tif"):
+        with pytest.raises(StoreError, match=r"pmtiles"):
+            export(store, tmp_path / name)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter.txt"]
 
 
@@ -219,6 +222,7 @@ def test_a_site_has_all_scenes(store: Path, tmp_path: Path) -> None:
 def test_a_scene_takes_the_name_of_no_file_of_the_site(tmp_path: Path) -> None:
     names = ["tilejson.json", "index.html", "ol.js", "ol.css"]
     for name in names:
+        (tmp_path / name).mkdir()
         zstore.create_array(tmp_path / name, data=np.ones((8, 8), "u1"))
     assert export_site([tmp_path / name for name in names], tmp_path / "site") == 4
     listed = json.loads((tmp_path / "site" / "tilejson.json").read_text("utf-8"))

@@ -616,6 +616,7 @@ def test_columns_of_parquet_may_be_of_other_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kept.json", "kept.parquet", "kept.parq"])
 def test_a_consolidated_store_of_such_a_name_stays_one(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
     root = zstore.create_group(tmp_path / name, zarr_format=2)
     root.create_array("x", data=np.arange(4))
     root.consolidate()
@@ -646,6 +647,7 @@ def test_parquet_is_written_over_what_was_there(archive: Any, tmp_path: Path) ->
             write_manifest(made, tmp_path / name)
     copied = pickle.loads(pickle.dumps(zstore.open(tmp_path / "a.parq")))
     assert copied[2:].tolist() == [7] * 7
+    (tmp_path / "b.parq").mkdir()
     zstore.create_group(tmp_path / "b.parq", zarr_format=2).consolidate()
     with pytest.raises(StoreError, match="a Zarr store is there"):
         write_manifest(open_manifest(tmp_path / "a.parq"), tmp_path / "b.parq")

@@ -10,7 +10,6 @@ import click
 
 from zstore import convert as convert_zarr
 from zstore import convert_metadata, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
-from zstore.base.signatures import is_netcdf
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
     WORDS,
@@ -26,9 +25,14 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
-from zstore.storage.url import REFERENCES
+from zstore.storage.kinds import GEOTIFF, PICTURE, REFERENCES, TILES, ZIP, FileKind, is_netcdf, kind_by_name
 
-RASTER_SUFFIXES = (".tif", ".tiff")
+# The commands that make files of other kinds, and what they call their source and their target.
+OTHERS = {
+    PICTURE: ("quicklook", "path", "output"),
+    TILES: ("export", "store", "target"),
+    REFERENCES: ("virtualize", "sources", "target"),
+}
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # The function of each kind of conversion, whose arguments say which options go with it, and its name.
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -89,7 +93,9 @@ ARGUMENTS = {
 @how_options(convert_zarr, raster_to_zarr, rasters_to_zarr, netcdf_to_zarr, zarr_to_raster)
 @click.pass_context
 def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
-    """Make a Zarr of rasters, a NetCDF or HDF5 file or a Zarr, or a GeoTIFF where TARGET ends in .tif.
+    """Make a Zarr of rasters, a NetCDF or HDF5 file or a Zarr, or what TARGET's ending names.
+
+    .tif is a GeoTIFF, .png a picture, .pmtiles and .mbtiles are tiles, .json and .parquet references.
 
     Several rasters become one Zarr by --stack. Of a Zarr, --chunks and --shards are for the last
     dimensions; --format 1, 2 or 3 (the default). With --metadata-only there is no TARGET.
@@ -116,6 +122,10 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     if options["remove_old"]:
         raise click.UsageError("--remove-old goes with --metadata-only")
     target, is_stack = more[-1], options["stack"] is not None or len(more) > 1
+    other = kind_by_name(target)
+    if other in OTHERS and not Path(target).is_dir():
+        _hand_over(ctx, other, list(paths[:-1]), target)
+        return
     if options["times"] is not None and not is_stack:
         raise click.UsageError("--times goes with --stack time")
     kind = "stack" if is_stack else _kind(source, target)
@@ -140,13 +150,38 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         _say_node(options, target, made)
 
 
+def _hand_over(context: click.Context, kind: FileKind, sources: list[str], target: str) -> None:
+    """Run the command that makes files of another kind, with the options that are said and that it has."""
+    word, of_source, of_target = OTHERS[kind]
+    above = context.parent
+    assert above is not None
+    assert isinstance(above.command, click.Group)
+    command = above.command.get_command(above, word)
+    assert command is not None
+    parameters = {parameter.name: parameter for parameter in command.params}
+    if len(sources) > 1 and parameters[of_source].nargs == 1:
+        raise click.UsageError(f"there are {len(sources)} sources; expected one for {kind.noun}")
+    said = dict[str, Any]()
+    for option in context.command.params:
+        name = option.name or ""
+        is_said = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if is_said and isinstance(option, click.Option) and option.expose_value:
+            if name not in parameters:
+                more = f"`zstore {word} --help` lists what does"
+                raise click.UsageError(f"{option.opts[-1]} does not go with {kind.noun}; {more}")
+            said[name] = context.params[name]
+    source: Any = sources[0] if parameters[of_source].nargs == 1 else tuple(sources)
+    output: Any = Path(target) if kind is PICTURE else target
+    context.invoke(command, **{of_source: source, of_target: output, **said})
+
+
 def _check(context: click.Context, kind: str) -> None:
     check_options(context, *KINDS[kind], ARGUMENTS)
 
 
 def _kind(source: str, target: str) -> str:
     """The kind of the conversion of one source, by names and content."""
-    if target.lower().endswith(RASTER_SUFFIXES):
+    if kind_by_name(target) is GEOTIFF:
         return "raster"
     if is_netcdf(source):
         return "netcdf"
@@ -163,7 +198,7 @@ def _check_stack(sources: tuple[str, ...], target: str, options: dict[str, Any])
         raise click.UsageError(
             f"there are {len(sources)} sources; expected one, or --stack time, bands or mosaic for rasters"
         )
-    if target.lower().endswith(RASTER_SUFFIXES):
+    if kind_by_name(target) is GEOTIFF:
         raise click.UsageError(f"--stack makes a Zarr; {target!r} would be a GeoTIFF")
     for source in sources:
         if is_netcdf(source) or _is_zarr(source):
@@ -201,9 +236,8 @@ def _is_zarr(source: str) -> bool:
     path = Path(source)
     if path.is_dir():
         return any((path / mark).exists() for mark in ZARR_MARKS) or any(path.glob("*/meta"))
-    if source.lower().endswith(RASTER_SUFFIXES):
-        return False
+    kind = kind_by_name(source)
     if path.is_file():
         # A list of rasters in JSON goes by GDAL's word for it, as STACIT:items.json.
-        return source.lower().endswith((".zip", *REFERENCES))
-    return source.lower().endswith(".zip") or "://" in source
+        return kind in (ZIP, REFERENCES)
+    return kind is ZIP or ("://" in source and kind is not GEOTIFF)

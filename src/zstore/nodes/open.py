@@ -35,6 +35,7 @@ from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
 from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
+from zstore.storage.kinds import kind_by_content
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -393,7 +394,13 @@ def _open_store(
     store: StoreLike, mode: Mode, storage_options: Mapping[str, Any] | None, durable: bool, what: str
 ) -> Store:
     try:
-        return open_store(store, read_only=mode == "r", storage_options=storage_options, durable=durable)
+        return open_store(
+            store,
+            read_only=mode == "r",
+            storage_options=storage_options,
+            durable=durable,
+            is_new=mode not in ("r", "r+"),
+        )
     except StoreError as error:
         if error.errno != errno.ENOTDIR or mode in ("w", "w-"):
             raise
@@ -435,22 +442,6 @@ def _nothing(store: Store, path: str, zarr_format: ZarrFormat | None, what: str)
 MOST_NAMES = 1000
 MOST_SAID = 3
 
-CONVERT = "`zstore convert {path} NAME.zarr` makes a Zarr of it"
-# Files of other kinds: their first bytes, what they are, and what to do with them.
-FILES = (
-    (b"PK\3\4", "a zip file", "open it as 'zip::{path}'"),
-    (b"PK\5\6", "an empty zip file", "open it as 'zip::{path}'"),
-    (b"SQLite format 3\0", "an SQLite file", "open it as 'sqlite://{path}' (plugin zstore-sqlite)"),
-    (b"II", "a TIFF file", CONVERT),
-    (b"MM\0", "a TIFF file", CONVERT),
-    (b"\x89PNG", "a PNG file", CONVERT),
-    (b"\xff\xd8\xff", "a JPEG file", CONVERT),
-    (b"GRIB", "a GRIB file", CONVERT),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", CONVERT),
-    (b"CDF", "a NetCDF file", CONVERT),
-    (b"", "a file", "it is no store; a Zarr is a directory, a .zip file or a URL"),
-)
-
 
 def say_near(store: Store, path: str) -> str:
     """The end of an error message: nodes and files at, above, below and beside the path.
@@ -478,10 +469,8 @@ def say_file(url: str) -> str:
     obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
     if obstacle is None:
         return ""
-    with obstacle.open("rb") as file:
-        begin = file.read(16)
-    what, advice = next((what, advice) for mark, what, advice in FILES if begin.startswith(mark))
-    return f", found {what} at {str(obstacle)!r}: {advice.format(path=obstacle)}"
+    kind = kind_by_content(obstacle)
+    return f", found {kind.noun} at {str(obstacle)!r}: {kind.reading.format(path=obstacle)}"
 
 
 def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:

@@ -23,12 +23,15 @@ from zstore.storage.base import (
     hold_name,
     join_key,
 )
+from zstore.storage.kinds import REFERENCES, TILES, check_target
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import STAGE, current_storage_options, file_of, open_store, without_password
 
 __all__ = [
+    "REFERENCES",
     "STAGE",
+    "TILES",
     "AtMost",
     "BatchStore",
     "ByteRange",
@@ -44,6 +47,7 @@ __all__ = [
     "Stretches",
     "check_key",
     "check_prefix",
+    "check_target",
     "confirm_directory",
     "confirm_files",
     "current_limits",

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
+from zstore.storage.kinds import KINDS, check_target, kind_by_name
 from zstore.storage.local import LocalStore
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
@@ -30,8 +31,13 @@ REMOTE = re.compile(r"(?:[a-z0-9+.-]+\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 # The schemes, besides none, that its option `allow` counts for, and no other option.
 LINKING = ("", "file", "virtual")
 
-# Endings of documents of references, which lead to chunks in other files.
-REFERENCES = (".json", ".vzarr", ".parq", ".parquet")
+# A scheme that lacks a slash; one letter is a drive.
+SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+# The ending of a file that opens as a store, at the end of a path or before that of a node inside.
+FILE = re.compile(
+    "(?:{})(?=[/#]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
+    re.IGNORECASE,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +81,7 @@ def open_store(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     durable: bool = False,
+    is_new: bool = True,
 ) -> Store:
     """The store at a path or URL; a `Store` is returned as it is, or as a read-only view of it.
 
@@ -86,13 +93,17 @@ def open_store(
 
     storage_options  of the store that is opened
     durable          every change survives a power cut
+    is_new           whether a store that can be written to may be a new one, whose name then must not
+                     promise a file of another kind (`check_target`)
 
     Raises
         UnknownExtensionError: no store is offered for the URL's scheme.
-        StoreError: the store cannot be opened, does not take these options, or cannot be durable.
+        StoreError: the store cannot be opened, does not take these options, or cannot be durable; its ending
+            is that of other files.
     """
     if durable:
-        return open_store(target, read_only=read_only, storage_options=storage_options).as_durable()
+        opened = open_store(target, read_only=read_only, storage_options=storage_options, is_new=is_new)
+        return opened.as_durable()
     if isinstance(target, Store):
         if storage_options:
             raise StoreError("storage options are for opening a store, this one is open", path=target.url)
@@ -108,19 +119,55 @@ def open_store(
         return _open_pipeline(text, read_only=read_only, storage_options=storage_options)
     found = SCHEME.match(text) if isinstance(target, str) else None
     scheme = found[1].lower() if found else ""
-    if scheme in ("", "file") and text[-8:].lower().endswith((".zip", *REFERENCES)):
-        path = os.path.abspath(unquote(urlsplit(text).path) if scheme else text)  # noqa: PTH100
-        if text[-4:].lower() == ".zip":
-            if not os.path.isdir(path):  # noqa: PTH112
-                scheme, text = "zip", f"zip::{path}"
-        elif os.path.isfile(path) or _is_references(path):  # noqa: PTH113
-            scheme, text = "virtual", f"virtual://{path}"
+    inside = ""
+    if scheme in ("", "file"):
+        path = unquote(urlsplit(text).path) if scheme else text
+        file = _find_file(path)
+        if file is not None:
+            scheme, text, inside = file
+        elif ":/" in path:
+            _check_slip(path)
+        if file is None and not read_only and is_new and not os.path.lexists(path):
+            check_target(path)
+    elif not read_only and is_new and REMOTE.fullmatch(scheme):
+        check_target(text)
     if storage_options is None and ("::" not in text or scheme in LINKING):
         storage_options = _options_for(scheme)
     if not scheme:
         return LocalStore.from_path(text, read_only=read_only, storage_options=storage_options)
     kind: type[Store] = stores.resolve(scheme)
-    return kind.from_url(text, read_only=read_only, storage_options=storage_options)
+    store = kind.from_url(text, read_only=read_only, storage_options=storage_options)
+    return PrefixStore(store, inside) if inside else store
+
+
+def _find_file(path: str) -> tuple[str, str, str] | None:
+    """(scheme, URL, path inside) of the file at a local path or above it that opens as a store."""
+    for match in FILE.finditer(path):
+        file, inside = path[: match.end()], path[match.end() :].strip("/#")
+        kind = kind_by_name(file)
+        scheme = None if kind is None else kind.scheme
+        is_there = os.path.isfile(file)  # noqa: PTH113
+        if scheme == "zip" and not inside:
+            is_there = not os.path.isdir(file)  # noqa: PTH112
+        elif scheme == "virtual":
+            is_there = is_there or _is_references(file)
+        if scheme is not None and is_there:
+            mark = "::" if scheme == "zip" else "://"
+            return scheme, f"{scheme}{mark}{os.path.abspath(file)}", inside  # noqa: PTH100
+    return None
+
+
+def _check_slip(path: str) -> None:
+    """Refuse a new path that begins as a URL does whose scheme lacks a slash.
+
+    Raises
+        StoreError: it does.
+    """
+    slip = SLIP.match(path)
+    if slip is not None and not os.path.isdir(f"{slip[1]}:"):  # noqa: PTH112
+        rest = path[slip.end() :]
+        meant = f"file:///{rest}" if slip[1].lower() == "file" else f"{slip[1]}://{rest}"
+        raise StoreError(f"{path!r} is no path, and a URL has two slashes; did you mean {meant!r}?")
 
 
 def _options_for(scheme: str) -> Mapping[str, Any] | None:

@@ -36,7 +36,8 @@ from zstore.plugin.jobs import (
     name_job,
 )
 from zstore.plugin.jobs import Sources as SourceVersions
-from zstore.plugin.stores import LocalStore, confirm_directory, confirm_files
+from zstore.plugin.stores import TILES as ARCHIVES
+from zstore.plugin.stores import LocalStore, check_target, confirm_directory, confirm_files
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
 from zstore_serve.queries import (
@@ -191,7 +192,8 @@ def export(
     query       what tiles show, as in a tile's address: "bands=3,2,1&rescale=0,3000"
 
     Raises
-        StoreError: the target exists already, or an interrupted export is there and is not resumed.
+        StoreError: the target exists already, or an interrupted export is there and is not resumed; the
+            target is named as something else is.
         ChangedError: the store was written to while tiles were made, or since the target was.
         MetadataError: an argument is wrong, or no tile would show anything.
         UnsupportedError: a tile would read too many cells, for want of coarser levels.
@@ -205,6 +207,8 @@ def export(
     if name not in scenes:
         raise MetadataError(f"collection is {name!r}; expected one of {', '.join(scenes)}")
     is_archive = place.suffix in (".pmtiles", ".mbtiles")
+    if not place.exists():
+        check_target(place.name, ARCHIVES)
     part = _plan_scene(scenes[name], "", tiles, zooms, query)
     if is_archive and part.tms != WEB:
         raise MetadataError(f"tiles are {part.tms!r}; a file {place.suffix} holds those of {WEB}")

@@ -27,6 +27,7 @@ from zstore.geo.rasters.classes import write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import Estimate, How, HowWords, StoredArray, counter, long_call
+from zstore.storage.kinds import GEOTIFF, check_target
 from zstore.storage.url import with_storage_options
 
 DRIVERS = ("GTiff", "COG")
@@ -79,13 +80,15 @@ def zarr_to_raster(
     Raises
         NotFoundError: there is no such source, level or array.
         ChangedError: an array was written to meanwhile; no file appears.
-        StoreError: the target is there already (unless `overwrite`), or cannot be written.
+        StoreError: the target is there already (unless `overwrite`), cannot be written, or has another ending
+            than a GeoTIFF's.
         UnsupportedError: rasterio is missing, or data types, nodata, dimensions or a compression that no one
             GeoTIFF has.
     """
     how = How(**words)
     rasterio = import_rasterio()
     target = Path(target)
+    check_target(target.name, GEOTIFF)
     if driver not in DRIVERS:
         raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
     if target.exists() and not how.overwrite:

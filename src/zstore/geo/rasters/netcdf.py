@@ -16,7 +16,6 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 
 from zstore.base.locks import Lock
-from zstore.base.signatures import CLASSIC
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.extensions.extras import optional
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
@@ -35,6 +34,7 @@ from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.base import Store
+from zstore.storage.kinds import CLASSIC
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
 

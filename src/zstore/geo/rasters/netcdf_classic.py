@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from zstore.base.signatures import CLASSIC
 from zstore.errors import StoreError, UnsupportedError
 from zstore.geo.pyramid.boxes import Box, lengths, volume
 from zstore.model.json_attributes import AttributeWarning
+from zstore.storage.kinds import CLASSIC
 
 # By the number of the type, from 1; the first six are those of CDF-1 and CDF-2.
 TYPES = (None, "i1", "S1", "i2", "i4", "f4", "f8", "u1", "u2", "u4", "i8", "u8")

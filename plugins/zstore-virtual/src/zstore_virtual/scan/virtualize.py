@@ -21,7 +21,7 @@ from zstore.plugin.jobs import (
     long_call,
     name_job,
 )
-from zstore.plugin.stores import ByteRange, Store, current_storage_options
+from zstore.plugin.stores import REFERENCES, ByteRange, Store, check_target, current_storage_options
 from zstore_virtual.forms import FOLDERS, check_replaceable, open_beside, plain_address, write_manifest
 from zstore_virtual.manifest import Manifest, Source
 from zstore_virtual.places import Place, Places, folder_of, local_path, open_place
@@ -81,6 +81,8 @@ def virtualize(
     how = How(**words)
     if concat is not None and stack_along is not None:
         raise MetadataError(f"concat is {concat!r} and stack_along {stack_along!r}; expected one of them")
+    if target is not None:
+        check_target(os.fspath(target), REFERENCES)
     dimension = concat or stack_along
     options = current_storage_options() if storage_options is None else storage_options
     given = _find(sources, options)

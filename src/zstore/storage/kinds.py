@@ -1,0 +1,189 @@
+"""Kinds of files: their endings and first bytes, and the commands that read and write them.
+
+A Zarr in a directory may have any other name; what an ending promises is kept, or refused before anything is
+made (`check_target`).
+"""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from errno import ENOENT
+from pathlib import Path
+from typing import NamedTuple
+
+from zstore.errors import StoreError
+
+# Of classic NetCDF: CDF-1, CDF-2 and CDF-5.
+CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+HDF5 = b"\x89HDF\r\n\x1a\n"
+CONVERT = "`zstore convert {path} NAME.zarr` makes a Zarr of it"
+XARRAY = "xarray writes NetCDF: xarray.open_dataset(SOURCE, engine='zstore').to_netcdf('NAME.nc')"
+# How like another an unknown ending is that is taken for a slip.
+LIKENESS = 0.85
+
+
+class FileKind(NamedTuple):
+    """A kind of files.
+
+    noun     what one of them is
+    endings  of names, in small letters
+    marks    the first bytes, any of these
+    reading  advice for whoever has one at `path`
+    writing  advice for whoever wants one of a `name`
+    scheme   of the store that opens one
+    """
+
+    noun: str
+    endings: tuple[str, ...] = ()
+    marks: tuple[bytes, ...] = ()
+    reading: str = CONVERT
+    writing: str = ""
+    scheme: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The noun, with the endings that its name may have."""
+        return f"{self.noun}, named {' or '.join(f'*{ending}' for ending in self.endings[:2])}"
+
+
+ZSTORE = FileKind("a Zarr", (".zarr",), writing="`zstore convert SOURCE {name}` makes one")
+ZIP = FileKind(
+    "a zip file",
+    (".zip",),
+    (b"PK\3\4",),
+    "open it as 'zip::{path}'",
+    "`zstore copy SOURCE {name}` makes one of a Zarr",
+    "zip",
+)
+REFERENCES = FileKind(
+    "a file of references",
+    (".json", ".vzarr", ".parq", ".parquet"),
+    writing="`zstore virtualize SOURCE {name}` writes one for files",
+    scheme="virtual",
+)
+NETCDF = FileKind("a NetCDF file", (".nc", ".nc4", ".nc3", ".cdf", ".netcdf"), (b"CDF",), writing=XARRAY)
+HDF = FileKind(
+    "an HDF5 file",
+    (".h5", ".hdf5", ".he5", ".hdf"),
+    (HDF5,),
+    writing=XARRAY,
+)
+GEOTIFF = FileKind(
+    "a GeoTIFF",
+    (".tif", ".tiff", ".gtiff", ".geotiff"),
+    (b"II", b"MM\0"),
+    writing="`zstore convert SOURCE {name}` makes one of a raster",
+)
+PICTURE = FileKind(
+    "a PNG file",
+    (".png",),
+    (b"\x89PNG",),
+    writing="`zstore quicklook SOURCE -o {name}` makes one of a raster",
+)
+TILES = FileKind(
+    "an archive of tiles", (".pmtiles", ".mbtiles"), writing="`zstore export SOURCE {name}` makes one"
+)
+KINDS = (
+    ZSTORE,
+    ZIP,
+    FileKind("an empty zip file", (), (b"PK\5\6",), "open it as 'zip::{path}'"),
+    TILES,
+    FileKind(
+        "an SQLite file",
+        (),
+        (b"SQLite format 3\0",),
+        "open it as 'sqlite://{path}' (plugin zstore-sqlite)",
+    ),
+    GEOTIFF,
+    PICTURE,
+    FileKind(
+        "a JPEG file",
+        (".jpg", ".jpeg", ".webp", ".gif"),
+        (b"\xff\xd8\xff",),
+        writing="pictures are PNG: `zstore quicklook SOURCE -o NAME.png`",
+    ),
+    FileKind(
+        "a raster",
+        (".vrt", ".jp2", ".img", ".ecw", ".bil"),
+        writing="rasters are GeoTIFFs: `zstore convert SOURCE NAME.tif`",
+    ),
+    FileKind(
+        "a GRIB file",
+        (".grib", ".grb", ".grib2", ".grb2"),
+        (b"GRIB",),
+        writing="nothing here writes GRIB; `zstore convert SOURCE NAME.zarr` makes a Zarr",
+    ),
+    HDF,
+    NETCDF,
+    REFERENCES,
+    FileKind(
+        "a table or text",
+        (".csv", ".tsv", ".txt", ".xlsx", ".md", ".xml", ".yaml", ".yml"),
+        writing="nothing here writes one; `zstore convert SOURCE NAME.zarr` makes a Zarr",
+    ),
+    FileKind(
+        "a file of arrays of another library",
+        (".npy", ".npz", ".mat", ".pkl", ".pt"),
+        writing="nothing here writes one; numpy does: numpy.save('NAME.npy', zstore.open(SOURCE)[...])",
+    ),
+    FileKind(
+        "an archive",
+        (".tar", ".gz", ".tgz", ".7z", ".bz2", ".xz", ".zst", ".rar"),
+        writing="archives are zip files: `zstore copy SOURCE NAME.zip`",
+    ),
+    FileKind("a file", (), (b"",), "it is no store; a Zarr is a directory, a .zip file or a URL"),
+)
+_BY_ENDING = {ending: kind for kind in KINDS for ending in kind.endings}
+
+
+def kind_by_name(name: str) -> FileKind | None:
+    """The kind of files whose ending a path or URL has; None for those of a Zarr and for unknown ones."""
+    return _BY_ENDING.get(ending_of(name))
+
+
+def kind_by_content(path: str | os.PathLike[str]) -> FileKind:
+    """The kind of the file at a path, by its first bytes."""
+    with Path(path).open("rb") as file:
+        begin = file.read(16)
+    return next(kind for kind in KINDS if any(begin.startswith(mark) for mark in kind.marks))
+
+
+def ending_of(name: str) -> str:
+    """The ending of a path or URL, in small letters, with its point; "" if there is none."""
+    last = name.rstrip("/").rpartition("/")[2]
+    stem, point, ending = last.rpartition(".")
+    return f".{ending.lower()}" if point and stem else ""
+
+
+def check_target(name: str, kind: FileKind = ZSTORE) -> None:
+    """Refuse a name for a new file or directory that promises one of another kind, or misspells a promise.
+
+    Raises
+        StoreError: the name's ending is another kind's; says what makes such a file.
+    """
+    name = name.rstrip("/")
+    ending = ending_of(name)
+    promised = _BY_ENDING.get(ending)
+    if promised is kind or (promised is ZIP and kind is ZSTORE):
+        return
+    said = f"{ending!r} is the ending of"
+    if promised is None:
+        near = get_close_matches(ending, _BY_ENDING, 1, LIKENESS) if ending else []
+        if not near or near[0] in ZSTORE.endings:
+            return
+        promised, said = _BY_ENDING[near[0]], f"{ending!r} is nearly {near[0]!r}, the ending of"
+        name = f"{name[: -len(ending)]}{near[0]}"
+    advice = promised.writing.format(name=name)
+    error = StoreError(f"{said} {promised.noun}: {advice}; expected {kind.named}", path=name)
+    error.errno = ENOENT
+    raise error
+
+
+def is_netcdf(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is named and begins as NetCDF (of any version) or HDF5."""
+    place = Path(path)
+    if kind_by_name(place.name) not in (NETCDF, HDF) or not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return file.read(len(HDF5)).startswith((HDF5, *CLASSIC))
