@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -201,71 +199,6 @@ def test_a_fingerprint_is_of_its_own_target(tmp_path):
     assert b"secret" not in data and Made.read(LocalStore(target), "", {}) is None
     with pytest.raises((StoreError, MetadataError)):
         zstore.create_group(target)
-
-
-CALLS = """
-import sys, zstore
-from zstore.errors import ZstoreError
-source, kind = sys.argv[1:]
-print("ready", flush=True)
-for target in map(str.strip, sys.stdin):
-    try:
-        if kind == "reduce":
-            zstore.reduce(source + "/a", "sum", 0, out=target, resume=True)
-        elif kind == "copy":
-            zstore.copy(source, target, resume=True)
-        else:
-            zstore.convert(source, target, chunks=(4, 16), resume=True)
-        print("made", flush=True)
-    except ZstoreError as error:
-        print("refused:", type(error).__name__, error, flush=True)
-"""
-
-
-def race(kind: str, count: int, place: Path) -> None:
-    """Two processes make the same at once: both end well or one is refused, and what is there is whole."""
-    make(place / "s")
-    job = {"reduce": lambda t: zstore.reduce(place / "s/a", "sum", 0, out=t),
-           "copy": lambda t: zstore.copy(place / "s", t),
-           "convert": lambda t: zstore.convert(place / "s", t, chunks=(4, 16))}[kind]  # fmt: skip
-    job(place / "whole")
-    words = [sys.executable, "-c", CALLS, str(place / "s"), kind]
-    calls = [
-        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-
-    def files(folder: Path) -> dict[str, bytes]:
-        kept = (path for path in folder.rglob("*") if path.is_file() and MADE not in path.parts)
-        return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
-
-    try:
-        assert [call.stdout.readline() for call in calls if call.stdout] == ["ready\n"] * 2
-        for number in range(count):
-            target = place / f"t{number}"
-            for call in calls:
-                assert call.stdin is not None
-                call.stdin.write(f"{target}\n")
-                call.stdin.flush()
-            ends = sorted(call.stdout.readline().strip() for call in calls if call.stdout)
-            refused = ("made", "refused: ChangedError", "refused: StoreError")
-            assert ends[0] == "made" and ends[1].startswith(refused), ends
-            assert files(target) == files(place / "whole"), ends
-            assert not find_unfinished(LocalStore(target), "")
-    finally:
-        for call in calls:
-            call.kill()
-            call.communicate()
-
-
-@pytest.mark.parametrize("kind", ["copy", "convert", "reduce"])
-def test_two_equal_jobs_at_once_leave_one_whole_result(kind, tmp_path):
-    race(kind, 5, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["copy", "convert", "reduce"])
-def test_a_hundred_races_leave_a_hundred_whole_results(kind, tmp_path):
-    race(kind, 100, tmp_path)
 
 
 def test_fingerprints_are_expanded_no_further_than_they_say(tmp_path: Path) -> None:

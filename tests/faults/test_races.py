@@ -1,0 +1,211 @@
+"""Two who make the same at once: both leave equal values and documents, or a sentence refuses one."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import StoreError
+from zstore.geo.pyramid import build
+from zstore.jobs.record import find_unfinished
+from zstore.jobs.source import MADE
+from zstore.storage.base import Store
+from zstore.storage.url import open_store
+
+from ..storage.bucket_server import BucketServer
+
+CALLS = {
+    "copy": "zstore.copy(source, target, resume=True)",
+    "convert": "zstore.convert(source, target, chunks=(32, 128), resume=True)",
+    "reduce": "zstore.reduce(zstore.open_array(source, 'v'), 'sum', 0, out=target, resume=True)",
+    "pyramid": "zstore.build_pyramid(source, target)",
+    "pyramid, resume": "zstore.build_pyramid(source, target, resume=True)",
+    "pyramid, overwrite": "zstore.build_pyramid(source, target, overwrite=True)",
+}
+REFUSED = re.compile(
+    "refused: (ChangedError"
+    "|StoreError (a copy|a conversion|a reduction|the building of a pyramid) is unfinished"
+    "|StoreError a (conversion|reduction) cannot begin: an array or group is there already"
+    "|StoreError (levels 0, 1, 2 are there already|the key is there already|somebody else))"
+)
+# Carries out a call for one target after the other, each when a line says so, and tells how it ended.
+RACER = """
+import json, sys, zstore
+from zstore.errors import ZstoreError
+from zstore.storage.url import open_store
+source, options, call = sys.argv[1:]
+options = json.loads(options)
+print("ready", flush=True)
+for url in map(str.strip, sys.stdin):
+    source_now, target = (open_store(each, storage_options=options) for each in (source, url))
+    try:
+        eval(call, {"zstore": zstore, "source": source_now, "target": target})
+        print("made", flush=True)
+    except ZstoreError as error:
+        print("refused:", type(error).__name__, error, flush=True)
+"""
+
+
+def make_source(place: Path | Store) -> Any:
+    data = np.arange(1, 256 * 256 + 1, dtype="u4").reshape(256, 256)
+    root = zstore.create_group(place)
+    root.create_array("v", data=data, chunks=(64, 64), dimension_names=["y", "x"])
+    root.create_array("other", data=np.arange(12.0), chunks=4)
+    return place
+
+
+def files(place: Path | Store) -> dict[str, bytes]:
+    """All values by their keys, temporary files too, but for fingerprints."""
+    root = place if isinstance(place, Path) else place.local_path()
+    if root is None:
+        found = {key: bytes(place.get(key) or b"") for key in place.list()}
+    else:
+        found = {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+    return {key: value for key, value in found.items() if MADE not in key.split("/")}
+
+
+def check_whole(made: Path | Store, expected: dict[str, bytes]) -> None:
+    """The same chunks and documents are there, those of a pyramid consolidated, and nothing beside them."""
+    found = files(made)
+    assert found == expected
+    told = json.loads(found["zarr.json"]).get("consolidated_metadata", {}).get("metadata")
+    if told is not None:
+        assert {f"{path}/zarr.json" for path in told} == {k for k in found if k.endswith("/zarr.json")}
+
+
+class Races:
+    """Where two processes make the same: addresses, and the options to open them with."""
+
+    def __init__(self, base: str, options: dict[str, Any]) -> None:
+        self.base, self.options = base, options
+
+    def store(self, name: str) -> Store:
+        return open_store(f"{self.base}/{name}", storage_options=self.options)
+
+    def run(self, call: str, count: int) -> None:
+        source, whole = make_source(self.store("s")), self.store("whole")
+        eval(call, {"zstore": zstore, "source": source, "target": whole})
+        expected = files(whole)
+        words = [sys.executable, "-c", RACER, source.url, json.dumps(self.options), call]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with ExitStack() as stack:
+            racers = [stack.enter_context(subprocess.Popen(words, **pipes)) for _ in range(2)]
+            for racer in racers:
+                stack.callback(racer.kill)
+            assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 2
+            for number in range(count):
+                target = self.store(f"t{number}")
+                for racer in racers:
+                    racer.stdin.write(f"{target.url}\n")
+                    racer.stdin.flush()
+                ends = sorted(racer.stdout.readline().strip() for racer in racers)
+                assert ends[0] == "made" and (ends[1] == "made" or REFUSED.match(ends[1])), ends
+                check_whole(target, expected)
+                assert not find_unfinished(target, "")
+
+
+@pytest.fixture(params=["directory", pytest.param("bucket", marks=pytest.mark.slow)])
+def races(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Races]:
+    if request.param == "directory":
+        yield Races(f"file://{tmp_path}", {})
+        return
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    with BucketServer() as server:
+        yield Races("s3://b", server.options())
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CALLS)
+def test_two_processes_at_once_leave_one_whole_result(races: Races, name: str, count: int) -> None:
+    races.run(CALLS[name], count)
+
+
+# Fails in a process that lives on.
+FAILS = """
+import sys, zstore
+from zstore.geo.pyramid import build
+def fail(*args, **options):
+    raise zstore.errors.StoreError("the network is down")
+build.run_step = fail
+try:
+    build.build_pyramid(*sys.argv[1:])
+except zstore.errors.StoreError as error:
+    print(error, flush=True)
+input()
+"""
+
+
+def test_a_build_at_work_is_not_overwritten(tmp_path, monkeypatch):
+    source, target, make = make_source(tmp_path / "s"), tmp_path / "t", build.run_step
+    zstore.build_pyramid(source, tmp_path / "whole")
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def wait(*args, **options):
+        begun.set()
+        assert may_go_on.wait(60)
+        return make(*args, **options)
+
+    monkeypatch.setattr(build, "run_step", wait)
+    thread = threading.Thread(target=zstore.build_pyramid, args=(source, target))
+    thread.start()
+    try:
+        assert begun.wait(60)
+        with pytest.raises(StoreError, match=r"somebody else is at work there, in process \d+: .*a pyramid"):
+            zstore.build_pyramid(source, target, overwrite=True)
+    finally:
+        may_go_on.set()
+        thread.join(60)
+    check_whole(target, files(tmp_path / "whole"))
+    zstore.build_pyramid(source, target, overwrite=True)
+    check_whole(target, files(tmp_path / "whole"))
+
+
+def test_a_build_that_failed_in_a_living_process_is_overwritten(tmp_path):
+    source, target = make_source(tmp_path / "s"), tmp_path / "t"
+    zstore.build_pyramid(source, tmp_path / "whole")
+    command = [sys.executable, "-c", FAILS, source, target]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as failed:
+        assert failed.stdout.readline().startswith("the network is down")
+        assert failed.poll() is None
+        zstore.build_pyramid(source, target, overwrite=True)
+        failed.stdin.write("\n")
+    check_whole(target, files(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("moment", ["check_begun", "_check_fits", "begin", "_clear"])
+def test_a_pyramid_that_another_call_has_just_built_stays(tmp_path, monkeypatch, moment, resume):
+    source, target = make_source(tmp_path / "s"), tmp_path / "t"
+    zstore.build_pyramid(source, tmp_path / "whole")
+    expected, original, times = files(tmp_path / "whole"), getattr(build, moment), []
+
+    def other_first(*args, **options):
+        monkeypatch.setattr(build, moment, original)
+        if moment == "_clear" and not resume:
+            with pytest.raises(StoreError, match="the building of a pyramid is unfinished"):
+                zstore.build_pyramid(source, target)
+            return original(*args, **options)
+        zstore.build_pyramid(source, target, resume=resume)
+        times.extend(file.stat().st_mtime_ns for file in sorted(target.rglob("zarr.json")))
+        return original(*args, **options)
+
+    monkeypatch.setattr(build, moment, other_first)
+    if moment == "_clear" and not resume:
+        zstore.build_pyramid(source, target)
+    else:
+        expectation = "somebody else" if moment == "_clear" else "levels 0, 1, 2 are there already"
+        with pytest.raises(StoreError, match=expectation):
+            zstore.build_pyramid(source, target, resume=resume)
+        assert times == [file.stat().st_mtime_ns for file in sorted(target.rglob("zarr.json"))]
+    check_whole(target, expected)
