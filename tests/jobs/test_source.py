@@ -7,14 +7,16 @@ import shutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ChangedError, NotFoundError, UnsupportedError
+from zstore.base.byterange import ByteRange
+from zstore.errors import ChangedError, NotFoundError, ReadOnlyError
 from zstore.jobs.source import Box, Shape, Source
+from zstore.jobs.sourced import as_array, source_of
 from zstore.model.grid import Edges, Grid, RectilinearGrid, RegularGrid
 
 
@@ -101,8 +103,43 @@ def test_a_source_is_reduced(shape: Shape, grid: Grid, tmp_path: Path) -> None:
         np.testing.assert_array_equal(zstore.reduce(source, "sum", axis), source.whole().sum(axis))
     made = zstore.reduce(source, "max", 1, out=tmp_path / "max")
     np.testing.assert_array_equal(made[...], source.whole().max(1))
-    with pytest.raises(UnsupportedError, match="without attributes cannot be unpacked"):
-        zstore.reduce(source, "mean", unpack=True)
+
+
+class Described(Indices):
+    """Indices with a name, names of dimensions and attributes."""
+
+    name = "group/index"
+    dimension_names = ("y", "x")
+    attributes: ClassVar[dict[str, Any]] = {"scale_factor": 0.5, "_FillValue": 2}
+
+
+def test_names_and_attributes_of_a_source_go_along(tmp_path: Path) -> None:
+    source = Described((3, 4), RegularGrid((2, 2)), ">i2")
+    made = zstore.convert(source, tmp_path / "t", zarr_format=2)
+    assert isinstance(made, zstore.Array) and made.dims == ("y", "x")
+    assert made.attrs.asdict() == source.attributes
+    means = [zstore.reduce(one, "mean", "x", unpack=True) for one in (source, made)]
+    np.testing.assert_array_equal(*means)
+    assert means[0][0] == (0 + 1 + 3) * 0.5 / 3
+    reduced = zstore.reduce(source, "max", "y", out=tmp_path / "max")
+    assert isinstance(reduced, zstore.Array) and reduced.dims == ("x",)
+
+
+@pytest.mark.parametrize(("shape", "grid"), GRIDS)
+def test_a_source_is_read_as_an_array(shape: Shape, grid: Grid) -> None:
+    source = Indices(shape, grid, ">i4")
+    array = as_array(source)
+    np.testing.assert_array_equal(array[...], source.whole())
+    again = pickle.loads(pickle.dumps(array.store))
+    assert sorted(again.list()) == sorted(array.store.list())
+    np.testing.assert_array_equal(zstore.open_array(again, "data")[...], source.whole())
+    assert source_of(array) is source
+    [chunk, *_] = [*[key for key in again.list() if "/c" in key], None]
+    assert chunk is None or again.get(chunk, ByteRange(0, 2)) == bytes(again.get(chunk) or b"")[:2]
+    for change in (again.delete, lambda key: again.put(key, b"")):
+        with pytest.raises(ReadOnlyError):
+            change("data/zarr.json")
+    assert again.get("data/c/99/99") is again.get("nothing/c/0") is again.get("data/c/x") is None
 
 
 def test_a_source_goes_to_other_processes(tmp_path: Path) -> None:

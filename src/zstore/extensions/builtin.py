@@ -199,6 +199,8 @@ STORES = (
     Offer("memory", "zstore.storage.memory:MemoryStore"),
     Offer("file", "zstore.storage.local:LocalStore", ("local",)),
     Offer("zip", "zstore.storage.zip.store:ZipStore"),
+    Offer("raster", "zstore.geo.rasters.raster:RasterStore"),
+    Offer("netcdf", "zstore.geo.rasters.netcdf:NetcdfStore"),
     *(
         Offer(f"{way}{scheme}", target, tuple(f"{way}{alias}" for alias in aliases))
         for way, target in (

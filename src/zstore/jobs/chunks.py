@@ -194,6 +194,18 @@ class StoredArray(Source):
         return self.model.effective_fill_value
 
     @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def dimension_names(self) -> Sequence[str | None] | None:
+        return self.model.dimension_names
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self.model.attributes
+
+    @property
     def request_count(self) -> int:
         return self.store.request_count
 

@@ -58,7 +58,8 @@ class Source(ABC):
 
     Jobs ask no more than this of what they read. It goes to the workers of executors, so it can be pickled.
     `shape`, `dtype`, `grid`, `url`, `version` and `read` are its author's. All else has defaults that hold
-    for any source; a source that knows better overrides them.
+    for any source; a source that knows better overrides them. `name`, `dimension_names` and `attributes` say
+    of the items what the document of an array does, nodata and georeference among it.
     """
 
     @property
@@ -91,6 +92,24 @@ class Source(ABC):
     @abstractmethod
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The items of a box, in `out` (C-contiguous, of the box's shape) or in new memory."""
+
+    @property
+    def name(self) -> str:
+        """The name of an array with these items; "" where nothing names it."""
+        return ""
+
+    @property
+    def dimension_names(self) -> Sequence[str | None] | None:
+        """The name of each dimension; None: no dimension has one."""
+        return None
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes of an array with these items, by any convention."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - most sources keep nothing open
+        """Let go of open files; the next `read` opens them again."""
 
     def watched(self) -> Sources:
         """The source as the only one of a job, with its version now."""

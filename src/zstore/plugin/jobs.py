@@ -8,6 +8,7 @@ from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_
 from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.jobs.source import Made, Marks, Source, Sources, Versions
+from zstore.jobs.sourced import SourceStore, as_array, source_of
 from zstore.jobs.target import check_outside
 from zstore.jobs.task import Task
 
@@ -24,11 +25,13 @@ __all__ = [
     "Plan",
     "Runner",
     "Source",
+    "SourceStore",
     "Sources",
     "StoredArray",
     "Task",
     "Unit",
     "Versions",
+    "as_array",
     "as_part",
     "asked_as",
     "begin",
@@ -44,5 +47,6 @@ __all__ = [
     "name_job",
     "node_versions",
     "refused",
+    "source_of",
     "units_at_once",
 ]

@@ -83,6 +83,7 @@ from zstore.plugin.jobs import (
     long_call,
     name_job,
     node_versions,
+    source_of,
 )
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.memory import MemoryStore
@@ -410,7 +411,7 @@ def _sources(pyramid: PyramidPlan) -> Sources:
     dataset = pyramid.dataset
     arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
     beside = {**dataset.extras, **({} if dataset.level else dataset.places)}
-    arrays |= {f"{name}, beside": StoredArray.of(array) for name, array in beside.items()}
+    arrays |= {f"{name}, beside": source_of(array) for name, array in beside.items()}
     for layer in pyramid.layers:
         if layer.recipe.mask is not None:
             arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
@@ -539,6 +540,9 @@ def _fill(planned: Sequence[_LayerSteps], job: BegunJob, options: How, *, is_rep
         # Whoever has taken the place over removes what is written there.
         job.check_held()
         raise
+    finally:
+        for layer, _, _ in planned:
+            layer.recipe.source.close()
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:

@@ -23,11 +23,9 @@ from zstore.geo.pyramid.boxes import with_sides
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.nodes.open import create_array
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import Source, StoredArray
+from zstore.plugin.jobs import Source, StoredArray, as_array, source_of
 from zstore.storage.base import Store, join_url
-from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store
@@ -41,8 +39,7 @@ class Dataset:
 
     place        the URL of the group, or of the single array
     geo          where the grid lies; its `variables` are the arrays' names
-    arrays       the arrays of data; of other sources, their documents alone
-    others       the sources whose items these are not, by the arrays' names
+    arrays       the arrays of data
     extras       other arrays of the group: coordinates of other dimensions, bounds, arrays on other grids
     places       arrays that say where the grid lies: coordinates of y and x, the variable of the CRS
     attributes   the group's own, without its geography
@@ -61,11 +58,6 @@ class Dataset:
     is_image: bool = False
     root: Group | None = None
     level: str = ""
-    others: Mapping[str, Source] = field(default_factory=dict)
-
-    def source(self, name: str) -> Source:
-        """The items of an array of data, to be read by boxes."""
-        return self.others.get(name) or StoredArray.of(self.arrays[name])
 
     @property
     def band_names(self) -> list[str]:
@@ -144,38 +136,11 @@ def open_dataset(source: Array | Group | Source | PlaceLike, expected: Container
     Warns
         ReadingWarning: what its documents say wrongly of it.
     """
-    if isinstance(source, StoredArray):
-        source = Array(source.store, source.path, source.model)
     if not isinstance(source, Source):
         return open_levels(source, expected)[0]
-    node = _describe_source(source)
-    described = replace(open_levels(node, expected)[0], place=source.url, others={node.basename: source})
-    if described.arrays[node.basename].dtype != source.dtype:
-        raise UnsupportedError(
-            f"_Unsigned is {node.attrs['_Unsigned']!r}; expected items that are of the integer type it means",
-            path=source.url,
-        )
-    return described
-
-
-def _describe_source(source: Source) -> Array:
-    """An array in memory with the documents of a source, and none of its items.
-
-    Its name, its dimensions and its attributes are those of the source, where that has any.
-    """
-    dims = getattr(source, "dimension_names", None)
-    if dims is None:
-        dims = [*(f"dim_{axis}" for axis in range(len(source.shape) - 2)), *("y", "x")[-len(source.shape) :]]
-    return create_array(
-        MemoryStore(),
-        getattr(source, "name", None) or "data",
-        shape=source.shape,
-        dtype=source.data_type,
-        chunks=source.grid.chunk_shape,
-        fill_value="auto" if source.fill_value is None else source.fill_value,
-        attributes=dict(getattr(source, "attributes", {})),
-        dimension_names=dims,
-    )
+    if isinstance(source, StoredArray):
+        return open_levels(Array(source.store, source.path, source.model), expected)[0]
+    return replace(open_levels(as_array(source), expected)[0], place=source.url)
 
 
 def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
@@ -425,7 +390,7 @@ def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, whe
             f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
             path=where,
         )
-    return Mask(StoredArray.of(array), axes)
+    return Mask(source_of(array), axes)
 
 
 # Records

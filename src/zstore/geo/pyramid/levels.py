@@ -46,7 +46,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_array
-from zstore.plugin.jobs import Runner, StoredArray
+from zstore.plugin.jobs import Runner, source_of
 from zstore.storage.base import join_key
 
 # Layers: arrays of data, and how their levels are made
@@ -159,7 +159,7 @@ def make_layer(
     # GDAL's spellings are aliases; what is written is GeoZarr's.
     chosen = resample.method if isinstance(resample, Resampler) else chosen
     _check_packing(name, variable, chosen, dataset.place)
-    source = dataset.source(name)
+    source = source_of(array)
     is_chained, depth = _is_chained(chosen, options.derive, grid), 64
     if not is_chained and options.derive == "auto":
         depth = direct_depth(source, steps)
@@ -803,7 +803,7 @@ def _copy_array(array: Array, former: Any, nodes: NewNodes, path: str, zarr_form
     if array.ndim == 0:
         made[...] = array[...]
         return
-    recipe = Recipe(StoredArray.of(array), (1,) * array.ndim, "nearest")
+    recipe = Recipe(source_of(array), (1,) * array.ndim, "nearest")
     with Runner() as runner:
         for work in plan_passes(recipe, made, [], Budget.of(None)):
             run_step(runner, Step(work), path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, islice
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from zstore.plugin.jobs import (
     Plan,
     Source,
     Sources,
+    SourceStore,
     StoredArray,
     Task,
     Unit,
@@ -128,6 +129,7 @@ class OpenFiles:
 class FileArray(Source):
     """An array that files hold, as a source.
 
+    name      the path of the array
     path      of the file that messages name
     versions  of all files, by what each is called
     model     of the array of Zarr that it becomes, whose items it gives
@@ -138,6 +140,7 @@ class FileArray(Source):
 
     def __init__(
         self,
+        name: str,
         path: str,
         versions: Mapping[str, Version],
         model: ArrayModel,
@@ -146,7 +149,19 @@ class FileArray(Source):
         files: OpenFiles,
     ) -> None:
         self.path, self.versions, self.span, self.files = path, versions, span, files
-        self._model, self._grid = model, RegularGrid(chunks)
+        self._name, self._model, self._grid = name, model, RegularGrid(chunks)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def dimension_names(self) -> Sequence[str | None] | None:
+        return self._model.dimension_names
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self._model.attributes
 
     @property
     def shape(self) -> Shape:
@@ -171,6 +186,9 @@ class FileArray(Source):
     @property
     def url(self) -> str:
         return self.path
+
+    def close(self) -> None:
+        self.files.close()
 
     def version(self) -> str:
         now = find_versions(self.versions)
@@ -613,6 +631,33 @@ class FileJob(Task[Group]):
             made.check_current(sources)
         self.renewed = Renewed(made, known)
         return self
+
+
+class FileStore(SourceStore):
+    """A file as the hierarchy that its conversion makes; nothing is converted before it is read."""
+
+    @classmethod
+    def of_job(cls, job: FileJob, url: str) -> Self:
+        """The store of the nodes that a conversion into memory would make."""
+        job.draft()
+        job.nodes.publish()
+        documents = job.there.store
+        assert isinstance(documents, MemoryStore)
+        return cls(url, documents, {job.arrays[name].path: one for name, one in job.file_arrays.items()})
+
+
+def file_in(url: str, storage_options: Mapping[str, Any] | None) -> str:
+    """The path in the URL of a file that opens as a store.
+
+    Raises
+        StoreError: storage options, of which such a store has none; no path.
+    """
+    scheme, _, path = url.partition("://")
+    if storage_options:
+        raise StoreError(f"{scheme} takes no storage options, got {sorted(storage_options)}", path=url)
+    if not path:
+        raise StoreError(f"expected {scheme}://PATH", path=url)
+    return path
 
 
 def _as_texts(versions: Mapping[str, Version]) -> Mapping[str, str]:

@@ -22,10 +22,12 @@ from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
 from zstore.geo.rasters.files import (
     FileArray,
     FileJob,
+    FileStore,
     FileWindows,
     OpenFiles,
     Version,
     check_version,
+    file_in,
     find_version,
 )
 from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
@@ -86,13 +88,33 @@ def netcdf_to_zarr(
     return NetcdfJob(source, target, zarr_format, chunks, shards, compressors, how).carry_out()
 
 
+class NetcdfStore(FileStore):
+    """A NetCDF or HDF5 file as the group that `netcdf_to_zarr` makes of it."""
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> NetcdfStore:
+        """The file at "netcdf://PATH".
+
+        Raises, warns
+            as `netcdf_to_zarr`.
+        """
+        return cls.of_job(_plan_netcdf(file_in(url, storage_options)), url)
+
+
 def netcdf_sources(source: str | os.PathLike[str]) -> Mapping[str, FileArray]:
     """The variables of a NetCDF or HDF5 file as sources of jobs, by their paths in it.
 
     Raises, warns
         as `netcdf_to_zarr`.
     """
-    return NetcdfJob(source, MemoryStore(), 3, "auto", None, "auto", How()).file_arrays
+    return _plan_netcdf(source).file_arrays
+
+
+def _plan_netcdf(source: str | os.PathLike[str]) -> NetcdfJob:
+    """The conversion of a file into memory."""
+    return NetcdfJob(source, MemoryStore(), 3, "auto", None, "auto", How())
 
 
 class NetcdfJob(FileJob):
@@ -376,10 +398,8 @@ class NetcdfVariable(FileArray):
         model: ArrayModel,
         files: OpenFiles,
     ) -> None:
-        super().__init__(
-            source, {source: version}, model, chunks or model.grid.chunk_shape, model.shape, files
-        )
-        self.name = name
+        own = chunks or model.grid.chunk_shape
+        super().__init__(name, source, {source: version}, model, own, model.shape, files)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
         # One thread reads, as the libraries below want it, while others encode.

@@ -32,10 +32,12 @@ from zstore.geo.rasters.classes import parse_categories, parse_table
 from zstore.geo.rasters.files import (
     FileArray,
     FileJob,
+    FileStore,
     FileWindows,
     OpenFiles,
     Version,
     check_version,
+    file_in,
     find_version,
     mark_of,
 )
@@ -104,15 +106,35 @@ def raster_to_zarr(
     return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
 
 
+class RasterStore(FileStore):
+    """A raster as the group that `raster_to_zarr` makes of it, with an array for each band."""
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> RasterStore:
+        """The raster at "raster://PATH", or at another address that GDAL opens.
+
+        Raises, warns
+            as `raster_to_zarr`.
+        """
+        return cls.of_job(_plan_raster(file_in(url, storage_options), None), url)
+
+
 def raster_sources(source: RasterPath, bands: Sequence[int] | None = None) -> Mapping[str, FileArray]:
     """The bands of a raster, and its mask, as sources of jobs, by the names that `raster_to_zarr` gives them.
 
     Raises, warns
         as `raster_to_zarr`.
     """
+    return _plan_raster(source, bands).file_arrays
+
+
+def _plan_raster(source: RasterPath, bands: Sequence[int] | None) -> RasterJob:
+    """The conversion of a raster into memory."""
     with open_raster(source) as raster:
         described = describe_raster(raster, os.fspath(source), bands)
-    return RasterJob(described, MemoryStore(), WriteOptions()).file_arrays
+    return RasterJob(described, MemoryStore(), WriteOptions())
 
 
 @contextmanager
@@ -126,6 +148,8 @@ def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
         UnsupportedError: rasterio is missing.
     """
     rasterio = import_rasterio()
+    # What stays open to the end of a process is closed when modules are gone.
+    failed = rasterio.errors.RasterioIOError
     path = os.fspath(source)
     if (
         opener is None
@@ -141,12 +165,12 @@ def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
             # Only rasterio 1.4 and newer have the argument.
             raster = rasterio.open(path, **({} if opener is None else {"opener": opener}))
-    except rasterio.errors.RasterioIOError as error:
+    except failed as error:
         raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
     with closing(raster):
         try:
             yield raster
-        except rasterio.errors.RasterioIOError as error:
+        except failed as error:
             reason = error.__cause__ or error
             raise StoreError(f"raster cannot be read: {reason}", path=path) from error
 
@@ -222,8 +246,9 @@ class RasterBand(FileArray):
         first, shape = rasters[0], model.shape
         ahead = (1,) * (len(shape) - 2)
         versions = {part.path: part.version for part in rasters}
-        super().__init__(first.path, versions, model, (*ahead, *first.block), (*ahead, *shape[-2:]), files)
-        self.name, self.packed = name, packed
+        block, span = (*ahead, *first.block), (*ahead, *shape[-2:])
+        super().__init__(name, first.path, versions, model, block, span, files)
+        self.packed = packed
         self._layers = defaultdict[tuple[int, ...], list[PlacedRaster]](list)
         for part in rasters:
             self._layers[part.place if ahead else ()].append(part)

@@ -27,6 +27,7 @@ from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.source import Source, Sources, Versions
+from zstore.jobs.sourced import as_array, source_of
 from zstore.jobs.target import check_apart
 from zstore.jobs.task import Task
 from zstore.model.grid import RegularGrid
@@ -254,10 +255,14 @@ def reduce(
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     """
     how = How(**words)
-    if not isinstance(source, Array | Source):
-        source = open_array(source, mode="r", storage_options=storage_options)
+    if isinstance(source, Source):
+        array = as_array(source)
+    elif isinstance(source, Array):
+        array = source
+    else:
+        array = open_array(source, mode="r", storage_options=storage_options)
     planned = plan_reduction(
-        source, method, axis, groups=groups, nodata=nodata, unpack=unpack, keepdims=keepdims, dtype=dtype,
+        array, method, axis, groups=groups, nodata=nodata, unpack=unpack, keepdims=keepdims, dtype=dtype,
         ddof=ddof, missing=missing,
     )  # fmt: skip
     if out is not None and not isinstance(out, np.ndarray | Array):
@@ -285,7 +290,7 @@ def reduce(
 
 
 def plan_reduction(
-    array: Array | Source,
+    array: Array,
     method: str,
     axis: Any = None,
     *,
@@ -298,16 +303,16 @@ def plan_reduction(
     missing: Missing | None = None,
 ) -> Reduction:
     """The plan of a reduction, by the arguments of `reduce`; raises what `reduce` raises before it reads."""
-    order = _axes(len(array.shape), array.dims if isinstance(array, Array) else None, axis)
+    order = _axes(array.ndim, array.dims, axis)
     axes = tuple(sorted(order))
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
     if labelled is not None and not axes:
         raise ValueError("groups of an array without dimensions to reduce; expected an axis")
     packing = _packing(array, nodata) if unpack else {"nodata": nodata}
-    dims = array.dims if isinstance(array, Array) else None
+    dims = array.dims
     most = prod(array.shape[axis] for axis in axes)
     made = make_method(method, array.dtype, most, result=dtype, ddof=ddof, **packing)
-    source = StoredArray.of(array, missing) if isinstance(array, Array) else array
+    source = source_of(array, missing)
     grid, chunks = source.grid, source.piece_shape
     if chunks is None and isinstance(grid, RegularGrid):
         chunks = grid.chunk_shape
@@ -347,10 +352,8 @@ def _axes(ndim: int, dims: Sequence[str | None] | None, axis: Any) -> tuple[int,
     return tuple(numbers)
 
 
-def _packing(array: Array | Source, nodata: Any) -> dict[str, Any]:
+def _packing(array: Array, nodata: Any) -> dict[str, Any]:
     """nodata, scale and offset of the array's attributes, as arguments of `make_method`."""
-    if not isinstance(array, Array):
-        raise UnsupportedError("a source without attributes cannot be unpacked; expected an array in a store")
     if "_Unsigned" in array.attrs:
         raise UnsupportedError("attribute _Unsigned cannot be undone while reducing; expected unpack=False")
     try:

@@ -43,6 +43,7 @@ from zstore.jobs.plan import Estimate, check_room, current_part, free_size, name
 from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
+from zstore.jobs.sourced import SourceStore, shown_source
 from zstore.jobs.target import check_apart
 from zstore.jobs.task import Task
 from zstore.jobs.upkeep.plan import (
@@ -56,9 +57,7 @@ from zstore.jobs.upkeep.plan import (
 from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
-from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Access, StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
@@ -109,7 +108,8 @@ class _Hierarchy:
 
     def array(self, below: str, model: ArrayModel) -> Source:
         """The items of an array."""
-        return _array(self.at, below, model, self.allow_pickle)
+        shown = shown_source(self.at.store, self.at.key(below))
+        return _array(self.at, below, model, self.allow_pickle) if shown is None else shown
 
     def check_apart(self, there: Location) -> None:
         """Refuse a target that is the source, lies inside it, or contains it."""
@@ -123,39 +123,6 @@ class _Hierarchy:
             {below: one.stored.version for below, one in transfers.items()},
             [(self.at.key(change.below), change.old) for change in changes if not change.is_implied],
         )
-
-
-@dataclass(frozen=True)
-class _Single:
-    """A source that is no node of a store, as the source of a conversion."""
-
-    source: Source
-    zarr_format: ZarrFormat
-
-    def url(self, below: str = "") -> str:
-        return self.source.url
-
-    def nodes(self) -> Iterator[tuple[str, Model]]:
-        source, fill = self.source, self.source.fill_value
-        chunks: Any = source.grid.chunk_shape
-        if not isinstance(source.grid, RegularGrid):
-            chunks = [source.grid.lengths(d, length) for d, length in enumerate(source.shape)]
-        model = ArrayRequest(
-            shape=source.shape,
-            dtype=source.data_type,
-            chunks=chunks,
-            zarr_format=self.zarr_format,
-        ).model()
-        yield "", model if fill is None else replace(model, fill_value=fill)
-
-    def array(self, below: str, model: ArrayModel) -> Source:
-        return self.source
-
-    def check_apart(self, there: Location) -> None:
-        there.store.check_writable(there.key(JOB))
-
-    def watched(self, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> Sources:
-        return self.source.watched()
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -204,11 +171,9 @@ def convert(
         MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
         CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
-    here: _Hierarchy | _Single
     if isinstance(source, Source):
-        here = _Single(source, zarr_format)
-    else:
-        here = _Hierarchy(Location.open(source, path, storage_options, read_only=True), allow_pickle)
+        source = SourceStore.of(source, zarr_format=zarr_format)
+    here = _Hierarchy(Location.open(source, path, storage_options, read_only=True), allow_pickle)
     options = ConvertOptions(
         zarr_format,
         chunks,
@@ -238,7 +203,7 @@ class _Conversion(Task["Array | Group"]):
 
     def __init__(
         self,
-        here: _Hierarchy | _Single,
+        here: _Hierarchy,
         there: Location,
         options: ConvertOptions,
         how: How,
@@ -580,7 +545,7 @@ def convert_metadata(
 
 
 def _plan(
-    here: _Hierarchy | _Single, there: Location, options: ConvertOptions, *, in_place: bool = False
+    here: _Hierarchy, there: Location, options: ConvertOptions, *, in_place: bool = False
 ) -> list[_Change]:
     """The changes of all nodes, groups before their members; in place, only of nodes in another format."""
     changes = []
@@ -593,11 +558,13 @@ def _plan(
             if isinstance(old, GroupModel):
                 new = plan_group(old, options.zarr_format)
             else:
+                source = here.array(below, old)
+                is_stored = isinstance(source, StoredArray)
                 if in_place:
                     new = describe_in_place(old, options.zarr_format)
                 else:
-                    new, is_copy = plan_array(old, options, may_copy=isinstance(here, _Hierarchy))
-                made, source = _array(there, below, new, options.allow_pickle), here.array(below, old)
+                    new, is_copy = plan_array(old, options, may_copy=is_stored)
+                made = _array(there, below, new, options.allow_pickle)
                 made.bind()
                 if is_copy and isinstance(source, StoredArray) and not keeps_bytes(source, made):
                     if in_place:
