@@ -301,13 +301,20 @@ ACCESSES: dict[str, tuple[Callable[[Rig], Any], Counts]] = {
     "write a part of a chunk": (lambda rig: rig.write("chunks", np.s_[:5, :5]), Counts(3, 33230)),
     "write a part of an inner chunk": (lambda rig: rig.write("written", np.s_[:5, :5]), Counts(3, 33921)),
     "write parts of 4 shards": (lambda rig: rig.write("written", np.s_[100:200, 100:200]), Counts(9, 133005)),
+    "append a chunk": (
+        lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")),
+        Counts(4, 449),
+    ),
     # An intent has the number of its process, which is longer at times.
-    "append": (lambda rig: rig.open("rows", mode="r+").append(np.ones(50, "u2")), Counts(9, 1560)),
+    "append within a chunk": (
+        lambda rig: [rig.open("rows", mode="r+").append(np.ones(n, "u2")) for n in (10, 40)],
+        Counts(12, 1300),
+    ),
     "resize 1600 chunks to 8": (
         lambda rig: rig.open("many chunks", mode="r+").resize((8,)),
-        Counts(11, 1560),
+        Counts(8, 680),
     ),
-    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(10, 1560)),
+    "resize to half": (lambda rig: rig.open("rows", mode="r+").resize((50,)), Counts(7, 680)),
     "set an attribute": (lambda rig: rig.open("rows", mode="r+").attrs.update(a=1), Counts(3, 898)),
     "create an array": (lambda rig: rig.make("made/a", **GRID), Counts(2, 0)),
     "create an array of 4 chunks of data": (

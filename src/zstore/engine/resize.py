@@ -3,39 +3,60 @@
 Before the metadata document has the new shape, everything that becomes visible is put right: appended items
 are stored, and old content beyond the former shape is removed. What is no longer visible is removed after the
 document has changed. Chunks may thus hold anything beyond the shape, and no reader sees it.
+
+An append of whole chunks to a bucket is two rounds of requests (docs/design/0028-appends.md).
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from math import prod
-from typing import Any
+from operator import lt
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zstore.base.byterange import ByteRange
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_COUNT, Chunks, open_chunks
-from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
-from zstore.engine.intents import shape_held
+from zstore.engine.documents import (
+    ARRAY_KEYS,
+    ancestors,
+    forget,
+    forget_consolidated,
+    parse_node,
+    place,
+    read_node,
+    render_node,
+    write_node,
+)
+from zstore.engine.intents import FIRST_PAUSE, INTENT, RESIZE, parse_intent, shape_held
 from zstore.engine.making import delete_keys
 from zstore.engine.objects import single
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import stored_cells
-from zstore.errors import CodecError, NotFoundError
+from zstore.errors import ChangedError, CodecError, NotFoundError
 from zstore.indexing.select import plan_basic
+from zstore.model import v3
 from zstore.model.array import ArrayModel
-from zstore.storage.base import Store, join_key
+from zstore.model.document import render_json
+from zstore.storage.base import PrefixStore, Store, hold_name, join_key
 
 Shape = tuple[int, ...]
+Write = Callable[[Store, ArrayModel, ArrayModel], None]
 
 # Up to PROBED_COUNT chunks are looked up by key, PROBED_AT_ONCE at a time; for more, the store is listed.
 PROBED_COUNT = 4096
 PROBED_AT_ONCE = 256
 # Of so many chunks at a time the keys are held while they are deleted.
 DELETED_COUNT = 64_000
+# Who finds others appending tries again after pauses up to this (seconds), and then gets in line.
+LONGEST_PAUSE = 0.32
 
 
 def resize(
@@ -45,14 +66,15 @@ def resize(
     new_shape: Callable[[Shape], Shape],
     tell: Callable[[ArrayModel], None],
     *,
-    write: Callable[[ArrayModel, ArrayModel], None] | None = None,
+    write: Write | None = None,
     allow_pickle: bool = False,
 ) -> None:
     """Set the shape of the array at `path` to `new_shape` of its present shape in the store.
 
-    `write`, called with the old and the new model, stores every item that the new shape adds; without it they
-    become the fill value. One caller at a time changes a shape, as far as the store's locks reach; other
-    writers wait only while the document is replaced. `tell` is called with the new model once it is stored.
+    `write`, called with a store and the old and new model, stores every item that the new shape adds; without
+    it they become the fill value. One caller at a time changes a shape, as far as the store's locks reach;
+    other writers wait only while the document is replaced. `tell` is called with the new model once it is
+    stored.
 
     Raises
         NotFoundError: the array is gone.
@@ -60,25 +82,51 @@ def resize(
         CodecError: a chunk that old and new items share is damaged (with `write` only).
         ReadOnlyError, StoreError: the store refused.
     """
-    document = join_key(path, ARRAY_KEYS[zarr_format])
-    store.check_writable(document)
+    store.check_writable(join_key(path, ARRAY_KEYS[zarr_format]))
+    published = None if write is None else _append_beside(store, path, zarr_format, new_shape, write)
+    if published is not None:
+        tell(published)
+        return
     with shape_held(store, path):
+        stored = _stored(store, path, zarr_format)
         while True:
-            old = _read(store, path, zarr_format)
+            old = _read(store, path, zarr_format) if stored is None else stored.model
             new = old.with_shape(new_shape(old.shape))
-            if any(a > b for a, b in zip(new.shape, old.shape, strict=True)):
-                if write is not None:
-                    write(old, new)
-                else:
-                    _clear_between(open_chunks(store, path, new, allow_pickle=allow_pickle), old)
-            published = _publish(store, path, old, new)
+            published = _change(store, path, old, new, stored, write, allow_pickle=allow_pickle)
             if published is not None:
                 break
+            stored = stored and _stored(store, path, zarr_format, again=True)
         tell(published)
         shrinks = any(a < b for a, b in zip(new.shape, old.shape, strict=True))
         # Resizing to the same shape again removes what an interrupted change left outside.
         if shrinks or (new.shape == old.shape and write is None):
             _clear_outside(open_chunks(store, path, old, allow_pickle=allow_pickle), new)
+
+
+def _change(
+    store: Store,
+    path: str,
+    old: ArrayModel,
+    new: ArrayModel,
+    stored: _Stored | None,
+    write: Write | None,
+    *,
+    allow_pickle: bool,
+) -> ArrayModel | None:
+    """Put right what becomes visible, and write the document; None if that was changed meanwhile.
+
+    stored  the document to replace, where the store replaces on condition
+    """
+    grows = any(a > b for a, b in zip(new.shape, old.shape, strict=True))
+    if stored is not None and (grows or new.shape == old.shape):
+        stored = _hold_document(store, path, stored)
+        if stored is None:
+            return None
+    if grows and write is not None:
+        write(store, old, new)
+    elif grows:
+        _clear_between(open_chunks(store, path, new, allow_pickle=allow_pickle), old)
+    return _publish(store, path, old, new, stored)
 
 
 def _read(store: Store, path: str, zarr_format: int) -> ArrayModel:
@@ -88,20 +136,184 @@ def _read(store: Store, path: str, zarr_format: int) -> ArrayModel:
     raise NotFoundError("array is gone", path=store.url, key=join_key(path, ARRAY_KEYS[zarr_format]))
 
 
-def _publish(store: Store, path: str, old: ArrayModel, new: ArrayModel) -> ArrayModel | None:
+def _publish(
+    store: Store, path: str, old: ArrayModel, new: ArrayModel, stored: _Stored | None
+) -> ArrayModel | None:
     """Write the new shape into the document, and return its model; None if it was changed meanwhile."""
+    if stored is not None:
+        forget_consolidated(store, path, new.zarr_format)
+        return new if new == old or _put_document(store, path, stored, _encoded(new)) else None
     published: ArrayModel | None = None
 
     def put() -> None:
         nonlocal published
-        stored = _read(store, path, old.zarr_format)
-        if (stored.shape, stored.grid) == (old.shape, old.grid):
-            changed = replace(stored, shape=new.shape, grid=new.grid)
-            write_node(store, path, changed, previous=stored)
+        found = _read(store, path, old.zarr_format)
+        if (found.shape, found.grid) == (old.shape, old.grid):
+            changed = replace(found, shape=new.shape, grid=new.grid)
+            write_node(store, path, changed, previous=found)
             published = changed
 
     store.update(join_key(path, ARRAY_KEYS[old.zarr_format]), put)
     return published
+
+
+# Documents that are replaced on condition (docs/design/0028-appends.md)
+
+
+class _Stored(NamedTuple):
+    """An array's document in a store that replaces on condition: its model, its bytes and their version."""
+
+    model: ArrayModel
+    data: bytes
+    version: str
+
+
+def _stored(store: Store, path: str, zarr_format: int, *, again: bool = False) -> _Stored | None:
+    """The document as it was last seen, or as it is now; None if it is several, or cannot be replaced so."""
+    if zarr_format != 3:
+        return None
+    key = join_key(path, v3.KEY)
+    part = None if again else store.seen(key)
+    part = part or store.seen(key, again=True)
+    if part is None or part.version is None:
+        return None
+    data = bytes(part.data)
+    model = parse_node({v3.KEY: data}, place(store, path))
+    return _Stored(model, data, part.version) if isinstance(model, ArrayModel) else None
+
+
+def _encoded(model: ArrayModel) -> bytes:
+    return render_json(render_node(model)[v3.KEY])
+
+
+def _put_document(store: Store, path: str, stored: _Stored, data: bytes) -> str | None:
+    """Replace a document, and return the new version; None if it was changed meanwhile."""
+    try:
+        return store.put_over(join_key(path, v3.KEY), data, stored.version)
+    except ChangedError:
+        return None
+
+
+def _hold_document(store: Store, path: str, stored: _Stored) -> _Stored | None:
+    """Replace a document by one that says the same, so that no append under way can replace it any more.
+
+    What lies beyond the shape is nobody's then. None if the document was changed meanwhile.
+    """
+    data = stored.data + b"\n"
+    version = _put_document(store, path, stored, data)
+    return None if version is None else _Stored(stored.model, data, version)
+
+
+class _NewChunks(PrefixStore):
+    """A view of a store that puts chunks where there are none, and reads nothing.
+
+    It replaces only what it has put itself: `versions` has their versions.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, "")
+        self.in_memory = False
+        self.versions: dict[str, str | None] = {}
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> None:
+        return None
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self.versions[key] = self.store.put_over(key, value, self.versions.pop(key, None))
+
+    def delete(self, key: str) -> None:
+        raise self._taken(key)
+
+    def update(self, key: str, act: Callable[[], None]) -> None:
+        act()
+
+
+def _append_beside(
+    store: Store,
+    path: str,
+    zarr_format: int,
+    new_shape: Callable[[Shape], Shape],
+    write: Write,
+) -> ArrayModel | None:
+    """Append chunks of their own in two rounds of requests; None if that is not possible, or not in time.
+
+    The first round puts chunks where there are none, and looks for intents; the second one replaces the
+    document on condition that it is the one which was seen before. Whoever else appends has other chunks, or
+    another document.
+
+    Raises
+        StoreError: the store failed.
+    """
+    chunks, pause = _NewChunks(store), FIRST_PAUSE
+    with hold_name((store.url, path, "append")):
+        stored = _stored(store, path, zarr_format)
+        while stored is not None and pause <= LONGEST_PAUSE:
+            old = stored.model
+            new = old.with_shape(new_shape(old.shape))
+            if new.shape == old.shape or not _has_own_chunks(old, new):
+                break
+            is_put = _put_chunks(chunks, path, old, new, write)
+            if is_put is None:
+                break
+            # No other way of writing it ends so: nobody takes another's document for the answer to his own.
+            if is_put and _put_document(store, path, stored, _encoded(new) + b"\n"):
+                return new
+            time.sleep(random.uniform(0, pause))
+            pause = 2 * pause
+            stored = _stored(store, path, zarr_format, again=True)
+            _take_back(chunks, path, stored)
+    return None
+
+
+def _has_own_chunks(old: ArrayModel, new: ArrayModel) -> bool:
+    """Whether no chunk has items of both shapes, or of the old one and beyond."""
+    counts = old.grid.count(old.shape)
+    growing = [d for d, length in enumerate(old.shape) if new.shape[d] > length]
+    return all(new.grid.start(d, counts[d]) == old.shape[d] for d in growing)
+
+
+def _put_chunks(chunks: _NewChunks, path: str, old: ArrayModel, new: ArrayModel, write: Write) -> bool | None:
+    """Put the new chunks, and look for intents and consolidated metadata at the same time.
+
+    True if all chunks are there; False if others change the shape; None if other work keeps this one out.
+
+    Raises
+        StoreError: the store failed.
+    """
+    store = chunks.store
+
+    def put() -> bool:
+        try:
+            write(chunks, old, new)
+        except ChangedError:
+            return False
+        return True
+
+    def look() -> bool | None:
+        above = [join_key(parent, v3.KEY) for parent in ancestors(path)]
+        intent, *documents = store.get_many([(key, None) for key in (join_key(path, INTENT), *above)])
+        forget(store, above, documents)
+        return intent is None or (False if parse_intent(intent).work == RESIZE else None)
+
+    is_put, is_free = map_threads(lambda act: act(), [put, look], waiting_count=2)
+    return is_free and is_put
+
+
+def _take_back(chunks: _NewChunks, path: str, stored: _Stored | None) -> None:
+    """Remove chunks of an array that is gone, or that are in a larger shape which others made without them.
+
+    They could lie there only for the moment: whoever appends finds them, and whoever resizes removes them.
+    """
+    if stored is None:
+        taken = [] if chunks.store.size(join_key(path, v3.KEY)) is not None else [*chunks.versions]
+    else:
+        model, skip = stored.model, len(path) + 1 if path else 0
+        cells = [(key, model.keys.cell(key[skip:], model.ndim)) for key in chunks.versions]
+        counts = model.grid.count(model.shape)
+        taken = [key for key, cell in cells if cell is not None and all(map(lt, cell, counts))]
+    for key in taken:
+        with suppress(ChangedError):
+            chunks.store.delete_over(key, chunks.versions.pop(key))
 
 
 def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
@@ -113,7 +325,7 @@ def _clear_between(chunks: Chunks, old: ArrayModel) -> None:
 
     def beyond() -> Iterator[str]:
         for cell in _stored_between(chunks, old, growing):
-            if any(start(d, place) >= old.shape[d] for d, place in enumerate(cell)):
+            if any(start(d, at) >= old.shape[d] for d, at in enumerate(cell)):
                 yield chunks.key(cell)
             else:
                 shared.append(cell)

@@ -79,11 +79,11 @@ class Array(ArrayNames):
             chunks = self._made = self._make_chunks(self._model)
         return chunks
 
-    def _make_chunks(self, model: ArrayModel) -> Chunks:
+    def _make_chunks(self, model: ArrayModel, store: Store | None = None) -> Chunks:
         access = self._access
         with located(self._where()):
             chunks = open_chunks(
-                self._store,
+                store or self._store,
                 self._path,
                 model,
                 cache_size=access.cache_size,
@@ -517,7 +517,7 @@ class Array(ArrayNames):
     def _resize(
         self,
         new_shape: Callable[[tuple[int, ...]], tuple[int, ...]],
-        write: Callable[[ArrayModel, ArrayModel], None] | None = None,
+        write: Callable[[Store, ArrayModel, ArrayModel], None] | None = None,
     ) -> tuple[int, ...]:
         with hold_name(("resize", id(self))):
             resize(
@@ -554,11 +554,13 @@ class Array(ArrayNames):
                 raise ValueError(f"cannot append shape {items.shape} to {old} along axis {axis}")
             return (*old[:axis], old[axis] + items.shape[axis], *old[axis + 1 :])
 
-        def write(old: ArrayModel, new: ArrayModel) -> None:
+        def write(store: Store, old: ArrayModel, new: ArrayModel) -> None:
             region = [slice(0, length) for length in new.shape]
             region[axis] = slice(old.shape[axis], new.shape[axis])
             # Written as part of a larger array, so that edge chunks keep what they hold beyond this one.
-            chunks = self._make_chunks(new.with_shape(new.grid.beyond(new.shape)))
+            chunks = self._make_chunks(new.with_shape(new.grid.beyond(new.shape)), store)
+            # Where no lock keeps others out, what is stored does.
+            chunks.skip_empty = not store.notices_changes
             chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
 
         grown(self.shape)

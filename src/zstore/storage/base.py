@@ -555,6 +555,39 @@ class Store(ABC):
             self.put(key, value)
         return None
 
+    def seen(self, key: str, *, again: bool = False) -> Part | None:
+        """A document as this process last read or wrote it, with the version that `put_over` takes.
+
+        With `again` it is read now. None: there is none, or the store does not replace on condition.
+        """
+        return None
+
+    def put_over(self, key: str, value: bytes | bytearray | memoryview, version: str | None) -> str | None:
+        """`put` in the place of the value of that version, None for none; returns the new version.
+
+        Raises
+            ChangedError: another value is there, which stays.
+        """
+        with self.lock(key):
+            self._check_version(key, version)
+            self.put(key, value)
+        return None
+
+    def delete_over(self, key: str, version: str | None) -> None:
+        """`delete` the value of that version.
+
+        Raises
+            ChangedError: another value is there, or none.
+        """
+        with self.lock(key):
+            self._check_version(key, version)
+            self.delete(key)
+
+    def _check_version(self, key: str, version: str | None) -> None:
+        found = self.entry(key)
+        if (found if found is None else found.version) != version:
+            raise self._taken(key)
+
     def _taken(self, key: str) -> ChangedError:
         message = "somebody else has just put a value there; nothing was overwritten"
         return ChangedError(message, path=self.url, key=key)
@@ -823,6 +856,7 @@ CAPABILITIES = {
     "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many",),
+    "conditions": ("seen", "put_over", "delete_over"),
     "copies": ("copy_from", "put_file"),
     "files": ("local_path", "purge", "check_missing"),
     "stretches": ("stretches", "origin"),
@@ -843,7 +877,17 @@ _MAPPED = {
 }
 _OWN = {"update", "check_writable"}
 _CHANGING = {
-    *("put", "put_new", "put_file", "copy_from", "delete", "delete_many", "delete_prefix"),
+    *(
+        "put",
+        "put_new",
+        "put_over",
+        "put_file",
+        "delete_over",
+        "copy_from",
+        "delete",
+        "delete_many",
+        "delete_prefix",
+    ),
     "lock",
 }
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}

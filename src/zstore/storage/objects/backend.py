@@ -54,6 +54,17 @@ class Version(NamedTuple):
         """The tag, unless it is a weak one."""
         return strong_tag(self.e_tag)
 
+    @property
+    def text(self) -> str | None:
+        """The version as a text, which `of` reads; None for one that is no condition."""
+        return f"{self.e_tag}\n{self.version or ''}" if self.strong else None
+
+    @classmethod
+    def of(cls, text: str) -> Version:
+        """The version with that `text`."""
+        e_tag, _, version = text.partition("\n")
+        return cls(e_tag, version or None)
+
 
 class Reply(NamedTuple):
     """The response to a request: bytes from `begin` on, the value's size and its version."""

@@ -51,6 +51,10 @@ BACKENDS: dict[str, type[Backend]] = {"http": Server, "memory": MemoryBackend}
 PAGE = 1000
 # Of so many keys at a time the names are held while they are deleted.
 DELETED_COUNT = 64 * PAGE
+# Documents of Zarr v3 are remembered as they were last seen: so many, of at most so many bytes each.
+DOCUMENT = "zarr.json"
+SEEN_COUNT = 1024
+SEEN_SIZE = 16 << 10
 
 
 class ObjectStore(BatchStore):
@@ -83,6 +87,7 @@ class ObjectStore(BatchStore):
         self.lists_versions = self.notices_changes and self.durable
         self.read_only = read_only or self._is_http
         self._versions = threading.local()
+        self._seen: dict[str, Part] = {}
         self._together = Together(self._backend.fetch)
         # What `Elsewhere` asks for: fsspec's store of the same address.
         self._spare: Store | None = None
@@ -127,6 +132,9 @@ class ObjectStore(BatchStore):
         parts, versions = wait_for(self._get_parts(requests), is_single=is_single)
         for key, version in versions.items():
             self._note_read(key, version)
+        for (key, _), part in zip(requests, parts, strict=True):
+            if key.endswith(DOCUMENT) and part is not None and part.total_size == len(part.data):
+                self._remember(key, part.data, versions[key])
         return parts
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
@@ -145,9 +153,11 @@ class ObjectStore(BatchStore):
             return part, versions
 
         answers = wait_for(ask_all(one, keys))
-        for _, versions in answers:
+        for part, versions in answers:
             for key, version in versions.items():
                 self._note_read(key, version)
+                if part is not None and part.total_size == len(part.data):
+                    self._remember(key, part.data, version)
         return choose_documents(prefixes, choices, [part and part.data for part, _ in answers], denied)
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
@@ -210,7 +220,7 @@ class ObjectStore(BatchStore):
         mode = self._condition(key)
         if mode != "overwrite":
             self._backend.check_conditions(key)
-        self._note(key, self._wait(self._backend.put(key, value, mode)))
+        self._note(key, self._wait(self._backend.put(key, value, mode)), value)
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write a new object, and return its version.
@@ -223,8 +233,39 @@ class ObjectStore(BatchStore):
         check_key(key)
         self.check_writable(key)
         version = self._wait(self._backend.put_new(key, value))
-        self._note(key, version)
+        self._note(key, version, value)
         return version.strong
+
+    def seen(self, key: str, *, again: bool = False) -> Part | None:
+        """As `Store.seen`, for documents of Zarr v3 that are not very long."""
+        if again and self.notices_changes:
+            self._seen.pop(check_key(key), None)
+            self.get(key, document_range())
+        return self._seen.get(key) if self.notices_changes else None
+
+    def put_over(self, key: str, value: bytes | bytearray | memoryview, version: str | None) -> str | None:
+        """Write the object on condition of the version that it has now.
+
+        Raises
+            ChangedError: it has another one.
+            StoreError: the server does not keep such conditions.
+        """
+        check_key(key)
+        self.check_writable(key)
+        self._backend.check_conditions(key)
+        mode = "create" if version is None else Version.of(version).mode
+        made = self._wait(self._backend.put(key, value, mode))
+        self._note(key, made, value)
+        return made.text
+
+    def delete_over(self, key: str, version: str | None) -> None:
+        """Remove the object of that version; a change in the very moment of deletion is not noticed."""
+        check_key(key)
+        self.check_writable(key)
+        if self._wait(self._backend.head(key))[1].text != version:
+            raise changed(self._url, key)
+        self._wait(self._backend.delete(key))
+        self._note(key, None)
 
     def delete(self, key: str) -> None:
         """Remove the object, if it exists.
@@ -358,11 +399,22 @@ class ObjectStore(BatchStore):
             if read.get(key, UNREAD) is UNREAD and (key in read or read is self._locks[-1]):
                 read[key] = version
 
-    def _note(self, key: str, version: Version | None) -> None:
+    def _note(self, key: str, version: Version | None, value: Any = None) -> None:
         """Keep the version of a value that this thread has written."""
         for read in self._locks:
             if key in read:
                 read[key] = version
+        self._remember(key, value, version)
+
+    def _remember(self, key: str, data: Any, version: Version | None) -> None:
+        """Keep a document for `seen`, if all of it was read or written."""
+        if not key.endswith(DOCUMENT):
+            return
+        self._seen.pop(key, None)
+        if data is not None and version is not None and version.text and len(data) <= SEEN_SIZE:
+            if len(self._seen) >= SEEN_COUNT:
+                self._seen.clear()
+            self._seen[key] = Part(bytes(data), len(data), version.text)
 
     def _condition(self, key: str) -> Any:
         """The condition of a write, as a mode of obstore."""
@@ -378,9 +430,9 @@ class ObjectStore(BatchStore):
         return self._with(read_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_versions", "_together", "_spare")
+        own = ("_versions", "_together", "_spare", "_seen")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _versions=threading.local(), _spare=None)
+        self.__dict__.update(state, _versions=threading.local(), _spare=None, _seen={})
         self._together = Together(self._backend.fetch)

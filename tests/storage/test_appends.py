@@ -1,0 +1,198 @@
+"""Appends to arrays in a bucket that meet other changes at every moment, and such as are killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.engine import intents, resize
+from zstore.errors import NotFoundError, StoreError
+from zstore.storage.objects.store import ObjectStore
+
+from .bucket_server import BucketServer, forget_settings
+
+pytest.importorskip("obstore", reason="the package behind the store")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BucketServer]:
+    """A bucket whose writers have no lock in common, as in processes of their own."""
+    forget_settings(monkeypatch, tmp_path)
+    for module in (intents, resize):
+        monkeypatch.setattr(module, "hold_name", lambda name: nullcontext())
+    with BucketServer() as server:
+        yield server
+
+
+def create(server: BucketServer, **options: Any) -> zstore.Array:
+    options = {"data": np.arange(4, dtype="i4"), "chunks": (2,), "fill_value": -1, **options}
+    return zstore.create_array("s3://b/g", "a", storage_options=server.options(), **options)
+
+
+def another(server: BucketServer, mode: Any = "r+") -> zstore.Array:
+    return zstore.open_array("s3://b/g", "a", mode=mode, storage_options=server.options())
+
+
+OLD = [0, 1, 2, 3]
+Items = list[int]
+# What others do meanwhile, and what the array may be then: theirs was first, or the append of `new`.
+MEETINGS: dict[str, tuple[Callable[[zstore.Array], Any], Callable[[Items], list[Items]]]] = {
+    "appends": (
+        lambda a: a.append([7, 7]),
+        lambda new: [[*OLD, 7, 7, *new], [*OLD, *new, 7, 7]],
+    ),
+    "appends half a chunk": (
+        lambda a: a.append([7]),
+        lambda new: [[*OLD, 7, *new], [*OLD, *new, 7]],
+    ),
+    "grows": (
+        lambda a: a.resize((a.shape[0] + 3,)),
+        lambda new: [[*OLD, -1, -1, -1, *new], [*OLD, *new, -1, -1, -1]],
+    ),
+    "shrinks": (lambda a: a.resize((1,)), lambda new: [[0, *new], [0]]),
+    "shrinks and grows": (
+        lambda a: [a.resize((2,)), a.resize((6,))],
+        lambda new: [[0, 1, -1, -1, -1, -1, *new], [0, 1, -1, -1, -1, -1]],
+    ),
+    "clears what is outside": (lambda a: a.resize(a.shape), lambda new: [[*OLD, *new]]),
+    "changes an attribute": (lambda a: a.attrs.update(x=1), lambda new: [[*OLD, *new]]),
+}
+
+
+@pytest.mark.parametrize("meets", MEETINGS)
+@pytest.mark.parametrize("count", [4, 3])
+def test_an_append_that_meets_others_is_before_or_after_them(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch, meets: str, count: int
+) -> None:
+    act, expected = MEETINGS[meets]
+    new = count * [9]
+    original, moments = ObjectStore.put_over, 0
+    for moment in range(100):
+        server.values.clear()
+        array = create(server)
+        mine, left = array.store, [moment]
+
+        def put_over(
+            store: Any, key: str, value: Any, version: Any, mine: Any = mine, left: Any = left
+        ) -> Any:
+            def meet() -> None:
+                left[0] -= 1
+                if left[0] == -1:
+                    act(another(server))
+
+            if store is not mine:
+                return original(store, key, value, version)
+            meet()
+            made = original(store, key, value, version)
+            meet()
+            return made
+
+        monkeypatch.setattr(ObjectStore, "put_over", put_over)
+        array.append(np.array(new, "i4"))
+        monkeypatch.setattr(ObjectStore, "put_over", original)
+        if left[0] >= 0:
+            break
+        moments += 1
+        assert another(server, "r")[...].tolist() in expected(new), moment
+    assert moments >= 4
+
+
+def test_an_append_is_two_rounds(server: BucketServer) -> None:
+    array = create(server)
+    server.expect([f"/b/g/{name}" for name in ("a/c/2", "a/c/3", "a/.zstore-job/record", "zarr.json")])
+    server.requests.clear()
+    array.append([9, 9, 9, 9])
+    assert not server.late
+    first, [last] = server.requests[:4], server.requests[4:]
+    assert last == ("PUT", "/b/g/a/zarr.json")
+    assert sorted(method for method, _ in first) == ["GET", "GET", "PUT", "PUT"]
+
+
+def test_what_a_killed_append_leaves_is_shown_by_nobody_and_replaced(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = ObjectStore.put_over
+
+    def put_over(store: Any, key: str, value: Any, version: Any) -> Any:
+        if key.endswith("zarr.json"):
+            raise KeyboardInterrupt
+        return original(store, key, value, version)
+
+    array = create(server)
+    monkeypatch.setattr(ObjectStore, "put_over", put_over)
+    with pytest.raises(KeyboardInterrupt):
+        array.append(np.full(4, 9, "i4"))
+    monkeypatch.setattr(ObjectStore, "put_over", original)
+    assert "/b/g/a/c/3" in server.values
+    assert another(server, "r")[...].tolist() == OLD
+    for change, expected in (
+        (lambda a: a.append([8, 8]), [*OLD, 8, 8]),
+        (lambda a: a.resize((10,)), [*OLD, 8, 8, -1, -1, -1, -1]),
+    ):
+        change(another(server))
+        assert another(server, "r")[...].tolist() == expected
+
+
+def test_an_append_to_an_array_that_goes_leaves_nothing(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = ObjectStore.put_over
+    array = create(server)
+
+    def put_over(store: Any, key: str, value: Any, version: Any) -> Any:
+        made = original(store, key, value, version)
+        if "/c/" in key:
+            with suppress(KeyError):
+                del zstore.open_group("s3://b/g", mode="r+", storage_options=server.options())["a"]
+        return made
+
+    monkeypatch.setattr(ObjectStore, "put_over", put_over)
+    with pytest.raises(NotFoundError):
+        array.append(np.full(2, 9, "i4"))
+    assert sorted(server.values) == ["/b/g/zarr.json"]
+
+
+def test_three_appenders_lose_nothing(server: BucketServer) -> None:
+    create(server, data=np.zeros(0, "i4"))
+    server.faults = {"503": 0.01, "reset": 0.01}
+    together = threading.Barrier(3)
+
+    def work(k: int) -> None:
+        array = another(server)
+        together.wait(60)
+        for step in range(40):
+            array.append(np.full(2, 100 * k + step, "i4"))
+
+    with ThreadPoolExecutor(3) as pool:
+        [*pool.map(work, range(3))]
+    server.faults = {}
+    pairs = another(server, "r")[...].reshape(-1, 2)
+    assert (pairs[:, 0] == pairs[:, 1]).all()
+    assert sorted(pairs[:, 0].tolist()) == [100 * k + step for k in range(3) for step in range(40)]
+    for k in range(3):
+        mine = [item for item in pairs[:, 0].tolist() if item // 100 == k]
+        assert mine == sorted(mine)
+
+
+def test_an_append_is_kept_out_by_other_work(server: BucketServer) -> None:
+    array = create(server)
+    server.values["/b/g/a/.zstore-job/record"] = b'{"work": "copy"}'
+    with pytest.raises(StoreError, match="a copy is unfinished"):
+        array.append([9, 9])
+    assert another(server, "r")[...].tolist() == OLD
+
+
+def test_a_group_above_forgets_the_shape_that_it_had(server: BucketServer) -> None:
+    array = create(server)
+    zstore.consolidate("s3://b/g", storage_options=server.options())
+    array.append([9, 9])
+    group = zstore.open_group("s3://b/g", mode="r", storage_options=server.options())
+    assert group["a"].shape == (6,)
