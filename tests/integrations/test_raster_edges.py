@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, RasterWarning, UnsupportedError
+from zstore.errors import MetadataError, RasterWarning, StoreError, UnsupportedError
 from zstore.geo.rasters import raster as raster_module
 from zstore.geo.rasters import raster_to_zarr, zarr_to_raster
 
@@ -432,3 +433,27 @@ def test_what_is_told_of_all_bands_is_asked_once(tmp_path: Path, monkeypatch: py
     assert len(found.geo.variables) == 60
     each = ("dtypes", "nodatavals", "scales", "offsets", "units", "descriptions", "colorinterp")
     assert {name: asked[name] for name in each} == dict.fromkeys(each, 1)
+
+
+@pytest.mark.parametrize("layout", [{"tiled": True, "blockxsize": 16}, {}], ids=["tiles", "strips"])
+@pytest.mark.parametrize("compress", ["none", "deflate"])
+def test_blocks_whose_place_was_lost_are_damage(
+    tmp_path: Path, layout: dict[str, Any], compress: str
+) -> None:
+    """GDAL reads the header of an uncompressed TIFF as cells, where a block is said to lie there."""
+    path, cells = tmp_path / "a.tif", np.arange(1, 64 * 64 + 1, dtype="u2").reshape(1, 64, 64)
+    words = {"driver": "GTiff", "width": 64, "height": 64, "count": 1, "dtype": "uint16", "blockysize": 16}
+    words |= {"crs": "EPSG:32632", "transform": Affine(10, 0, 0, 0, -10, 0), **layout}
+    with rasterio.open(path, "w", **words, compress=compress) as raster:
+        raster.write(cells)
+    with rasterio.open(path) as raster:
+        blocks = [index for index, _ in raster.block_windows(1)]
+        tags = [raster.get_tag_item(f"BLOCK_OFFSET_{x}_{y}", "TIFF", bidx=1) for y, x in blocks]
+    offsets, form = [*map(int, tags)], f"<{len(blocks)}I"
+    lost = struct.pack(form, *offsets[:2], 0, *offsets[3:])
+    assert path.read_bytes().count(struct.pack(form, *offsets)) == 1
+    raster_to_zarr(path, tmp_path / "sound.zarr")
+    path.write_bytes(path.read_bytes().replace(struct.pack(form, *offsets), lost))
+    with pytest.raises(StoreError, match=r"block .* of band 1 lies at byte 0, in the file's header"):
+        raster_to_zarr(path, tmp_path / "damaged.zarr")
+    assert not (tmp_path / "damaged.zarr" / "zarr.json").exists()

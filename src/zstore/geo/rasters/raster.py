@@ -56,6 +56,7 @@ RasterPath: TypeAlias = str | os.PathLike[str]
 # An odd number with irregular bits, as hash functions multiply by.
 MIXING = np.uint64(0x9E3779B97F4A7C15)
 TILE_LENGTH = 256
+HEADER_SIZE = 8  # of a TIFF
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
 
 
@@ -296,6 +297,8 @@ class RasterBand(FileArray):
         place = tuple((side.start, side.stop) for side in inside(box, part.box))
         band = part.numbers[self.name]
         with self.files.open(open_raster, part.path) as raster:
+            if band:
+                _check_blocks(raster, band, place, part.path)
             cells: Items = raster.read(band, window=place) if band else raster.dataset_mask(window=place)
             valid: Any = True
             if has_mask:
@@ -303,6 +306,22 @@ class RasterBand(FileArray):
                 valid = mask != 0
         check_version(part.version, part.path)
         return cells if self.packed is None else self.packed.unpack(cells), valid
+
+
+def _check_blocks(raster: Any, band: int, window: Sequence[tuple[int, int]], path: str) -> None:
+    """Refuse a window of a TIFF with a block in its header, which GDAL reads as cells if uncompressed."""
+    if raster.driver != "GTiff":
+        return
+    sides = zip(window, raster.block_shapes[band - 1], strict=True)
+    for y, x in product(*(range(start // n, -(-stop // n)) for (start, stop), n in sides)):
+        # None where the block was never written.
+        offset = raster.get_tag_item(f"BLOCK_OFFSET_{x}_{y}", "TIFF", bidx=band)
+        if offset is not None and int(offset) < HEADER_SIZE:
+            raise StoreError(
+                f"block ({y}, {x}) of band {band} lies at byte {offset}, in the file's header; "
+                "the file is damaged",
+                path=path,
+            )
 
 
 def _layers_of(box: Box) -> Iterator[tuple[tuple[int, ...], Box]]:
