@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 # Names by which jobs serve the wings above them: begun work, its versions, and room on the target's disk.
 OF_WINGS = {
     *("Made", "Marks", "Versions", "as_part", "asked_as", "begin_new", "check_begun", "check_outside"),
-    *("SourceStore", "as_array", "source_of"),
+    *("SourceStore", "as_array", "is_shown", "source_of"),
     *("check_room", "current_part", "expect_size", "forget", "node_versions", "units_at_once"),
 }
 

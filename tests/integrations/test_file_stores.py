@@ -82,7 +82,7 @@ def nodes(group: zstore.Group) -> dict[str, Any]:
     for path, node in group.members(max_depth=None):
         said = {name: value for name, value in node.attrs.items() if name != "zstore"}
         found[path] = (
-            (node[...].tobytes(), node.dtype, node.fill_value, node.chunks, node.dims, said)
+            (node[...].tobytes(), node.dtype, repr(node.fill_value), node.chunks, node.dims, said)
             if isinstance(node, zstore.Array)
             else said
         )

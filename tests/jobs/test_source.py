@@ -116,7 +116,7 @@ class Described(Indices):
 def test_names_and_attributes_of_a_source_go_along(tmp_path: Path) -> None:
     source = Described((3, 4), RegularGrid((2, 2)), ">i2")
     made = zstore.convert(source, tmp_path / "t", zarr_format=2)
-    assert isinstance(made, zstore.Array) and made.dims == ("y", "x")
+    assert isinstance(made, zstore.Array) and made.dims == ("y", "x") and made.compressors
     assert made.attrs.asdict() == source.attributes
     means = [zstore.reduce(one, "mean", "x", unpack=True) for one in (source, made)]
     np.testing.assert_array_equal(*means)
@@ -135,7 +135,10 @@ def test_a_source_is_read_as_an_array(shape: Shape, grid: Grid) -> None:
     np.testing.assert_array_equal(zstore.open_array(again, "data")[...], source.whole())
     assert source_of(array) is source
     [chunk, *_] = [*[key for key in again.list() if "/c" in key], None]
-    assert chunk is None or again.get(chunk, ByteRange(0, 2)) == bytes(again.get(chunk) or b"")[:2]
+    if chunk is not None:
+        value = bytes(again.get(chunk) or b"")
+        assert again.get(chunk, ByteRange(0, 2)) == value[:2] and again.size(chunk) == len(value)
+        assert chunk in again.list(chunk.rpartition("/")[0]) and chunk not in again.list("data/c/1")
     for change in (again.delete, lambda key: again.put(key, b"")):
         with pytest.raises(ReadOnlyError):
             change("data/zarr.json")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from math import prod
 from typing import Any
 
 from zstore.base.byterange import ByteRange
 from zstore.engine.documents import ancestors, publish_nodes, read_node
+from zstore.engine.schedulers import map_threads
 from zstore.errors import UnsupportedError
 from zstore.jobs.chunks import StoredArray
-from zstore.jobs.source import Source
+from zstore.jobs.source import Cell, Source
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.dtype import is_same_type
@@ -19,7 +21,7 @@ from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Access, Missing
-from zstore.storage.base import Entry, Names, Store, join_key
+from zstore.storage.base import Entry, Request, Store, Values, join_key
 from zstore.storage.memory import MemoryStore
 
 # The name of a key below any node.
@@ -29,7 +31,8 @@ DOCUMENT = "zarr.json"
 class SourceStore(Store):
     """A hierarchy whose arrays have the items of sources; its chunks are made when somebody gets them.
 
-    Jobs read the sources themselves (`source_of`), by boxes that suit these.
+    The documents of these arrays name no compressor. Jobs read the sources themselves (`source_of`), by boxes
+    that suit these.
 
     documents  what is stored: the documents of all nodes, and arrays that are of no source
     sources    by the paths of their arrays
@@ -61,22 +64,27 @@ class SourceStore(Store):
         begin, end = byte_range.resolve(len(value))
         return memoryview(value)[begin:end]
 
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        return [*map_threads(lambda request: self.get(*request), requests)]
+
     def _chunk(self, key: str) -> bytes | memoryview | None:
         """The encoded chunk of a source; None where the key is that of no chunk."""
-        path = self._source_path(key)
-        if path is None:
+        path, cell = self._cell(key)
+        if cell is None:
             return None
         array = self._array(path)
-        cell = array.model.keys.cell(key[len(path) + 1 if path else 0 :], array.model.ndim)
-        if cell is None or not array.holds(cell):
-            return None
         box = array.box(cell)
         array.write(box, self.sources[path].read(box).astype(array.dtype, copy=False))
         return array.store.get(key)
 
-    def _source_path(self, key: str) -> str | None:
-        """The path of the source above a key; None if there is none."""
-        return next((path for path in ancestors(key) if path in self.sources), None)
+    def _cell(self, key: str) -> tuple[str, Cell | None]:
+        """(the path of the source, the coordinates) of the chunk under a key; None for other keys."""
+        path = next((path for path in ancestors(key) if path in self.sources), None)
+        if path is None:
+            return "", None
+        array = self._array(path)
+        cell = array.model.keys.cell(key[len(path) + 1 if path else 0 :], array.model.ndim)
+        return path, cell if cell is not None and array.holds(cell) else None
 
     def _array(self, path: str) -> StoredArray:
         """The array at the path of a source, without a chunk."""
@@ -85,13 +93,23 @@ class SourceStore(Store):
         return StoredArray(MemoryStore(), path, model, allow_pickle=True)
 
     def entry(self, key: str) -> Entry | None:
-        """The size of the value and, as its version, a hash of it; of a chunk, the version of its source."""
-        value = self.get(key)
-        if value is None:
+        """The size of a value and, as its version, a hash of it; of a chunk, the version of its source."""
+        value = self._documents.get(key)
+        if value is not None:
+            return Entry(key, len(value), sha256(value).hexdigest()[:16])
+        path, cell = self._cell(key)
+        if cell is None:
             return None
-        path = self._source_path(key) if self._documents.get(key) is None else None
-        version = sha256(value).hexdigest()[:16] if path is None else self.sources[path].version()
-        return Entry(key, len(value), version or None)
+        array = self._array(path)
+        grid, item_size = array.grid, array.dtype.itemsize
+        size = prod(grid.start(d, at + 1) - grid.start(d, at) for d, at in enumerate(cell)) * item_size
+        if array.dtype.kind in "OT":
+            size = len(self._chunk(key) or b"")
+        return Entry(key, size, self.sources[path].version() or None)
+
+    def size(self, key: str) -> int | None:
+        entry = self.entry(key)
+        return None if entry is None else entry.size
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self.check_writable(key)
@@ -101,13 +119,12 @@ class SourceStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[str]:
         yield from self._documents.list(prefix)
+        start = f"{prefix}/" if prefix else ""
         for path in self.sources:
-            if not prefix or f"{path}/".startswith(f"{prefix}/"):
+            below = f"{path}/" if path else ""
+            if below.startswith(start) or start.startswith(below):
                 array = self._array(path)
-                yield from map(array.key, array.all_cells())
-
-    def list_children(self, prefix: str = "") -> Names:
-        return self._documents.list_children(prefix)
+                yield from (key for key in map(array.key, array.all_cells()) if key.startswith(start))
 
     def close(self) -> None:
         for source in self.sources.values():
@@ -139,6 +156,7 @@ def model_of(source: Source, zarr_format: ZarrFormat) -> ArrayModel:
         shape=source.shape,
         dtype=source.data_type,
         chunks=chunks,
+        compressors=None,
         zarr_format=zarr_format,
         attributes=check_attributes(source.attributes, path=source.url),
         dimension_names=source.dimension_names,
@@ -174,6 +192,11 @@ def source_of(array: Array, missing: Missing | None = None) -> Source:
             path=shown.url,
         )
     return shown
+
+
+def is_shown(array: Array) -> bool:
+    """Whether a source shows as the array, of which no chunk is stored."""
+    return shown_source(array.store, array.path) is not None
 
 
 def shown_source(store: Store, path: str) -> Source | None:

@@ -8,7 +8,7 @@ from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_
 from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.jobs.source import Made, Marks, Source, Sources, Versions
-from zstore.jobs.sourced import SourceStore, as_array, source_of
+from zstore.jobs.sourced import SourceStore, as_array, is_shown, source_of
 from zstore.jobs.target import check_outside
 from zstore.jobs.task import Task
 
@@ -43,6 +43,7 @@ __all__ = [
     "current_part",
     "expect_size",
     "forget",
+    "is_shown",
     "long_call",
     "name_job",
     "node_versions",

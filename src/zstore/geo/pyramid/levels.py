@@ -46,7 +46,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_array
-from zstore.plugin.jobs import Runner, source_of
+from zstore.plugin.jobs import Runner, is_shown, source_of
 from zstore.storage.base import join_key
 
 # Layers: arrays of data, and how their levels are made
@@ -669,7 +669,7 @@ class PyramidPlan:
             shards = with_sides(chunks, axes, encoding.shards)
         elif encoding.shards == "auto" and encoding.zarr_format == 3 and chunks == source.chunks:
             shards = source.shards
-        codecs = _describe_codecs(source.model, encoding.zarr_format)
+        codecs = _describe_codecs(source, encoding.zarr_format)
         if encoding.compressors != "auto":
             codecs = {"compressors": encoding.compressors}
         return {**codecs, "chunks": chunks, "shards": shards}
@@ -764,9 +764,10 @@ def grow(array: Array, shape: tuple[int, ...]) -> None:
     array.store.update(key, say)
 
 
-def _describe_codecs(model: ArrayModel, zarr_format: ZarrFormat) -> dict[str, Any]:
-    """The arguments of `create_array` to encode as `model` does; {} if the formats differ."""
-    if model.zarr_format != zarr_format:
+def _describe_codecs(array: Array, zarr_format: ZarrFormat) -> dict[str, Any]:
+    """The arguments of `create_array` to encode as an array does; {} in another format, or for a source."""
+    model = array.model
+    if model.zarr_format != zarr_format or is_shown(array):
         return {}
     chain: list[Any] = list(model.codecs)
     if zarr_format == 2:
@@ -798,7 +799,7 @@ def _copy_array(array: Array, former: Any, nodes: NewNodes, path: str, zarr_form
             fill_value=array.fill_value,
             attributes=array.attrs.asdict(),
             dimension_names=array.dims,
-            **_describe_codecs(array.model, zarr_format),
+            **_describe_codecs(array, zarr_format),
         )
     if array.ndim == 0:
         made[...] = array[...]

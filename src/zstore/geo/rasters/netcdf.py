@@ -114,7 +114,7 @@ def netcdf_sources(source: str | os.PathLike[str]) -> Mapping[str, FileArray]:
 
 def _plan_netcdf(source: str | os.PathLike[str]) -> NetcdfJob:
     """The conversion of a file into memory."""
-    return NetcdfJob(source, MemoryStore(), 3, "auto", None, "auto", How())
+    return NetcdfJob(source, MemoryStore(), 3, "auto", None, None, How())
 
 
 class NetcdfJob(FileJob):

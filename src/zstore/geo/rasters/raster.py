@@ -135,7 +135,7 @@ def _plan_raster(source: RasterPath, bands: Sequence[int] | None) -> RasterJob:
     """The conversion of a raster into memory."""
     with open_raster(source) as raster:
         described = describe_raster(raster, os.fspath(source), bands)
-    return RasterJob(described, MemoryStore(), WriteOptions())
+    return RasterJob(described, MemoryStore(), WriteOptions(compressors=None))
 
 
 @contextmanager

@@ -563,7 +563,8 @@ def _plan(
                 if in_place:
                     new = describe_in_place(old, options.zarr_format)
                 else:
-                    new, is_copy = plan_array(old, options, may_copy=is_stored)
+                    wanted = options if is_stored else options.for_sources()
+                    new, is_copy = plan_array(old, wanted, may_copy=is_stored)
                 made = _array(there, below, new, options.allow_pickle)
                 made.bind()
                 if is_copy and isinstance(source, StoredArray) and not keeps_bytes(source, made):

@@ -43,6 +43,12 @@ class ConvertOptions:
         wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
         return self.checksum or not all(map(_is_same, wanted))
 
+    def for_sources(self) -> ConvertOptions:
+        """The options for items that no codec has encoded: what would be kept is as in a new array."""
+        codecs = (self.filters, self.serializer, self.compressors)
+        filters, serializer, compressors = ("auto" if _is_same(value) else value for value in codecs)
+        return replace(self, filters=filters, serializer=serializer, compressors=compressors)
+
 
 def plan_array(
     model: ArrayModel, options: ConvertOptions, *, may_copy: bool = True
