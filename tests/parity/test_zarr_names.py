@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 import zstore
 from zstore.model.array import CodecModel
 from zstore.nodes.zarr_names import list_codecs
+from zstore.storage.base import Entry
+from zstore.storage.memory import MemoryStore
 
 zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
 
@@ -139,6 +142,36 @@ def test_likeness_keeps_what_an_array_is_made_of(zarr_format, order):
     made[0, 0] = 1
     assert (made.nchunks, made.nchunks_initialized) == (9, 4 if zarr_format == 3 else 1)
     assert "gzip" in made.info and "Chunks stored" in made.info_complete()
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [{"chunks": (1, 3)}, {"chunks": (1, 3), "shards": (10, 9)}, {"chunks": [[[1, 10**9]], [1, 2]]}],
+    ids=["chunks", "shards", "rectilinear"],
+)
+def test_a_billion_chunks_are_described_as_quickly_as_ten(grid):
+    store = MemoryStore()
+    array = zstore.create_array(store, "a", shape=(10**9, 3), dtype="i1", **grid)
+    array[5, :] = 1
+    begin = time.process_time()
+    count = 2 * 10**9 if "shards" not in grid and array.chunks[1] == 2 else 10**9
+    assert (array.nchunks, array.cdata_shape[0]) == (count, 10**9)
+    assert repr(array) and array.info and f"of {count}" in array.info_complete()
+    assert array.nbytes_stored() < 3000
+    assert time.process_time() - begin < 0.2
+
+
+def test_bytes_stored_are_counted_by_pages_of_a_list():
+    class Listed(MemoryStore):
+        def entries(self, prefix=""):
+            return iter([Entry(f"{prefix}/c/{n}", 10, None) for n in range(3)])
+
+        def size(self, key):
+            raise AssertionError("one by one")
+
+    store = Listed()
+    zarray = zstore.Array(store, "a", zstore.create_array(MemoryStore(), shape=3, chunks=1, dtype="i1").model)
+    assert zarray.nbytes_stored() == 30
 
 
 def test_codecs_in_shards_may_be_bare_names(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
+from operator import lt
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from zstore.codecs.chain import make_codec
 from zstore.engine.walk import listed_cell, stored_cells
 from zstore.errors import MetadataError, ZstoreError, missing_name, without_secrets
 from zstore.model.array import ArrayModel, CodecModel
+from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
 from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE
 from zstore.nodes.node import Model, StoredNode
@@ -133,7 +135,9 @@ class ArrayNames(NodeNames[ArrayModel]):
     @property
     def cdata_shape(self: Any) -> Shape:
         """The number of chunks (in shards, inner chunks) along each dimension."""
-        return tuple(map(len, self.read_chunk_sizes))
+        grid = self._model.grid if self.shards is None else RegularGrid(self.chunks)
+        counts: Shape = grid.count(self.shape)
+        return counts
 
     @property
     def nchunks(self: Any) -> int:
@@ -144,17 +148,18 @@ class ArrayNames(NodeNames[ArrayModel]):
     def nchunks_initialized(self: Any) -> int:
         """The number of stored chunks, counted by listing; every inner chunk of a stored shard counts."""
         counts = self._model.grid.count(self.shape)
-        cells = {cell for _, cell in stored_cells(self._store, self._path, self._model)}
-        inside = sum(all(place < count for place, count in zip(cell, counts, strict=True)) for cell in cells)
+        cells = (cell for _, cell in stored_cells(self._store, self._path, self._model))
+        inside = sum(all(map(lt, cell, counts)) for cell in cells)
         inner: int = prod(s // c for s, c in zip(self.shards or self.chunks, self.chunks, strict=True))
         return inside * inner
 
     def nbytes_stored(self) -> int:
         """The bytes that the array takes in its store, its metadata included; lists its keys."""
         size = 0
-        for key in self._store.list(self._path):
-            listed_cell(self._store, self._path, self._model, key)  # raises where it hides chunks
-            size += self._store.size(key) or 0
+        for entry in self._store.entries(self._path):
+            listed_cell(self._store, self._path, self._model, entry.key)  # raises where it hides chunks
+            # A link that is not followed has a size of 0 in a list, and to ask for it is an error.
+            size += entry.size or self._store.size(entry.key) or 0
         return size
 
     def info_complete(self: Any) -> str:
