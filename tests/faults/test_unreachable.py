@@ -402,6 +402,8 @@ def test_one_verdict_of_a_bucket(sound, tmp_path, case):
         store = said(open_store("s3://b/s", storage_options=options), **options)
         found = judge(store, tmp_path)
     expected = dict.fromkeys(VERBS, verdict)
+    if refused == ["c/0/1"]:  # a list has the sizes of objects that cannot be read, too
+        expected["info"] = "values"
     if not lists:
         expected.update(dict.fromkeys(LISTING, "error"))
     if refused == ["zarr.json"]:
