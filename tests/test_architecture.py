@@ -45,16 +45,16 @@ PLANTED = {
     "def late():\n    from zstore.engine.chunks import Chunks": ("model/planted.py", "on floor 5"),
     "def late():\n    import_module('zstore.geo.report.notebook').render()": (
         "nodes/planted.py",
-        "on floor 14: core needs geo",
+        "on floor 15: core needs geo",
     ),
-    "importlib.import_module(f'zstore.cli.{word}')": ("engine/planted.py", "on floor 19: core needs faces"),
-    "__import__('zstore.cli')": ("engine/planted.py", "on floor 19: core needs faces"),
-    "from zstore.geo.conventions.crs import Crs": ("storage/planted.py", "on floor 12: core needs geo"),
+    "importlib.import_module(f'zstore.cli.{word}')": ("engine/planted.py", "on floor 20: core needs faces"),
+    "__import__('zstore.cli')": ("engine/planted.py", "on floor 20: core needs faces"),
+    "from zstore.geo.conventions.crs import Crs": ("storage/planted.py", "on floor 13: core needs geo"),
     "from zstore.guests.dask import to_dask": ("geo/conventions/planted.py", "geo needs guests"),
     "if TYPE_CHECKING:\n    from zstore.nodes.array import Array": ("model/planted.py", "on floor 6"),
     "import_module(name)": ("engine/planted.py", "a name that the text does not tell"),
     "from zstore import codecs": ("storage/planted.py", "on floor 4"),
-    "import zstore": ("engine/planted.py", "on floor 18: core needs faces"),
+    "import zstore": ("engine/planted.py", "on floor 19: core needs faces"),
     "from zstore.codecs import chain": ("indexing/planted.py", "from floor 4 on floor 4"),
     "from zstore.model.array import ArrayModel": ("storage/planted.py", "its room never does"),
     "from zstore.engine.schedulers import map_threads": ("geo/conventions/planted.py", "its room never does"),
@@ -76,14 +76,14 @@ PLANTED = {
     "import fsspec.core": ("engine/planted.py", "lives in"),
     "x = 1": ("homeless.py", "has no floor"),
     "from zstore.engine import schedulers": ("engine/fetch.py", "circle: "),
-    "def late():\n    from zstore.nodes import array": ("nodes/lazy.py", "circle: "),
-    "if TYPE_CHECKING:\n    import zstore.nodes.array": ("nodes/lazy.py", "circle: "),
-    "import_module(f'zstore.nodes.{name}')": ("nodes/lazy.py", "circle: "),
+    "def late():\n    from zstore.nodes import array": ("nodes/indexers.py", "circle: "),
+    "if TYPE_CHECKING:\n    import zstore.nodes.array": ("nodes/indexers.py", "circle: "),
+    "import_module(f'zstore.nodes.{name}')": ("nodes/indexers.py", "circle: "),
 }
 # What stands in other files at the time, so that there is something to go round with.
 BESIDE = {
     "zstore/engine/schedulers.py": "from zstore.engine.fetch import fetch",
-    "zstore/nodes/array.py": "from zstore.nodes.lazy import LazyArray",
+    "zstore/nodes/array.py": "from zstore.nodes.indexers import Indexer",
     "zstore/plugin/jobs.py": "__all__ = ['Runner']",
 }
 

@@ -54,10 +54,10 @@ def read(array: zstore.Array) -> float:
     assert_type(array.vindex[[0, 5], [1, 2]], npt.NDArray[Any])
     assert_type(array.blocks[0, 1:], npt.NDArray[Any])
     assert_type(np.asarray(array), npt.NDArray[Any])
-    view = array.lazy[10:20]
+    view = zstore.view(array)[10:20]
     assert_type(view.read(), npt.NDArray[Any])
-    assert_type(view.array, zstore.Array)
-    assert_type(view[:, 0].shape, tuple[int, ...])
+    assert_type(zstore.stack([view + 1, array[10:20]], axis=1)[:, 0], zstore.View)
+    assert_type(view.T.shape, tuple[int, ...])
     assert_type(array.cached(1 << 20), zstore.Array)
     return float(array[3, 4] + array[:2].mean())
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         zeros_like,
     )
     from zstore.storage.cached import CachedStore
+    from zstore.views.view import View, concat, overlay, stack, unpack, view
 
 former.install()
 
@@ -70,8 +71,10 @@ _HOMES = {
     "Array": "zstore.nodes.array",
     "CachedStore": "zstore.storage.cached",
     "Group": "zstore.nodes.group",
+    "View": "zstore.views.view",
     "build_pyramid": "zstore.geo.pyramid.build",
     "build_tile_pyramid": "zstore.geo.pyramid.build",
+    "concat": "zstore.views.view",
     "consolidate": "zstore.nodes.open",
     "convert": "zstore.jobs.upkeep.convert",
     "convert_metadata": "zstore.jobs.upkeep.convert",
@@ -90,6 +93,7 @@ _HOMES = {
     "open_array": "zstore.nodes.open",
     "open_group": "zstore.nodes.open",
     "open_tiles": "zstore.geo.pyramid.tiles",
+    "overlay": "zstore.views.view",
     "plan_fix": "zstore.geo.validation.fixing.fix",
     "plan_units": "zstore.jobs.units",
     "preview": "zstore.geo.pyramid.quicklook",
@@ -104,11 +108,14 @@ _HOMES = {
     "set_durable": "zstore.base.limits",
     "set_limits": "zstore.base.limits",
     "set_threads": "zstore.engine.schedulers",
+    "stack": "zstore.views.view",
     "to_dask": "zstore.guests.dask",
+    "unpack": "zstore.views.view",
     "update_pyramid": "zstore.geo.pyramid.build",
     "use_conventions": "zstore.geo.conventions.base",
     "validate": "zstore.geo.validation.run",
     "verify": "zstore.jobs.upkeep.verify",
+    "view": "zstore.views.view",
     "zarr_to_raster": "zstore.geo.rasters.geotiff",
     **dict.fromkeys(
         [
@@ -136,10 +143,12 @@ __all__ = [
     "Array",
     "CachedStore",
     "Group",
+    "View",
     "aio",
     "array",
     "build_pyramid",
     "build_tile_pyramid",
+    "concat",
     "consolidate",
     "convert",
     "convert_metadata",
@@ -170,6 +179,7 @@ __all__ = [
     "open_consolidated",
     "open_group",
     "open_tiles",
+    "overlay",
     "plan_fix",
     "plan_units",
     "preview",
@@ -185,12 +195,15 @@ __all__ = [
     "set_durable",
     "set_limits",
     "set_threads",
+    "stack",
     "to_dask",
     "tree",
+    "unpack",
     "update_pyramid",
     "use_conventions",
     "validate",
     "verify",
+    "view",
     "zarr_to_raster",
     "zeros",
     "zeros_like",
@@ -229,6 +242,7 @@ def _late(home: str, name: str) -> Callable[..., Any]:
 # What methods of nodes use of the wings above.
 above.read_tile = _late("zstore.geo.pyramid.tiles", "read_tile")
 above.reduce = _late("zstore.jobs.reduction.reduce", "reduce")
+above.view = _late("zstore.views.view", "view")
 above.render_html = _late("zstore.geo.report.notebook", "render_html")
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there

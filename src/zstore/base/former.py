@@ -76,7 +76,6 @@ FORMER = {
     "zstore.indexing.plans": "zstore.indexing.select",
     "zstore.indexing.runs": "zstore.indexing.select",
     "zstore.nodes.attributes": "zstore.nodes.node",
-    "zstore.nodes.indexers": "zstore.nodes.lazy",
     "zstore.nodes.near": "zstore.nodes.open",
     "zstore.pyramid": "zstore.geo.pyramid",
     "zstore.resampling": "zstore.geo.resampling",

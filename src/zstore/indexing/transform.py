@@ -94,7 +94,7 @@ class IndexTransform:
         axes, place = self.axes[dimension], self.positions[dimension]
         if isinstance(place, int):
             if start <= place < stop:
-                yield self._moved(dimension, start), ()
+                yield self.moved(dimension, start), ()
             return
         if isinstance(place, range):
             first, last = _overlap(place, start, stop)
@@ -111,19 +111,19 @@ class IndexTransform:
             return
         if not is_run:
             points = Points(axes, inside)
-            yield self.of(points.transform(self.shape))._moved(dimension, start), points
+            yield self.of(points.transform(self.shape)).moved(dimension, start), points
         elif last - first == self.shape[axes[0]]:
-            yield self._moved(dimension, start), ()
+            yield self.moved(dimension, start), ()
         else:
             yield (
-                self._cut(axes[0], first, last)._moved(dimension, start),
+                self.cut(axes[0], first, last).moved(dimension, start),
                 (
                     *(slice(None),) * axes[0],
                     slice(first, last),
                 ),
             )
 
-    def _cut(self, axis: int, first: int, last: int) -> IndexTransform:
+    def cut(self, axis: int, first: int, last: int) -> IndexTransform:
         """The part of the result from `first` to before `last` along an axis."""
         places = tuple(
             place[(*(slice(None),) * axes.index(axis), slice(first, last))]
@@ -135,7 +135,8 @@ class IndexTransform:
         )
         return IndexTransform((*self.shape[:axis], last - first, *self.shape[axis + 1 :]), self.axes, places)
 
-    def _moved(self, dimension: int, start: int) -> IndexTransform:
+    def moved(self, dimension: int, start: int) -> IndexTransform:
+        """The transform whose positions along a dimension of the source count from `start`."""
         if not start:
             return self
         place: Any = self.positions[dimension]

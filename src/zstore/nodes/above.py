@@ -16,3 +16,6 @@ reduce: Callable[..., Any]
 
 render_html: Callable[[Any], str]
 """Renders the HTML of a node for notebooks."""
+
+view: Callable[[Any], Any]
+"""`zstore.view`: the view of an array, of which selections are views."""

@@ -38,7 +38,7 @@ from zstore.model.array import ArrayModel
 from zstore.model.dtype import in_words, is_same_type
 from zstore.model.grid import LIMIT, RegularGrid, parse_integers
 from zstore.nodes import above
-from zstore.nodes.lazy import Indexer, LazyArray, async_scheduler
+from zstore.nodes.indexers import Indexer, async_scheduler
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
 from zstore.storage.base import Store, hold_name
@@ -273,7 +273,7 @@ class Array(ArrayNames):
         selection, as `read` takes it; they must not overlap. Raises what `read` raises; the content of the
         arrays is undefined then.
         """
-        return drive(self._read_many(BLOCKING, selections, out, missing))
+        return drive(self.read_many_with(BLOCKING, selections, out, missing))
 
     async def read_many_async(
         self,
@@ -283,15 +283,17 @@ class Array(ArrayNames):
         missing: Missing | None = None,
     ) -> list[Any]:
         """Do what `read_many` does without blocking the event loop; see `read_async`."""
-        return await self._read_many(async_scheduler(), selections, out, missing)
+        return await self.read_many_with(async_scheduler(), selections, out, missing)
 
-    async def _read_many(
+    async def read_many_with(
         self,
         scheduler: Scheduler,
         selections: Iterable[Any],
         out: Sequence[Items] | None,
         missing: Missing | None,
+        selector: Selector = select,
     ) -> list[Any]:
+        """Do what `read_many` does, with any scheduler and any kind of selection."""
         missing_is_fault = self._is_fault(missing)
         wanted = list(selections)
         if out is not None and len(out) != len(wanted):
@@ -301,13 +303,17 @@ class Array(ArrayNames):
             chunks = self._chunks
             plans, outputs = [], []
             for k, selection in enumerate(wanted):
-                selected, fields, _ = self._select(chunks, selection)
+                selected, fields, _ = self._select(chunks, selection, selector)
                 plans.append(selected.plan)
                 outputs.append(_output(selected, chunks.dtype, None if out is None else out[k], fields))
             return chunks, plans, outputs
 
         chunks, plans, outputs = await scheduler.run(plan)
-        await chunks.read_many_with(scheduler, plans, [memory for memory, _ in outputs], missing_is_fault)
+        memory = [items for items, _ in outputs]
+        if len(plans) == 1:
+            await chunks.read_with(scheduler, plans[0], memory[0], missing_is_fault)
+        else:
+            await chunks.read_many_with(scheduler, plans, memory, missing_is_fault)
         results = await scheduler.run(lambda: [result() for _, result in outputs])
         if out is not None:
             return results
@@ -393,7 +399,7 @@ class Array(ArrayNames):
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        drive(self._write(BLOCKING, selection, value))
+        drive(self.write_with(BLOCKING, selection, value))
 
     async def write_async(self, selection: Any, value: Any) -> None:
         """Do what `array[selection] = value` does without blocking the event loop.
@@ -407,11 +413,12 @@ class Array(ArrayNames):
             SelectionError: the selection does not fit the array, or the value does not fit the selection.
             StoreError: the store failed; ReadOnlyError: it is open for reading only.
         """
-        await self._write(async_scheduler(), selection, value)
+        await self.write_with(async_scheduler(), selection, value)
 
-    async def _write(
+    async def write_with(
         self, scheduler: Scheduler, selection: Any, value: Any, selector: Selector = select
     ) -> None:
+        """Do what `array[selection] = value` does, with any scheduler and any kind of selection."""
         chunks, plan, items, has_fields = await scheduler.run(
             partial(self._to_write, selection, value, selector)
         )
@@ -480,12 +487,15 @@ class Array(ArrayNames):
         return self._indexer(lambda layout, shape, key: select_blocks(layout, shape, grid, key))
 
     def _indexer(self, selector: Selector) -> Indexer:
-        return Indexer(partial(self._read, selector=selector), partial(self._write, selector=selector))
+        return Indexer(partial(self._read, selector=selector), partial(self.write_with, selector=selector))
 
     @property
-    def lazy(self) -> LazyArray[Array]:
-        """A view that reads nothing until its items are needed: `array.lazy[10:20][:, ::-1].read()`."""
-        return LazyArray(self)
+    def lazy(self) -> Any:
+        """A view that reads nothing until its items are needed: `array.lazy[10:20][:, ::-1].read()`.
+
+        It is the `zstore.View` that `zstore.view(array)` makes.
+        """
+        return above.view(self)
 
     # Changing the shape
 

@@ -1,0 +1,1 @@
+"""Views: many arrays read as one, without copying anything."""

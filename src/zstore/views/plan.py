@@ -1,0 +1,427 @@
+"""Plans of views: a selection of a step becomes selections of its sources, and computations on their items.
+
+Slices, transposes, index arrays, `concat` and `stack` only say where items lie: those of each source are read
+straight to their place in the result, those of all sources in one batch. Computations are divided into blocks
+along the borders of chunks. The sources of a block are read in batches, in the order in which its steps need
+them, so that memory is bounded by the block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice, pairwise, product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zstore.engine.schedulers import Scheduler, thread_count
+from zstore.errors import UnsupportedError
+from zstore.indexing.select import select_transform
+from zstore.indexing.transform import IndexTransform, Points, spread
+from zstore.nodes.array import Array
+from zstore.nodes.node import Missing
+from zstore.views.steps import (
+    BoxedItems,
+    Computation,
+    Concatenation,
+    Edges,
+    Items,
+    MemoryItems,
+    Overlay,
+    Selection,
+    StoredItems,
+    ViewStep,
+    Wanted,
+    edges,
+    postorder,
+    selected_edges,
+)
+
+# A block has about this many bytes of the result, or one chunk where that has more.
+BLOCK_SIZE = 2 << 20
+# Of a block's sources, this many bytes are read together, and more only where one step needs them.
+BATCH_SIZE = 64 << 20
+# The most bytes of results that are read or computed at the same time where sources are far away, and the
+# steps of a tree among which such a source is looked for.
+FAR_SIZE = 256 << 20
+LOOKED_COUNT = 256
+
+Act = Callable[[], object]
+
+
+class Read(NamedTuple):
+    """Items to read from a source into memory."""
+
+    source: ViewStep
+    transform: IndexTransform
+    out: Items
+
+
+class ViewPlan:
+    """The reads of selections, the acts that follow them, in order, and the blocks to compute between both.
+
+    computes  whether computations are planned with all that they need, as for one block; else they are blocks
+    """
+
+    def __init__(self, wanted: Iterable[Wanted], *, computes: bool) -> None:
+        self.instructions: deque[Read | Act] = deque()
+        self.blocks: list[Wanted] = []
+        self._computes = computes
+        # The memory of inputs, which computations can share; by its id, whether it is planned already.
+        self._inputs: dict[Any, Items] = {}
+        self._is_planned: dict[int, bool] = {}
+        # A stack rather than recursion: trees may be deep.
+        self._left: list[Wanted | Act] = [*reversed([*wanted])]
+        while self._left:
+            item = self._left.pop()
+            if isinstance(item, tuple):
+                self._expand(*item)
+            else:
+                self.instructions.append(item)
+        self._inputs.clear()
+
+    def _expand(self, step: ViewStep, transform: IndexTransform, out: Items) -> None:
+        if not out.size or self._is_planned.get(id(out), False):
+            return
+        if id(out) in self._is_planned:
+            self._is_planned[id(out)] = True
+        if transform.unused:
+            self._repeat(step, transform, out)
+        elif isinstance(step, Selection):
+            self._left.append((step.inputs[0], step.transform.of(transform), out))
+        elif isinstance(step, Concatenation):
+            self._place(step.touched(transform), out)
+        elif isinstance(step, Overlay):
+            self._lay(step, transform, out)
+        elif not isinstance(step, Computation):
+            self.instructions.append(Read(step, transform, out))
+        elif self._computes:
+            inputs: list[Items] = []
+            self._left.append(partial(step.function, inputs, out))
+            inputs += [self._input(one, transform) for one in step.inputs]
+        else:
+            self.blocks.append((step, transform, out))
+
+    def _repeat(self, step: ViewStep, transform: IndexTransform, out: Items) -> None:
+        """Plan items that repeat along some axes: they are made once, and copied."""
+        first = _part(out, [slice(None) if axis in transform.used else slice(1) for axis in range(out.ndim)])
+        if first.size < out.size:
+            self._left.append(partial(np.copyto, out, first))
+        kept = [axis for axis in range(out.ndim) if axis in transform.used]
+        self._left.append((step, transform.permuted(kept), first.squeeze(transform.unused)))
+
+    def _place(
+        self, pieces: Iterable[tuple[ViewStep, IndexTransform, tuple[slice, ...] | Points]], out: Items
+    ) -> None:
+        """Plan pieces of a result, straight to their place in it or by way of memory to scatter from."""
+        planned: list[Wanted | Act] = []
+        for step, transform, where in pieces:
+            if isinstance(where, Points):
+                items = np.empty(transform.shape, out.dtype)
+                planned += [(step, transform, items), partial(_scatter, where, out, items)]
+            else:
+                planned.append((step, transform, _part(out, where)))
+        self._left.extend(reversed(planned))
+
+    def _lay(self, step: Overlay, transform: IndexTransform, out: Items) -> None:
+        """Plan an overlay: inputs that overlap no other one lie in the result at once, others are merged."""
+        pieces = [
+            (number, *piece)
+            for number in step.touched(transform)
+            for piece in _inside(step, number, transform)
+        ]
+        is_direct = all(isinstance(where, tuple) for _, _, where in pieces) and step.is_apart(
+            [number for number, _, _ in pieces]
+        )
+        if not is_direct and not self._computes:
+            self.blocks.append((step, transform, out))
+            return
+        if sum(inner.size for _, inner, _ in pieces) < out.size or not is_direct:
+            out[...] = step.fill_value
+        for number, inner, where in reversed(pieces):
+            if is_direct:
+                self._left.append((step.inputs[number], inner, _part(out, where)))
+                continue
+            items = np.empty(inner.shape, out.dtype)
+            self._left.append(partial(_merge, step, number, items, where, out))
+            self._left.append((step.inputs[number], inner, items))
+
+    def _input(self, step: ViewStep, transform: IndexTransform) -> Items:
+        """The memory of a computation's input, which is planned unless another computation has it, too."""
+        while isinstance(step, Selection):
+            transform, step = step.transform.of(transform), step.inputs[0]
+        kept = [axis for axis in range(len(transform.shape)) if axis in transform.used]
+        varying = transform.permuted(kept)
+        name = (source_name(step), varying.key)
+        items = self._inputs.get(name)
+        if items is None:
+            items = self._inputs[name] = np.empty(varying.shape, step.dtype)
+            self._is_planned[id(items)] = False
+        self._left.append((step, varying, items))
+        return np.broadcast_to(np.expand_dims(items, transform.unused), transform.shape)
+
+
+def source_name(step: ViewStep) -> Any:
+    """A value that is equal for sources with the same items."""
+    if isinstance(step, StoredItems) and isinstance(step.array, Array):
+        return id(step.array.store), step.array.path, step.array.access
+    return id(step)
+
+
+def _inside(
+    step: Overlay, number: int, transform: IndexTransform
+) -> Iterator[tuple[IndexTransform, tuple[slice, ...] | IndexTransform]]:
+    """The items of a selection in an input, and their place in the result: slices, or a transform."""
+    slices = [slice(None)] * len(transform.shape)
+    where = IndexTransform.identity(transform.shape)
+    has_points = False
+    for axis, (start, stop) in enumerate(zip(step.starts[number], step.stops[number], strict=True)):
+        piece = next(transform.within(axis, int(start), int(stop)), None)
+        if piece is None:
+            return
+        shape = transform.shape
+        transform, part = piece
+        if isinstance(part, Points):
+            has_points = True
+            where = where.of(part.transform(shape))
+        elif part:
+            where = where.cut(len(part) - 1, part[-1].start, part[-1].stop)
+            if not has_points:
+                before = slices[len(part) - 1].start or 0
+                slices[len(part) - 1] = slice(before + part[-1].start, before + part[-1].stop)
+    yield transform, where if has_points else tuple(slices)
+
+
+def _part(items: Items, slices: Sequence[slice]) -> Items:
+    """A part of some items, as a view of them even where they are a single one."""
+    index: Any = (*slices, ...)
+    part: Items = items[index]
+    return part
+
+
+def _scatter(where: Points, out: Items, items: Items) -> None:
+    where.view(out)[where.positions] = items
+
+
+def _merge(
+    step: Overlay, number: int, items: Items, where: tuple[slice, ...] | IndexTransform, out: Items
+) -> None:
+    """Put the valid items of an overlay's input into the result."""
+    valid = step.valid(number, items)
+    if isinstance(where, tuple):
+        np.copyto(_part(out, where), items, where=valid)
+        return
+    every = range(items.ndim)
+    index = [np.broadcast_to(spread(where, axis, every), items.shape)[valid] for axis in range(out.ndim)]
+    out[tuple(index)] = items[valid]
+
+
+# Carried out
+
+
+async def read(scheduler: Scheduler, wanted: Iterable[Wanted], missing: Missing | None) -> None:
+    """Fill the memory of selections with their items."""
+    plan = await scheduler.run(partial(ViewPlan, wanted, computes=False))
+    reads = [item for item in plan.instructions if isinstance(item, Read)]
+    await _fetch(scheduler, reads, missing)
+    if plan.blocks:
+        # Threads do not have the caller's.
+        compute = partial(_compute, scheduler, missing, np.geterr())
+        far = any(is_far(step) for step, _, _ in plan.blocks)
+        at_once = min(scheduler.read_count, FAR_SIZE // BLOCK_SIZE) if far else thread_count()
+        blocks = (block for wanted in plan.blocks for block in _divided(*wanted))
+        await scheduler.each(compute, blocks, at_once, waits=far)
+    for act in plan.instructions:
+        if not isinstance(act, Read):
+            await scheduler.run(act)
+
+
+async def _compute(scheduler: Scheduler, missing: Missing | None, errors: Any, block: Wanted) -> None:
+    """Compute a block."""
+    left = (await scheduler.run(partial(ViewPlan, [block], computes=True))).instructions
+    while left:
+        reads: list[Read] = []
+        acts: deque[Act] = deque()
+        size = 0
+        while left:
+            item = left[0]
+            if not isinstance(item, Read):
+                acts.append(item)
+            elif reads and size + item.out.nbytes > BATCH_SIZE:
+                break
+            else:
+                reads.append(item)
+                size += item.out.nbytes
+            left.popleft()
+        await _fetch(scheduler, reads, missing)
+        await scheduler.run(partial(_run, acts, errors))
+
+
+def _run(acts: deque[Act], errors: Any) -> None:
+    with np.errstate(**errors):
+        while acts:  # what an act alone has needed is free after it
+            acts.popleft()()
+
+
+async def _fetch(scheduler: Scheduler, reads: Sequence[Read], missing: Missing | None) -> None:
+    """Read the items of every source, each chunk once, of several sources at the same time."""
+    groups: dict[Any, list[Read]] = {}
+    for item in reads:
+        groups.setdefault(source_name(item.source), []).append(item)
+
+    async def fetch(group: list[Read]) -> None:
+        source = group[0].source
+        if isinstance(source, StoredItems):
+            array = source.array
+            if not isinstance(array, Array):
+                array = await scheduler.run(lambda: source.opened)
+            await array.read_many_with(
+                scheduler,
+                [transform for _, transform, _ in group],
+                out=[out for _, _, out in group],
+                missing=missing,
+                selector=select_transform,
+            )
+            return
+        for _, transform, out in group:
+            await scheduler.run(partial(_take, source, transform, out))
+
+    if len(groups) == 1:
+        await fetch(reads if isinstance(reads, list) else [*reads])
+    elif any(is_far(item.source) for item in islice(reads, LOOKED_COUNT)):
+        largest = max(item.out.nbytes for item in reads)
+        await scheduler.each(fetch, [*groups.values()], min(scheduler.read_count, FAR_SIZE // largest + 1))
+    else:
+        at_once = thread_count() if len(groups) >= thread_count() else 1
+        await scheduler.each(fetch, [*groups.values()], at_once, waits=False)
+
+
+def _take(source: ViewStep, transform: IndexTransform, out: Items) -> None:
+    """Copy items from memory, or from the smallest box of a source that has them."""
+    assert isinstance(source, MemoryItems | BoxedItems)
+    if isinstance(source, BoxedItems):
+        bounds = [transform.bounds(axis) for axis in range(len(source.shape))]
+        items = source.read(tuple(slice(*pair) for pair in bounds))
+        for axis, (start, _) in enumerate(bounds):
+            transform = transform.moved(axis, start)
+    else:
+        items = source.items
+    view = _view(items, transform)
+    out[...] = items[_index(transform)] if view is None else view
+
+
+def _view(items: Items, transform: IndexTransform) -> Items | None:
+    """The selected items as a view of others; None where that is none of numpy's."""
+    axes = [own[0] for own in transform.axes if own]
+    if any(isinstance(place, np.ndarray) for place in transform.positions) or len({*axes}) != len(axes):
+        return None
+    slices = tuple(_as_slice(place) if isinstance(place, range) else place for place in transform.positions)
+    view: Items = items[(*slices, ...)]
+    return view.transpose(np.argsort(axes))
+
+
+def _index(transform: IndexTransform) -> tuple[Any, ...]:
+    """The numpy selection of a transform by an index array for each dimension."""
+    every = range(len(transform.shape))
+    return tuple(spread(transform, axis, every) for axis in range(len(transform.axes)))
+
+
+def _as_slice(items: range) -> slice:
+    # There is no index before the first item: a slice that runs down to it has no stop.
+    stop = items[-1] + (1 if items.step > 0 else -1)
+    return slice(items[0], None if stop < 0 else stop, items.step)
+
+
+def is_far(root: ViewStep) -> bool:
+    """Whether one of a tree's first sources waits for a server."""
+    for step in islice(postorder(root), LOOKED_COUNT):
+        if isinstance(step, StoredItems):
+            array = step.array
+            return array.store.request_count > 1 if isinstance(array, Array) else "://" in array.url
+    return False
+
+
+def _divided(step: ViewStep, transform: IndexTransform, out: Items) -> Iterator[Wanted]:
+    """The blocks of a selection, along the borders of chunks."""
+    cuts = _cuts(selected_edges(transform, edges(step)), out.dtype.itemsize)
+    for box in product(*map(pairwise, cuts)):
+        block = transform
+        for axis, (start, stop) in enumerate(box):
+            block = block.cut(axis, start, stop)
+        yield step, block, _part(out, [slice(start, stop) for start, stop in box])
+
+
+def _cuts(borders: Edges, item_size: int) -> list[list[int]]:
+    """The borders of blocks along each axis: of whole chunks, several of them up to BLOCK_SIZE together."""
+    cuts = [[int(at) for at in along] for along in borders]
+    lengths = [max((b - a for a, b in pairwise(along)), default=1) for along in cuts]
+    size = max(1, item_size)
+    for length in lengths:
+        size *= max(length, 1)
+    for axis in reversed(range(len(cuts))):
+        along = cuts[axis]
+        count = max(1, BLOCK_SIZE // size)
+        if len(along) > 2:
+            cuts[axis] = [*along[:-1:count], along[-1]]
+            longest = max(b - a for a, b in pairwise(cuts[axis]))
+            size = size // lengths[axis] * longest
+    return cuts
+
+
+# Writing
+
+
+async def write(scheduler: Scheduler, step: ViewStep, transform: IndexTransform, value: Items) -> None:
+    """Store items through steps that only say where items lie; `value` has the shape of the selection.
+
+    Raises
+        UnsupportedError: a step on the way computes, or has an item more than once.
+    """
+    stores: list[tuple[Array | Items, IndexTransform, Items]] = []
+    left: list[Wanted] = [(step, transform, value)]
+    while left:
+        step, transform, value = left.pop()
+        if not value.size:
+            continue
+        if transform.unused:
+            if any(transform.shape[axis] > 1 for axis in transform.unused):
+                raise UnsupportedError(
+                    "a view that repeats items cannot be written through; select some of them"
+                )
+            kept = [axis for axis in range(value.ndim) if axis in transform.used]
+            left.append((step, transform.permuted(kept), value.squeeze(transform.unused)))
+        elif isinstance(step, Selection):
+            left.append((step.inputs[0], step.transform.of(transform), value))
+        elif isinstance(step, Concatenation):
+            for one, inner, where in step.touched(transform):
+                if isinstance(where, Points):
+                    items = where.view(value)[where.positions]
+                else:
+                    items = _part(value, where)
+                left.append((one, inner, items))
+        elif isinstance(step, StoredItems):
+            stores.append((step.opened, transform, value))
+        elif isinstance(step, MemoryItems):
+            stores.append((step.items, transform, value))
+        else:
+            raise UnsupportedError(
+                f"a view cannot be written through {in_words(step)}; expected selections, concat and stack"
+            )
+    for target, inner, items in stores:
+        if isinstance(target, Array):
+            await target.write_with(scheduler, inner, items, select_transform)
+        else:
+            view = _view(target, inner)
+            if view is None:
+                target[_index(inner)] = items
+            else:
+                view[...] = items
+
+
+def in_words(step: ViewStep) -> str:
+    """A step, as messages name it."""
+    if isinstance(step, Computation):
+        return str(step.function)
+    return {Overlay: "overlay", BoxedItems: "a source that is only read"}.get(type(step), type(step).__name__)

@@ -1,0 +1,398 @@
+"""The steps of a view: a tree of small frozen values, from its sources to its result.
+
+A step has a shape, a dtype and `inputs`, the steps that it is made of. Sources have no inputs: a stored
+array, items in memory, or anything that is read by boxes. `zstore.views.plan` turns a selection of a step
+into selections of sources.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.errors import ChangedError
+from zstore.indexing.transform import IndexTransform, Points
+from zstore.model.dtype import is_same_type
+from zstore.model.grid import RegularGrid
+from zstore.nodes.array import Array
+from zstore.nodes.open import open_array
+from zstore.plugin.jobs import Source
+
+Shape = tuple[int, ...]
+Items = np.ndarray[Any, Any]
+# Along each axis the borders of chunks, from 0 to the length.
+Edges = tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
+# A step, the items of it that are wanted, and the memory for them.
+Wanted = tuple["ViewStep", IndexTransform, Items]
+
+# Along axes whose items lie in no order of chunks, blocks end at multiples of this.
+LOOSE_COUNT = 1024
+
+
+class ViewStep(ABC):
+    """A source of a view, or a step from other ones to a result.
+
+    inputs  the steps that it is made of
+    shape   the length of each axis
+    dtype   the dtype of the items in memory
+    """
+
+    inputs: tuple[ViewStep, ...]
+
+    if TYPE_CHECKING:  # a property here would be the default of a field of the same name
+
+        @property
+        def shape(self) -> Shape: ...
+        @property
+        def dtype(self) -> np.dtype[Any]: ...
+
+    @abstractmethod
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        """The borders of chunks along each axis, from those of each input."""
+
+    def __post_init__(self) -> None:
+        # Made while the inputs have theirs, so that no depth of a tree is too deep.
+        _ = self.shape, self.dtype
+
+
+def postorder(root: ViewStep) -> Iterator[ViewStep]:
+    """Every step of a tree once, after its inputs."""
+    seen: set[int] = set()
+    stack = [(root, False)]
+    while stack:
+        step, is_ready = stack.pop()
+        if is_ready:
+            yield step
+        elif id(step) not in seen:
+            seen.add(id(step))
+            stack.append((step, True))
+            stack.extend((one, False) for one in reversed(step.inputs) if id(one) not in seen)
+
+
+def edges(root: ViewStep) -> Edges:
+    """The borders of chunks along each axis of a step; boxes of whole chunks cost least to read."""
+    made: dict[int, Edges] = {}
+    for step in postorder(root):
+        kept = step.__dict__.get("_edges")
+        if kept is None:
+            kept = step.__dict__["_edges"] = step.edges_of([made[id(one)] for one in step.inputs])
+        made[id(step)] = kept
+    return made[id(root)]
+
+
+# Sources
+
+
+@dataclass(frozen=True)
+class ArrayAddress:
+    """A stored array that is opened when its first item is read.
+
+    shape, dtype, chunks  as they were when the view was made; an array that has become another is an error
+    """
+
+    url: str
+    path: str
+    shape: Shape
+    dtype: np.dtype[Any]
+    chunks: Shape
+    storage_options: Mapping[str, Any] | None = None
+
+    def open(self) -> Array:
+        """The array.
+
+        Raises
+            NotFoundError: it is gone.
+            ChangedError: it has another shape or dtype.
+        """
+        array = open_array(self.url, self.path or None, "r", storage_options=self.storage_options)
+        if (array.shape, array.dtype) != (self.shape, self.dtype):
+            raise ChangedError(
+                f"the array has shape {array.shape} and dtype {array.dtype}; expected {self.shape} and "
+                f"{self.dtype}, as when the view of it was made",
+                path=f"{self.url}/{self.path}".rstrip("/"),
+            )
+        return array
+
+
+@dataclass(frozen=True, eq=False)
+class StoredItems(ViewStep):
+    """The items of a stored array, open or by its address."""
+
+    array: Array | ArrayAddress
+    inputs: tuple[ViewStep, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        shape: Shape = self.array.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
+
+    @once
+    def opened(self) -> Array:
+        """The array, opened now if it was not."""
+        return self.array.open() if isinstance(self.array, ArrayAddress) else self.array
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        array = self.array
+        if isinstance(array, ArrayAddress) or array.shards or isinstance(array.model.grid, RegularGrid):
+            return tuple(map(_even_edges, array.shape, array.chunks))
+        return tuple(_edges_of_lengths(lengths) for lengths in array.read_chunk_sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryItems(ViewStep):
+    """Items in memory, which the view does not copy."""
+
+    items: Items
+    inputs: tuple[ViewStep, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        shape: Shape = self.items.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.items.dtype
+        return dtype
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        return tuple(_even_edges(length, LOOSE_COUNT) for length in self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxedItems(ViewStep):
+    """The items of a source of jobs, or of another library's array, which are read by boxes."""
+
+    source: Any
+    inputs: tuple[ViewStep, ...] = ()
+
+    @once
+    def shape(self) -> Shape:
+        return tuple(map(int, self.source.shape))
+
+    @once
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = np.dtype(self.source.dtype)
+        return dtype
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        if isinstance(self.source, Source):
+            grid, shape = self.source.grid, self.shape
+            return tuple(_edges_of_lengths(grid.lengths(axis, length)) for axis, length in enumerate(shape))
+        chunks = getattr(self.source, "chunks", None)
+        if chunks and all(isinstance(lengths, tuple) for lengths in chunks):  # dask's form
+            return tuple(_edges_of_lengths(lengths) for lengths in chunks)
+        return tuple(_even_edges(length, LOOSE_COUNT) for length in self.shape)
+
+    def read(self, box: tuple[slice, ...]) -> Items:
+        """The items of a box."""
+        if isinstance(self.source, Source):
+            return self.source.read(box)
+        return np.asarray(self.source[box])
+
+
+def _even_edges(length: int, chunk: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    count = -(-length // max(chunk, 1))
+    return np.minimum(np.arange(count + 1, dtype=np.int64) * chunk, length)
+
+
+def _edges_of_lengths(lengths: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    made = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=made[1:])
+    return made
+
+
+# Steps that move no item before it is read
+
+
+@dataclass(frozen=True, eq=False)
+class Selection(ViewStep):
+    """A selection of the input's items: slices, transposes, new axes, index arrays and points."""
+
+    inputs: tuple[ViewStep, ...]
+    transform: IndexTransform
+
+    @property
+    def shape(self) -> Shape:
+        return self.transform.shape
+
+    @once
+    def dtype(self) -> np.dtype[Any]:
+        return self.inputs[0].dtype
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        return selected_edges(self.transform, inner[0])
+
+
+def select(step: ViewStep, transform: IndexTransform) -> ViewStep:
+    """A selection of a step; two in a row are one."""
+    if isinstance(step, Selection):
+        return Selection(step.inputs, step.transform.of(transform))
+    return Selection((step,), transform)
+
+
+def selected_edges(transform: IndexTransform, inner: Edges) -> Edges:
+    """The borders of chunks along each axis of a selection, as far as its axes follow those of the input."""
+    made = [_even_edges(length, LOOSE_COUNT) for length in transform.shape]
+    for axes, place, borders in zip(transform.axes, transform.positions, inner, strict=True):
+        if isinstance(place, range) and place:
+            # The first item at or behind a border; where positions run down, the first one before it.
+            if place.step > 0:
+                cuts = -((place.start - borders) // place.step)
+            else:
+                cuts = -((borders - 1 - place.start) // -place.step)
+            made[axes[0]] = np.unique(np.clip(np.append(cuts, [0, len(place)]), 0, len(place)))
+    return tuple(made)
+
+
+@dataclass(frozen=True, eq=False)
+class Concatenation(ViewStep):
+    """The inputs one behind the other along an axis."""
+
+    inputs: tuple[ViewStep, ...]
+    axis: int
+
+    @once
+    def starts(self) -> list[int]:
+        """The position along the axis at which each input begins, and the end of the last one."""
+        made = [0]
+        for step in self.inputs:
+            made.append(made[-1] + step.shape[self.axis])
+        return made
+
+    @once
+    def shape(self) -> Shape:
+        first, axis = self.inputs[0].shape, self.axis
+        return (*first[:axis], self.starts[-1], *first[axis + 1 :])
+
+    @once
+    def dtype(self) -> np.dtype[Any]:
+        return self.inputs[0].dtype
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        made = [*inner[0]]
+        borders = [own[self.axis] + start for own, start in zip(inner, self.starts, strict=False)]
+        made[self.axis] = np.unique(np.concatenate(borders))
+        return tuple(made)
+
+    def touched(
+        self, transform: IndexTransform
+    ) -> Iterator[tuple[ViewStep, IndexTransform, tuple[slice, ...] | Points]]:
+        """The inputs that have items of a selection, these items, and where they lie in the result."""
+        begin, end = transform.bounds(self.axis)
+        starts = self.starts
+        first = max(bisect_right(starts, begin) - 1, 0)
+        for number in range(first, bisect_left(starts, end)):
+            for inner, where in transform.within(self.axis, starts[number], starts[number + 1]):
+                yield self.inputs[number], inner, where
+
+
+# Steps that compute
+
+
+class Function(ABC):
+    """A function of items that makes each item of the result from the items at the same place."""
+
+    @abstractmethod
+    def __call__(self, inputs: Sequence[Items], out: Items) -> None:
+        """Fill `out` with the result for inputs of its shape."""
+
+
+@dataclass(frozen=True, eq=False)
+class Computation(ViewStep):
+    """A function of the inputs' items, place by place; the inputs have the shape of the result."""
+
+    inputs: tuple[ViewStep, ...]
+    function: Function
+    dtype: np.dtype[Any]
+
+    @once
+    def shape(self) -> Shape:
+        return self.inputs[0].shape
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        # Along each axis those of the largest chunks, of which none is to be read twice.
+        return tuple(min(borders, key=len) for borders in zip(*inner, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay(ViewStep):
+    """The inputs laid over each other, each at its place; of valid items, the last input's count.
+
+    starts      the position in the result at which each input begins, a row for each
+    shape       of the result
+    nodata      for each input the value of items that are not valid; None: all are. NaN means all of NaN
+    fill_value  of items at which no input is valid
+    """
+
+    inputs: tuple[ViewStep, ...]
+    starts: np.ndarray[Any, np.dtype[np.int64]] = field(repr=False)
+    shape: Shape
+    nodata: tuple[Any, ...]
+    fill_value: Any
+
+    @once
+    def dtype(self) -> np.dtype[Any]:
+        return self.inputs[0].dtype
+
+    @once
+    def stops(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The position in the result at which each input ends."""
+        return self.starts + np.array([step.shape for step in self.inputs], np.int64).reshape(
+            self.starts.shape
+        )
+
+    def edges_of(self, inner: Sequence[Edges]) -> Edges:
+        made = []
+        for axis, length in enumerate(self.shape):
+            borders = np.unique(inner[0][axis] + self.starts[0, axis])
+            lengths = np.diff(borders)
+            step = int(lengths.max()) if len(lengths) else LOOSE_COUNT
+            offset = int(self.starts[0, axis]) % step
+            made.append(np.unique(np.clip(np.arange(offset - step, length + step, step), 0, length)))
+        return tuple(made)
+
+    def touched(self, transform: IndexTransform) -> list[int]:
+        """The inputs that may have items of a selection, by number."""
+        bounds = np.array([transform.bounds(axis) for axis in range(len(self.shape))], np.int64)
+        bounds = bounds.reshape(len(self.shape), 2)
+        touches = (self.starts < bounds[:, 1]) & (self.stops > bounds[:, 0])
+        return np.flatnonzero(touches.all(1)).tolist()
+
+    def is_apart(self, numbers: Sequence[int]) -> bool:
+        """Whether some inputs have no item in common, and all their items count or read as the fill value."""
+        if len(numbers) > LOOSE_COUNT or not all(self._keeps(number) for number in numbers):
+            return False
+        starts, stops = self.starts[numbers], self.stops[numbers]
+        overlaps = ((starts[:, None] < stops) & (starts < stops[:, None])).all(2)
+        return int(overlaps.sum()) == len(numbers)
+
+    def _keeps(self, number: int) -> bool:
+        """Whether items of an input that are not valid are the fill value."""
+        nodata, fill = self.nodata[number], self.fill_value
+        return bool(nodata is None or nodata == fill or (nodata != nodata and fill != fill))
+
+    def valid(self, number: int, items: Items) -> Any:
+        """Whether each item of an input is valid; True: all are."""
+        nodata = self.nodata[number]
+        if nodata is None:
+            return True
+        if nodata != nodata:
+            return items == items
+        return items != np.asarray(nodata).astype(items.dtype)
+
+
+def is_cast(step: ViewStep, dtype: np.dtype[Any]) -> bool:
+    """Whether items of a step must be converted to become those of a dtype; byte order alone is no matter."""
+    return not is_same_type(step.dtype, dtype)
