@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,38 @@ def test_a_thread_with_a_stack_of_64_KiB_does_everything(tmp_path):
     (tmp_path / "b").mkdir()
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
+
+
+# CPython waits for ever for a thread of its own that had no memory to begin.
+THREADED = (
+    "read awaited",
+    "read text",
+    "read by a codec in Python",
+    "copy",
+    "convert",
+    "rechunk",
+    "reduce",
+    "pyramid",
+    "verify",
+    "zip",
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of addresses")
+@pytest.mark.parametrize("names", [("read", "read many"), pytest.param(NAMES, marks=pytest.mark.slow)])
+def test_processes_that_may_have_little_more_memory(tmp_path, names):
+    # Memory is asked for from the system, and given back to it.
+    settings = {"MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+    counts = Counter[str]()
+    for name in (name for name in names if name not in THREADED):
+        place = tmp_path / name
+        place.mkdir()
+        words = [sys.executable, str(HERE / "verbs.py"), str(place), name, "limited"]
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **settings})
+        assert done.returncode == 0, f"{name}: {done.returncode}: {done.stderr}"
+        counts.update(json.loads(done.stdout)[name])
+    print(counts)
+    assert counts["MemoryError"] and counts["none"]
 
 
 def check_refusals(library: Path, place: Path, names: tuple[str, ...], refusal: str, step: int) -> None:

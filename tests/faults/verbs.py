@@ -1,7 +1,8 @@
-"""Every verb of the library where memory is scarce: a program, PLACE NAME|… stack SIZE or refused KINDS STEP.
+"""Every verb where memory is scarce: a program, PLACE NAME|… stack SIZE, limited, or refused KINDS STEP.
 
-`stack` does the operation in a thread with a stack of SIZE bytes. `refused` does it again and again, by
-`run_counted`: each time another call of the KINDS of `calls.py` is refused, every STEPth that it makes.
+`stack` does the operation in a thread with a stack of SIZE bytes. `limited` does it again and again, with
+more memory left each time, from none to 128 MiB. `refused` does it again and again, by `run_counted`: each
+time another call of the KINDS of `calls.py` is refused, every STEPth that it makes.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import asyncio
 import errno
 import faulthandler
 import json
+import resource
 import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -258,41 +262,73 @@ def is_said(failure: BaseException) -> bool:
     """Whether an error says in the right words that memory, or another thing, was refused."""
     if isinstance(failure, MemoryError):
         return True
-    # CPython's own locks say so.
+    # CPython's own locks and threads say so.
     if isinstance(failure, RuntimeError):
-        return str(failure) in ("can't allocate lock", "can't allocate read lock")
+        return str(failure) in ("can't allocate lock", "can't allocate read lock", "can't start new thread")
     return isinstance(failure, OSError | ZstoreError) and bool(str(failure))
 
 
-def refused(verb: Verb, place: Path, kinds: int, step: int) -> dict[str, int]:
-    """Do it with each call refused; how often each kind of error came of it, or "none"."""
-    calls, found = Calls(place.parent), dict[str, int]()
-    error = errno.ENOMEM if kinds & (MEMORY | KERNELS) else errno.EMFILE
-    for _ in range(2):  # what is imported late, and what is kept
-        verb.prepare(place)
-        verb.check(place, verb.act(place))
-    for number in count(0, step):
+class Trial:
+    """An operation that is done where something is refused, and again where nothing is."""
+
+    def __init__(self, verb: Verb, place: Path) -> None:
+        self.verb, self.place = verb, place
+        self.found = Counter[str]()
+        for _ in range(2):  # what is imported late, and what is kept
+            verb.prepare(place)
+            verb.check(place, verb.act(place))
+
+    def run(self, what: object, refusing: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Count the kind of error that comes of it, or "none"."""
+        verb, place = self.verb, self.place
         shutil.rmtree(beside(place), ignore_errors=True)
         verb.prepare(place)
         failure = result = None
         faulthandler.dump_traceback_later(60, exit=True)
-        with calls.failing(kinds, number, error):
+        with refusing():
             try:
                 result = verb.act(place)
             except BaseException as raised:
                 failure = raised
         faulthandler.cancel_dump_traceback_later()
-        if calls.count <= number:
-            break
-        name = "none" if failure is None else type(failure).__name__
-        found[name] = found.get(name, 0) + 1
+        self.found["none" if failure is None else type(failure).__name__] += 1
         if failure is None:
             verb.check(place, result)
         elif not is_said(failure):
-            raise AssertionError(f"call {number}: {failure!r}") from failure
+            raise AssertionError(f"{what}: {failure!r}") from failure
         del failure
         verb.check(place, verb.act(place))
-    return found
+
+
+def refused(verb: Verb, place: Path, kinds: int, step: int) -> dict[str, int]:
+    """Do it with each call refused; how often each kind of error came of it, or "none"."""
+    calls, trial = Calls(place.parent), Trial(verb, place)
+    error = errno.ENOMEM if kinds & (MEMORY | KERNELS) else errno.EMFILE
+    for number in count(0, step):
+        trial.run(f"call {number}", lambda number=number: calls.failing(kinds, number, error))
+        if calls.count <= number:
+            break
+    return trial.found
+
+
+@contextmanager
+def limit(size: int) -> Iterator[None]:
+    """Context in which the process may have so many bytes of addresses more than it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def limited(verb: Verb, place: Path) -> dict[str, int]:
+    """Do it with nothing to 128 MiB left; how often each kind of error came of it, or "none"."""
+    trial = Trial(verb, place)
+    for size in (0, *(4096 << power for power in range(16))):
+        trial.run(f"{size} bytes", lambda size=size: limit(size))
+    return trial.found
 
 
 def main(base: str, names: str, how: str, *numbers: str) -> None:
@@ -303,6 +339,8 @@ def main(base: str, names: str, how: str, *numbers: str) -> None:
         zstore.create_group(place)
         if how == "stack":
             small_stack(VERBS[name], place, int(numbers[0]))
+        elif how == "limited":
+            found[name] = limited(VERBS[name], place)
         else:
             found[name] = refused(VERBS[name], place, int(numbers[0]), int(numbers[1]))
     print(json.dumps(found))
