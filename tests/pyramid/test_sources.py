@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ChangedError, UnsupportedError
+from zstore.errors import ChangedError
 from zstore.jobs.source import Box
 from zstore.model.grid import RegularGrid
 from zstore.storage.memory import MemoryStore
@@ -111,7 +111,8 @@ def test_a_source_without_attributes_has_levels_without_a_place():
     assert values(made) == values(expected) != {}
 
 
-def test_items_of_another_integer_type_than_is_meant_are_refused():
+def test_items_that_are_meant_as_another_integer_type_have_the_levels_of_these():
     source = MappedIndices({"_Unsigned": "true"}, "i2")
-    with pytest.raises(UnsupportedError, match=r"int16 are meant as uint16.*function://indices"):
-        zstore.build_pyramid(source, MemoryStore(), levels=1)
+    made, expected = (zstore.build_pyramid(one, MemoryStore(), levels=1) for one in (source, store(source)))
+    assert made["1/v"].dtype == np.dtype("u2")
+    assert values(made) == values(expected) != {}

@@ -11,7 +11,6 @@ from typing import Any
 from zstore.base.byterange import ByteRange
 from zstore.engine.documents import ancestors, publish_nodes, read_node
 from zstore.engine.schedulers import map_threads
-from zstore.errors import UnsupportedError
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.source import Cell, Source
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -179,19 +178,11 @@ def source_of(array: Array, missing: Missing | None = None) -> Source:
     """The items of an array as a source: the one that its store shows, if it is such a store.
 
     missing  whether a chunk that is not stored is an error; None: as the array was opened
-
-    Raises
-        UnsupportedError: the array is viewed as another type than the source's.
     """
     shown = shown_source(array.store, array.path)
-    if shown is None:
-        return StoredArray.of(array, missing)
-    if not is_same_type(array.dtype, shown.dtype):
-        raise UnsupportedError(
-            f"items of {shown.dtype} are meant as {array.dtype}; expected a source of that type",
-            path=shown.url,
-        )
-    return shown
+    # An array that is viewed as another type reads the chunks that the store makes.
+    is_viewed = shown is not None and not is_same_type(array.dtype, shown.dtype)
+    return StoredArray.of(array, missing) if shown is None or is_viewed else shown
 
 
 def is_shown(array: Array) -> bool:
