@@ -101,7 +101,7 @@ TYPED = {
     "convert a.zarr c.tif --chunks 8": "--chunks does not go with a GeoTIFF made of a Zarr",
     "convert a.zarr c.tif --levels 1": "--levels does not go with a GeoTIFF made of a Zarr",
     "convert a.zarr c.tif --profile gdal": "--profile does not go with a GeoTIFF made of a Zarr",
-    "convert a.zarr c.tif --processes 2": "GDAL writes a file in one process",
+    "convert a.zarr c.tif --resume": "a file appears whole or not at all",
     "convert a.zarr c.zarr --if-exists skip": "overwrite replaces what is there",
     "pyramid a.zarr p2.zarr --sampling cubic": "--sampling does not go with a pyramid on the data's own grid",
     "pyramid a.zarr --update grown --chunks 8": "--chunks does not go with --update",

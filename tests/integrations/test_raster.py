@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -442,7 +444,7 @@ def test_bands_are_sources_of_jobs(tmp_path):
 def test_an_array_that_is_written_while_it_is_read_makes_no_raster(tmp_path, monkeypatch):
     make_raster(tmp_path / "b.tif", np.ones((1, 8, 8), "u1"))
     group = raster_to_zarr(tmp_path / "b.tif", tmp_path / "a.zarr")
-    array, real = group["band_1"], geotiff.Dataset.read
+    array, real = group["band_1"], geotiff._Band.read
 
     def read(self: Any, *given: Any) -> Any:
         cells = real(self, *given)
@@ -450,8 +452,24 @@ def test_an_array_that_is_written_while_it_is_read_makes_no_raster(tmp_path, mon
         return cells
 
     with monkeypatch.context() as late:
-        late.setattr(geotiff.Dataset, "read", read)
+        late.setattr(geotiff._Band, "read", read)
         with pytest.raises(ChangedError, match="the source changed while it was read"):
             zarr_to_raster(group, tmp_path / "a.tif")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.tif"]
     assert rasterio.open(zarr_to_raster(group, tmp_path / "a.tif")).read(1)[0, 0] == 9
+
+
+@pytest.mark.parametrize("driver", ["GTiff", "COG"])
+def test_windows_are_read_by_any_executor_and_written_in_order(tmp_path: Path, driver: str) -> None:
+    make_raster(tmp_path / "a.tif", cells((2, 6000, 3000), "uint8"), nodata=0)
+    raster_to_zarr(tmp_path / "a.tif", tmp_path / "a.zarr", levels=2)
+    for number, words in enumerate([{}, {"memory": 40 << 20}]):
+        zarr_to_raster(tmp_path / "a.zarr", tmp_path / f"{number}.tif", driver=driver, **words)
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        zarr_to_raster(tmp_path / "a.zarr", tmp_path / "2.tif", driver=driver, executor=pool)
+    files = [(tmp_path / f"{number}.tif").read_bytes() for number in range(3)]
+    assert files[0] == files[1] == files[2]
+    estimate: Any = zarr_to_raster(tmp_path / "a.zarr", tmp_path / "3.tif", driver=driver, dry_run=True)
+    assert estimate.unit_count > 1 and estimate.memory_size > 1 << 20
+    with rasterio.open(tmp_path / "a.tif") as before, rasterio.open(tmp_path / "2.tif") as after:
+        np.testing.assert_array_equal(before.read(), after.read())

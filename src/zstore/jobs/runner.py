@@ -271,12 +271,15 @@ class Runner:
         take: Callable[[Unit, R], None] = take_nothing,
         known: Callable[[Unit], R | None] = lambda unit: None,
         most: int | None = None,
+        *,
+        is_in_order: bool = False,
     ) -> None:
         """Make all units; `take` is called in this thread with each unit and its result, when it is done.
 
-        name   of the plan in the journal, unique within the job
-        known  the result of a unit, where it is known without making it, else None
-        most   as for the runner, for this plan
+        name         of the plan in the journal, unique within the job
+        known        the result of a unit, where it is known without making it, else None
+        most         as for the runner, for this plan
+        is_in_order  whether results that are made are taken in the order of the units, as by `fold`
 
         Raises
             Whatever a unit raises, after those that run have ended; StoreError where the store fails.
@@ -299,7 +302,7 @@ class Runner:
                     yield number, unit
 
         self._make_part(plan, name, known, most)
-        self._make_all(plan, left(), settle, most)
+        self._make_all(plan, left(), settle, most, is_in_order=is_in_order)
 
     def fold(self, plan: Plan[R], name: str, fold: Fold[R], most: int | None = None) -> None:
         """As `run`, but `fold` takes the results in the order of the units, and the journal keeps its state.

@@ -74,17 +74,15 @@ class Dataset:
             return dims.index(self.geo.dimensions[0]), dims.index(self.geo.dimensions[1])
         return array.ndim - 2, array.ndim - 1
 
-    def read(
-        self, name: str, window: tuple[slice, slice], item: int | None = None, step: int = 1
-    ) -> np.ndarray[Any, Any]:
-        """Every `step`-th cell of a (y, x) window of an array, at `item` of its other dimensions.
+    def read(self, name: str, window: tuple[slice, slice], step: int = 1) -> np.ndarray[Any, Any]:
+        """Every `step`-th cell of a (y, x) window of an array, in the first item of its other dimensions.
 
         Shapes
             result (y, x), whichever of them comes first in the array.
         """
         array, axes = self.arrays[name], self.axes(name)
         sides: list[Any] = [slice(side.start, side.stop, step) for side in window]
-        cells: np.ndarray[Any, Any] = array[with_sides([item or 0] * array.ndim, axes, sides)]
+        cells: np.ndarray[Any, Any] = array[with_sides([0] * array.ndim, axes, sides)]
         return cells if axes[0] < axes[1] else cells.T
 
     def dimensions(self, name: str) -> tuple[str, ...]:

@@ -17,16 +17,29 @@ from xml.etree import ElementTree
 import numpy as np
 
 from zstore.base.directories import confirm_directory, confirm_files
+from zstore.base.once import once
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.content import colours_of
-from zstore.geo.pyramid.boxes import windows
+from zstore.geo.pyramid.boxes import Items, windows, with_sides
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, open_levels, pick_level
 from zstore.geo.rasters.classes import write_classes
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Estimate, How, HowWords, StoredArray, counter, long_call
+from zstore.plugin.jobs import (
+    Estimate,
+    How,
+    HowWords,
+    Plan,
+    Runner,
+    Source,
+    Unit,
+    counter,
+    long_call,
+    source_of,
+    units_at_once,
+)
 from zstore.storage.kinds import GEOTIFF, check_target
 from zstore.storage.url import with_storage_options
 
@@ -50,7 +63,6 @@ def import_rasterio() -> ModuleType:
 
 
 @long_call(
-    executor="GDAL writes a file in one process",
     resume="a file appears whole or not at all, and nothing of it is kept",
     if_exists="it writes one file",
 )
@@ -103,10 +115,12 @@ def zarr_to_raster(
             files.append(_File.plan(rasterio, coarser, names, compress))
     if not target.parent.is_dir():
         raise StoreError("no directory to write a raster to", path=str(target.parent))
-    how.stop_if_dry(lambda: Estimate.of({str(number): file.estimate() for number, file in enumerate(files)}))
-    how.at_once(max(file.estimate().memory_size or 0 for file in files))
-    read = {band.array.path: band.array for file in files for band in file.read_bands}
-    watched = [StoredArray.of(array).watched() for array in read.values()]
+    most = how.at_once(max(file.window_size for file in files))
+    at_once = 1 if how.executor is not None else most or units_at_once()
+    estimates = {str(number): file.estimate(at_once) for number, file in enumerate(files)}
+    how.stop_if_dry(lambda: Estimate.of(estimates))
+    read = {band.source.url: band.source for file in files for band in file.read_bands}
+    watched = [source.watched() for source in read.values()]
     tell = counter(sum(file.cell_count for file in files), how.progress)
     try:
         room = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
@@ -115,8 +129,9 @@ def zarr_to_raster(
     with room as scratch:
         try:
             made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
-            for path, file in zip(made, files, strict=True):
-                file.write(rasterio, path, tell)
+            with Runner(how.executor, None, most) as runner:
+                for path, file in zip(made, files, strict=True):
+                    file.write(rasterio, path, runner, tell)
             finished = made[0] if driver == "GTiff" else _make_cog(rasterio, made, files[0], compress)
             write_classes(finished, [band.variable for band in files[0].bands])
         except rasterio.errors.RasterioError as error:
@@ -165,46 +180,79 @@ class _File:
     def cell_count(self) -> int:
         return len(self.bands) * prod(self.dataset.geo.shape)
 
-    def windows(self) -> Iterator[tuple[slice, slice]]:
-        """The windows of whole tiles, and of whole chunks if possible, in which the file is written."""
+    @once
+    def plan_of_windows(self) -> _WindowPlan:
+        """The plan of windows of whole tiles, and of whole chunks where these are small."""
         unit = (TILE_LENGTH, TILE_LENGTH)
         for band in self.bands:
             lengths = band.array.shards or band.array.chunks
-            y, x = (lengths[axis] for axis in band.dataset.axes(band.name))
+            y, x = (lengths[axis] for axis in band.axes)
             unit = (lcm(unit[0], y), lcm(unit[1], x)) if max(y, x) <= CHUNK_LENGTH else unit
-        return windows(self.dataset.geo.shape, unit, self.cell_size)
+        cell_size = sum(band.array.dtype.itemsize for band in self.bands)
+        return _WindowPlan(tuple(self.read_bands), self.dataset.geo.shape, unit, cell_size)
 
-    @property
-    def cell_size(self) -> int:
-        """The bytes of a cell of all bands."""
-        return sum(band.array.dtype.itemsize for band in self.bands)
+    @once
+    def window_size(self) -> int:
+        """The bytes of the largest window."""
+        return max(self._sizes(), default=0)
 
-    def estimate(self) -> Estimate:
-        """The estimate of writing the file."""
-        sizes = [
-            prod(side.stop - side.start for side in window) * self.cell_size for window in self.windows()
-        ]
+    def _sizes(self) -> list[int]:
+        """The bytes of each window."""
+        plan = self.plan_of_windows
+        return [(bottom - top) * (right - left) * plan.cell_size for top, bottom, left, right in plan.units()]
+
+    def estimate(self, at_once: int) -> Estimate:
+        """The estimate of writing the file, with this number of windows at a time."""
+        sizes = self._sizes()
         return Estimate(
             unit_count=len(sizes),
             read_size=sum(sizes),
             write_size=sum(sizes),
             request_count=len(sizes) * len(self.bands),
-            memory_size=max(sizes, default=0),
+            memory_size=at_once * self.window_size,
         )
 
-    def write(self, rasterio: ModuleType, path: Path, tell: Callable[[int], None]) -> None:
+    def write(self, rasterio: ModuleType, path: Path, runner: Runner, tell: Callable[[int], None]) -> None:
         # A mask of its own file would be left behind.
         inside = rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True)
         with inside, rasterio.open(path, "w", driver="GTiff", **self.profile) as raster:
             _describe_file(rasterio, raster, self.dataset, self.bands)
-            for window in self.windows():
-                place = tuple((part.start, part.stop) for part in window)
-                for index, band in enumerate(self.bands, 1):
-                    block = band.read(window)
-                    raster.write(block, index, window=place)
+            count = len(self.bands)
+
+            def take(unit: Unit, blocks: list[Items]) -> None:
+                top, bottom, left, right = unit
+                window = ((top, bottom), (left, right))
+                for index, block in enumerate(blocks[:count], 1):
+                    raster.write(block, index, window=window)
                     tell(block.size)
-                if self.mask is not None:
-                    raster.write_mask(self.mask.read(window), window=place)
+                for block in blocks[count:]:
+                    raster.write_mask(block, window=window)
+
+            # In order, so that equal arrays make equal files.
+            runner.run(self.plan_of_windows, path.stem, take, is_in_order=True)
+
+
+@dataclass(frozen=True)
+class _WindowPlan(Plan[list[Items]]):
+    """The reading of a file's bands and its mask, window by window: (top, bottom, left, right).
+
+    unit       the lengths of which windows are multiples
+    cell_size  the bytes of a cell of all bands
+    """
+
+    bands: tuple[_Band, ...]
+    shape: tuple[int, int]
+    unit: tuple[int, int]
+    cell_size: int
+
+    def units(self) -> Iterator[Unit]:
+        for y, x in windows(self.shape, self.unit, self.cell_size):
+            yield y.start, y.stop, x.start, x.stop
+
+    def make(self, unit: Unit) -> list[Items]:
+        """Read a window of each band."""
+        top, bottom, left, right = unit
+        return [band.read((slice(top, bottom), slice(left, right))) for band in self.bands]
 
 
 def _overviews(dataset: Dataset, coarser: Sequence[Dataset]) -> Sequence[Dataset]:
@@ -253,22 +301,34 @@ def usual_colours(count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Band:
-    """One band to write: an array of a dataset, and the item of its third dimension, if it has one."""
+    """One band to write: an array, and the item of its third dimension, if it has one.
 
-    dataset: Dataset
+    axes  the indices of the array's y and x dimension
+    """
+
     name: str
+    array: Array
+    variable: Variable
+    axes: tuple[int, int]
     item: int | None = None
 
-    @property
-    def array(self) -> Array:
-        return self.dataset.arrays[self.name]
+    @classmethod
+    def of(cls, dataset: Dataset, name: str, item: int | None = None) -> _Band:
+        """The band that an array of a dataset makes."""
+        return cls(name, dataset.arrays[name], dataset.geo.variables[name], dataset.axes(name), item)
 
-    @property
-    def variable(self) -> Variable:
-        return self.dataset.geo.variables[self.name]
+    @once
+    def source(self) -> Source:
+        """The items of the array."""
+        return source_of(self.array)
 
-    def read(self, window: tuple[slice, slice]) -> np.ndarray[Any, Any]:
-        return self.dataset.read(self.name, window, self.item)
+    def read(self, window: tuple[slice, slice]) -> Items:
+        """The cells of a window, y before x."""
+        item = self.item or 0
+        box = with_sides([slice(item, item + 1)] * self.array.ndim, self.axes, window)
+        y, x = (side.stop - side.start for side in window)
+        cells = self.source.read(box)
+        return cells.reshape(y, x) if self.axes[0] < self.axes[1] else cells.reshape(x, y).T
 
 
 def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
@@ -285,7 +345,7 @@ def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
             raise UnsupportedError(f"{name!r} has {array.ndim} dimensions; {expected}", path=dataset.place)
         third = [n for axis, n in enumerate(array.shape) if axis not in axes]
         items: list[int | None] = list(range(third[0])) if third else [None]
-        bands += [_Band(dataset, name, item) for item in items]
+        bands += [_Band.of(dataset, name, item) for item in items]
     return bands
 
 
@@ -294,7 +354,7 @@ def _find_mask(dataset: Dataset, bands: Sequence[_Band]) -> _Band | None:
     name = find_mask(dataset)
     if name is None or is_alpha(dataset.geo.variables[name]):
         return None
-    return None if name in {band.name for band in bands} else _Band(dataset, name)
+    return None if name in {band.name for band in bands} else _Band.of(dataset, name)
 
 
 def _plan_file(
