@@ -74,11 +74,13 @@ class RectilinearPlan:
 
     def _box_parts(self, stretches: tuple[list[Stretch], ...]) -> Iterator[ChunkPart]:
         layout = self.layout
+        kept = [dim for dim in self.dims if dim >= 0]
+        in_order = kept == sorted(kept)
         for chosen in product(*stretches):
             cell = tuple(stretch.place for stretch in chosen)
             shape = tuple(edge.length(place) for edge, place in zip(layout.grid.edges, cell, strict=True))
             counts = tuple(stretch.size for stretch in chosen)
-            is_box = all(isinstance(stretch.inner, slice) for stretch in chosen)
+            is_box = in_order and all(isinstance(stretch.inner, slice) for stretch in chosen)
             make = self._slices if is_box else self._open_mesh
             yield ChunkPart(
                 cell, shape, *make(chosen), counts == shape, counts == _shape_within(layout, cell, shape)

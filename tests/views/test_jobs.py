@@ -1,0 +1,126 @@
+"""Views are sources of jobs: converted, rechunked, reduced, and made into pyramids as stored arrays are."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import ChangedError
+
+DAYS = np.random.default_rng(0).integers(0, 200, (6, 40, 70)).astype("i2")
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> list[zstore.Array]:
+    group = zstore.create_group(tmp_path / "days.zarr")
+    return [group.create_array(f"{n}", data=day, chunks=(20, 30)) for n, day in enumerate(DAYS)]
+
+
+def test_chunks_of_views_are_those_of_their_sources(days: list[zstore.Array]) -> None:
+    assert zstore.stack(days).write_chunk_sizes == ((1,) * 6, (20, 20), (30, 30, 10))
+    assert zstore.concat(days[:2]).chunks == (20, 30)
+    uneven = zstore.concat([days[0].lazy[5:], days[1]])[::-2, 40:]
+    assert uneven.write_chunk_sizes == ((10, 10, 10, 8), (20, 10)) and uneven.chunks == (10, 20)
+    assert (days[0].lazy + 1.5).T.chunks == (30, 20)
+    assert zstore.concat([np.zeros(0)]).write_chunk_sizes == ((),)
+
+
+def test_a_view_is_converted_and_rechunked(days: list[zstore.Array], tmp_path: Path) -> None:
+    view = zstore.stack(days).T[::-1] * 0.5
+    made = zstore.convert(view, tmp_path / "made.zarr", chunks=(7, 40, 6), memory=1 << 20, check=True)
+    assert isinstance(made, zstore.Array) and made.chunks == (7, 40, 6)
+    np.testing.assert_array_equal(made[...], DAYS.T[::-1] * 0.5)
+
+
+def test_a_view_is_reduced(days: list[zstore.Array], tmp_path: Path) -> None:
+    view = zstore.stack(days)
+    np.testing.assert_array_equal(view.reduce("max", axis=0), DAYS.max(0))
+    made = zstore.reduce(np.where(view > 100, view, 0), "sum", 0, out=tmp_path / "sum")
+    np.testing.assert_array_equal(made[...], np.where(DAYS > 100, DAYS, 0).sum(0))
+
+
+def test_a_view_is_made_into_a_pyramid(tmp_path: Path) -> None:
+    data = np.arange(600 * 500, dtype="f4").reshape(600, 500)
+    array = zstore.create_array(tmp_path / "a.zarr", data=data, chunks=(128, 128))
+    view = zstore.concat([array.lazy[:300], array.lazy[300:]]) * 2
+    of_view = zstore.build_pyramid(view, tmp_path / "view.zarr", copy_base=True)
+    doubled = zstore.create_array(tmp_path / "doubled.zarr", data=data * 2, chunks=(128, 128))
+    of_array = zstore.build_pyramid(doubled, tmp_path / "array.zarr", copy_base=True)
+    for level in ("0", "1"):
+        [one], [other] = ([*group[level].arrays()] for group in (of_view, of_array))
+        np.testing.assert_array_equal(one[1][...], other[1][...])
+
+
+def test_views_go_to_other_processes(days: list[zstore.Array], tmp_path: Path) -> None:
+    view = zstore.stack(days) + 1
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        made = zstore.convert(view, tmp_path / "made.zarr", chunks=(6, 10, 10), executor=pool)
+    assert isinstance(made, zstore.Array)
+    np.testing.assert_array_equal(made[...], DAYS + 1)
+
+
+class Interrupted(Exception):
+    """Raised in the middle of a job."""
+
+
+calls: list[int] = []
+
+
+def until_stopped(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    calls.append(1)
+    if len(calls) == 5:
+        raise Interrupted
+    return block + 1
+
+
+def test_an_interrupted_job_of_a_view_goes_on(days: list[zstore.Array], tmp_path: Path) -> None:
+    def convert(**words: Any) -> Any:
+        view = zstore.stack(days).map(until_stopped, dtype="i2")
+        return zstore.convert(view, tmp_path / "made.zarr", memory=10_000, **words)
+
+    calls.clear()
+    with pytest.raises(Interrupted):
+        convert()
+    calls.extend([1] * 5)
+    made = convert(resume=True)
+    np.testing.assert_array_equal(made[...], DAYS + 1)
+    first = len(calls) - 10
+    calls.clear()
+    calls.extend([1] * 5)
+    zstore.convert(zstore.stack(days).map(until_stopped, dtype="i2"), tmp_path / "again", memory=10_000)
+    assert first < len(calls) - 5  # units that were done are not made again
+    calls.clear()
+    convert(resume=True)
+    assert calls == []  # nothing has changed
+    days[3][0, 0] = -7
+    with pytest.raises(ChangedError, match="source was written to since"):
+        convert(resume=True)
+    calls.extend([1] * 5)
+    assert convert(overwrite=True)[3, 0, 0] == -6
+
+
+def test_a_source_that_changes_meanwhile_makes_no_target(days: list[zstore.Array], tmp_path: Path) -> None:
+    def change(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        days[5][0, 0] += 1
+        return block
+
+    with pytest.raises(ChangedError, match="view:"):
+        zstore.convert(zstore.stack(days).map(change, dtype="i2"), tmp_path / "made.zarr")
+
+
+def test_a_version_is_that_of_all_sources(days: list[zstore.Array]) -> None:
+    memory = np.zeros((40, 70))
+    view = zstore.concat([*days, memory])
+    before, url = view.version(), view.url
+    assert zstore.concat([*days, memory]).url == url != zstore.concat(days).url
+    memory[0, 0] = 1
+    after = view.version()
+    assert before != after and view.url != url
+    days[0][0, 0] += 1
+    assert view.version() not in (before, after)
