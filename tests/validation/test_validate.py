@@ -305,7 +305,7 @@ def test_a_crs_that_proj_reads_and_cannot_write() -> None:
     stated = group["0/b02"].attrs["_CRS"]
     stated["projjson"]["coordinate_system"]["axis"][0].pop("unit")
     group["0/b02"].attrs["_CRS"] = stated
-    assert [(f.severity, f.path) for f in validate(store).by_rule()["OC-07"]] == [("warning", "0/b02")]
+    assert [(f.severity, f.path) for f in validate(store).by_rule()["OC-07"]] == [("error", "0/b02")]
     assert plan_fix(store).after.by_rule().get("OC-07") is None
 
 

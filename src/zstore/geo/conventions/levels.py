@@ -154,14 +154,12 @@ def _compare(
     findings: list[Finding],
 ) -> None:
     """Report that another affine of the documents differs from the chosen one."""
-    if other[0] == "layout":
-        # What a layout says of its levels has a rule of its own.
-        return
     largest = max(abs(shift) for pair in _shifts(chosen[1], other[1], shape) for shift in pair)
     may_be_half = is_point and other[0].endswith("GeoTransform")
     if largest > (0.5 + TOLERANCE if may_be_half else TOLERANCE):
         message = f"{other[0]} is up to {largest:.4g} cells off {chosen[0]}, which counts"
-        findings.append(_contradiction("MS-28", "error", path, message, Witness(*chosen), Witness(*other)))
+        rule = "ZC-06" if other[0] == "layout" else "MS-28"
+        findings.append(_contradiction(rule, "error", path, message, Witness(*chosen), Witness(*other)))
 
 
 def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[Finding]) -> bool:
@@ -548,6 +546,9 @@ class Ome(Convention):
         base = next((entry.fallback_affine for entry in facts.levels or () if entry.fallback_affine), None)
         for entry in facts.levels or ():
             expected, found = affines.get(entry.path), entry.fallback_affine
+            if found is None:
+                message = f"coordinateTransformations of {entry.path!r} have no scale for every axis"
+                findings.append(Finding("OME", "error", node.path, message))
             if expected is None or found is None or base is None:
                 continue
             if not np.allclose(found.cell, expected.cell, rtol=1e-6):

@@ -55,6 +55,8 @@ from zstore.geo.conventions.timeaxis import TimeAxis
 
 # Sources of a tile matrix set's CRS begin so.
 TILES = "tile_matrix_set"
+# Lists of levels that stand beside a layout or a tile matrix set, and the rules about them.
+LISTS = {"multiscales": "OC-10", "ome": "OME"}
 LINKS = ("coordinates", "bounds", "climatology")
 
 
@@ -282,27 +284,33 @@ class Meaning:
         stated = next((facts.dimensions for facts in above if facts.dimensions is not None), None)
         own = next((f.coordinate_dimensions for f in grid.facts if f.coordinate_dimensions is not None), None)
         if stated is not None and own == stated[::-1]:
-            message = f"spatial:dimensions are {list(stated)}; the coordinates say {list(own)}"
-            said = (Witness(COORDINATES, list(own)), Witness("spatial:dimensions", list(stated)))
-            findings.append(Finding("ZC-05", "error", array.path, message, list(own), list(stated), said))
+            findings.append(_other_dimensions(array.path, stated, own, COORDINATES))
         return geo, findings
 
     def _read_dataset(
         self, group: HeldGroup, entry: LevelEntry | None, root: Facts | None
     ) -> tuple[GeoModel, list[Finding]]:
         """The model of the group's arrays that share the largest grid."""
-        own, dimensions = self.said(group), None if root is None else root.dimensions
+        own, grids = self.said(group), [self.grid(array) for array in self.roles(group).data.values()]
+        dimensions, handed = own.dimensions, None if root is None else root.dimensions
+        names = (grid.node.dims for grid in grids if grid is not None)
+        named = [dims for dims in names if dims is not None and None not in dims]
+        unknown = list[Finding]()
+        if named and dimensions is not None and not any(set(dimensions) <= set(names) for names in named):
+            unknown.append(_other_dimensions(group.path, dimensions, named[0], "the arrays"))
+            dimensions = None
+        elif dimensions is None and handed is not None and any(set(handed) <= set(n) for n in named):
+            dimensions = handed
         held: dict[tuple[tuple[int, int], tuple[str, str]], dict[str, tuple[GeoModel, list[Finding]]]] = {}
-        for name, array in self.roles(group).data.items():
-            grid = self.grid(array)
-            if grid is not None and _is_placed(grid, group, own.dimensions or dimensions):
-                geo, found = self._place(array, entry, root)
-                held.setdefault((geo.shape, geo.dimensions), {})[name] = (geo, found)
+        for grid in grids:
+            if grid is not None and _is_placed(grid, group, dimensions):
+                geo, found = self._place(grid.node, entry, root)
+                held.setdefault((geo.shape, geo.dimensions), {})[grid.node.name] = (geo, found)
         if not held:
             return _read_bare(group, own)
         shape, dimensions = max(held, key=lambda grid: grid[0][0] * grid[0][1])
         chosen = held.pop((shape, dimensions))
-        findings = [finding for _, found in chosen.values() for finding in found]
+        findings = unknown + [finding for _, found in chosen.values() for finding in found]
         for others in held.values():
             for name in others:
                 message = f"array {name!r} is on another grid than {shape} {dimensions}; it is left out"
@@ -340,10 +348,35 @@ class Meaning:
             models.append(model)
         for _, level, _ in read[1:]:
             compare_levels(read[0][1], level, group.path, findings)
+        if root.dimensions not in (None, base.dimensions):
+            findings.append(_other_dimensions(group.path, root.dimensions, base.dimensions, "the levels"))
+        findings += self._compare_lists(group, root, [level.path for _, level, _ in read])
         findings += _compare_methods(group.path, root)
         findings += _compare_tiles(group.path, root, [level for _, level, _ in read])
         geo = replace(base, levels=tuple(models), resampling=root.resampling)
         return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
+
+    def _compare_lists(self, group: HeldGroup, root: Facts, paths: Sequence[str]) -> Iterator[Finding]:
+        """Find levels that a list of images or datasets names otherwise than the list that counts."""
+        for convention, facts in zip(self.conventions, self.facts(group), strict=True):
+            rule = LISTS.get(convention.name)
+            if rule is None or not facts.levels:
+                continue
+            listed = [_level_of(entry.path, paths) for entry in facts.levels]
+            # Reading reports missing levels of the list that counts.
+            read = {entry.path for entry in root.levels or ()}
+            missing = [e.path for e in facts.levels if e.path not in read and group.below(e.path) is None]
+            if missing:
+                message = f"{convention.name} lists {missing}, which are not there"
+                yield Finding(rule, "error", group.path, message, list(paths), missing)
+            left_out = [path for path in paths if path not in listed]
+            is_turned = convention.name == "ome" and [p for p in listed if p in paths] != list(paths)
+            message = f"{convention.name} leaves out the levels {left_out}"
+            if not left_out:
+                message = f"{convention.name} lists {listed}: the finest is not first"
+            if left_out or is_turned:
+                said = (Witness("cells", list(paths)), Witness(convention.name, listed))
+                yield Finding(rule, "error", group.path, message, list(paths), listed, said)
 
     def _read_level(
         self, group: HeldGroup, entry: LevelEntry, root: Facts, findings: list[Finding]
@@ -369,6 +402,19 @@ class Meaning:
             findings.append(Finding("MS-19", "error", group.path, f"level {entry.path!r}: {error}"))
         findings += found
         return place
+
+
+def _level_of(path: str, levels: Sequence[str]) -> str:
+    """The level that a path of a list leads to: it may be that of an array in the level."""
+    above = path.rpartition("/")[0]
+    return above if path not in levels and above in levels else path
+
+
+def _other_dimensions(path: str, stated: Sequence[str], own: Sequence[Any], source: str) -> Finding:
+    """The finding that `spatial:dimensions` are others than those of a source."""
+    message = f"spatial:dimensions are {list(stated)}; those of {source} are {list(own)}"
+    said = (Witness(source, list(own)), Witness("spatial:dimensions", list(stated)))
+    return Finding("ZC-05", "error", path, message, list(own), list(stated), said)
 
 
 def _compare_methods(path: str, root: Facts) -> Iterator[Finding]:

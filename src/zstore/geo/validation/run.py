@@ -196,8 +196,10 @@ def _findings(
             # A convention that came with a plugin has rules of its own.
             yield finding
         elif rule is not None:
-            severity = milder(rule.severity_under(hierarchy.profile), finding.severity)
-            yield replace(finding, severity=severity)
+            # Without a profile, an error of `read_geo` is one here.
+            is_error = hierarchy.profile is None and finding.severity == "error"
+            mildest = finding.severity if is_error else rule.severity_under(hierarchy.profile)
+            yield replace(finding, severity=milder(mildest, finding.severity))
     for rule in applied.values():
         try:
             for found in rule.find(hierarchy):

@@ -52,7 +52,7 @@ def check_gdals_crs(hierarchy: Hierarchy) -> Iterator[Found]:
 
 Rule("OC-07", "error", "crs", "OGC Zarr 2.0 4.4.2",
      "Every member of _CRS is a CRS: readers try url, then wkt, then projjson.",
-     "correct the member, or leave it out (zstore fix does)", general="warning")  # fmt: skip
+     "correct the member, or leave it out (zstore fix does)")  # fmt: skip
 
 
 Rule("OC-08", "error", "crs", "OGC Zarr 2.0 4.4",

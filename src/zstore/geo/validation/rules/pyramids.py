@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 from zstore.geo.conventions.geozarr import (
@@ -137,25 +136,48 @@ def check_multiscales(hierarchy: Hierarchy) -> Iterator[Found]:
 
 
 @Rule("MS-15", "error", "overviews", "mini spec, Multiscale Dataset",
-      "A group of levels says so in `multiscales`.", "add multiscales", general="warning",
-      profiles=(MINI,))  # fmt: skip
+      "A group of levels says so in `multiscales`, and lists all of them.", "add multiscales",
+      general="warning", profiles=(MINI,))  # fmt: skip
 def check_unnamed(hierarchy: Hierarchy) -> Iterator[Found]:
     for group, names in find_unnamed_levels(hierarchy):
         message = f"groups {names} are levels of one another; there is no multiscales"
         yield Found(group, message, "multiscales")
+    for pyramid in hierarchy.pyramids:
+        base = pyramid.levels[0].node if pyramid.levels else None
+        listed = _level_names(pyramid)
+        if not isinstance(base, GroupView) or pyramid.matrices:
+            # Of tile matrices, another rule compares the names.
+            continue
+        for name, inner in pyramid.group.groups.items():
+            if name not in listed and _are_levels(hierarchy, [base, inner]):
+                message = f"group {name!r} is a level of the others, and multiscales does not list it"
+                yield Found(pyramid.group, message, name, sorted(listed))
 
 
 def find_unnamed_levels(hierarchy: Hierarchy) -> Iterator[tuple[GroupView, list[str]]]:
-    """(group, names) of groups whose numbered groups hold the same variables in different sizes."""
+    """(group, names) of groups whose groups are levels of one another, by number or by their extent."""
     known = {id(pyramid.group) for pyramid in hierarchy.pyramids}
     for group in hierarchy.groups:
-        numbered = {n: g for n, g in group.groups.items() if n.isdecimal()}
-        held = [hierarchy.meaning.grids(inner) for inner in numbered.values()]
-        if id(group) in known or len(held) < 2 or not held[0]:
-            continue
-        shapes = {tuple(sorted((n, g.shape) for n, g in inner.items())) for inner in held}
-        if len({frozenset(inner) for inner in held}) == 1 and len(shapes) == len(held):
+        numbered = {n: g for n, g in group.groups.items() if n.isdecimal()} or group.groups
+        if id(group) not in known and _are_levels(hierarchy, list(numbered.values())):
             yield group, sorted(numbered)
+
+
+def _are_levels(hierarchy: Hierarchy, groups: Sequence[GroupView]) -> bool:
+    """Whether groups of the same variables, in different sizes, are levels by their numbers or extents."""
+    held = [hierarchy.meaning.grids(group) for group in groups]
+    shapes = {tuple(sorted((n, g.shape) for n, g in inner.items())) for inner in held}
+    is_alike = len({frozenset(inner) for inner in held}) == 1 and len(shapes) == len(held)
+    if len(held) < 2 or not held[0] or not is_alike:
+        return False
+    read = [hierarchy.meaning.read(group).geo for group in groups]
+    placed = [geo for geo in read if geo is not None and geo.bounds is not None]
+    if len(placed) < len(groups):
+        return all(group.name.isdecimal() for group in groups)
+    size = max(length for geo in placed for length in geo.cell_size or ())
+    edges = zip(*(geo.bounds or () for geo in placed), strict=True)
+    is_one_place = all(max(edge) - min(edge) <= size for edge in edges)
+    return is_one_place or all(group.name.isdecimal() for group in groups)
 
 
 Rule("GZ-38", "error", "overviews", "draft 8.2.3",
@@ -216,7 +238,7 @@ Rule("MS-16", "error", "overviews", "mini spec, MultiscaleMetadata",
 
 
 Rule("GZ-48", "error", "overviews", "draft 8.2.6", "All levels are made by the same method.",
-     "make the levels anew, or state what was done", general="warning")  # fmt: skip
+     "make the levels anew, or state what was done")  # fmt: skip
 
 
 @Rule("MS-23", "warning", "overviews", "mini spec, Extra members",
@@ -667,29 +689,27 @@ def check_list(hierarchy: Hierarchy) -> Iterator[Found]:
                 continue
             if not is_ome(pyramid.stated) and item.get("version") != "0.1":
                 yield Found(pyramid.group, f"version is {item.get('version')!r}", "0.1", item.get("version"))
-            yield from _check_datasets(hierarchy, pyramid, datasets)
+            yield from _check_datasets(pyramid, datasets)
 
 
-def _check_datasets(hierarchy: Hierarchy, pyramid: Pyramid, datasets: Any) -> Iterator[Found]:
-    sizes: list[tuple[str, int]] = []
+def _check_datasets(pyramid: Pyramid, datasets: Any) -> Iterator[Found]:
     for item in datasets if isinstance(datasets, list) else ():
         path = member_of(item, "path")
-        node = pyramid.group.below(path) if isinstance(path, str) else None
-        if isinstance(node, GroupView):
-            held = hierarchy.meaning.grids(node)
+        if isinstance(path, str) and isinstance(pyramid.group.below(path), GroupView):
             yield Found(pyramid.group, f"dataset {path!r} is a group", "an array", "a group", "warning")
-            sizes += [(str(path), max(g.shape[0] * g.shape[1] for g in held.values()))] if held else []
-        elif isinstance(node, ArrayView):
-            sizes.append((str(path), prod(node.shape)))
-    if any(one[1] < other[1] for one, other in pairwise(sizes)):
-        found = [path for path, _ in sizes]
+    found = [path for item in datasets if isinstance(path := member_of(item, "path"), str)]
+    ranks = {level.path: rank for rank, level in enumerate(pyramid.levels)}
+    order = [
+        rank for path in found if (rank := ranks.get(path, ranks.get(path.rpartition("/")[0]))) is not None
+    ]
+    if order != sorted(order):
         message = f"datasets are in the order {found}: the finest is not first"
-        yield Found(pyramid.group, message, sorted(sizes, key=lambda s: -s[1]), found)
+        yield Found(pyramid.group, message, list(ranks), found)
 
 
 Rule("OME", "error", "overviews", "OME-NGFF 0.5, 0.6",
      "Images list their datasets, and transformations say where the cells are.",
-     "correct coordinateTransformations", profiles=(OME, OME_06), general="warning")  # fmt: skip
+     "correct coordinateTransformations", profiles=(OME, OME_06))  # fmt: skip
 Rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
      "Bands are a list of objects, one for each item of the dimension of bands.",
      "list one object per band in `bands`")  # fmt: skip
