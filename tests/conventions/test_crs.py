@@ -97,3 +97,10 @@ else:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_crs_without_a_name_is_called_by_its_method() -> None:
+    parameters = {"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [25.0, 25.0]}
+    crs = Crs.from_cf({**parameters, "longitude_of_central_meridian": 265.0, "earth_radius": 6371229.0})
+    assert crs.code is None
+    assert crs.label == "lambert_conformal_conic by CF parameters, ellipsoid of 6371229 m"

@@ -21,6 +21,8 @@ from zstore.geo.conventions.base import (
     Affine,
     Document,
     Facts,
+    Finding,
+    Mend,
     is_group,
     load_conventions,
     order_conventions,
@@ -189,6 +191,10 @@ class Acme:
         number = node.attrs.get("acme:epsg") if is_group(node) else None
         if number == "fail":
             raise KeyError(number)
+        if isinstance(number, str):
+            mend = Mend("acme:epsg is a number", {"acme:epsg": int(number)})
+            finding = Finding("ACME-1", "error", node.path, "acme:epsg is text", mend=mend)
+            return Facts(findings=(finding,))
         return Facts() if number is None else Facts(crs=(("acme:epsg", Crs.from_user(f"EPSG:{number}")),))
 
     def render(self, geo: Any, zarr_format: int) -> dict[str, Document]:
@@ -311,6 +317,16 @@ def test_a_plugins_convention_that_fails_stops_nothing(plugged: str) -> None:
     assert geo.crs is not None and geo.crs.code == CODE
     assert {(f.rule, f.severity) for f in findings} == {("ACME", "error")}
     assert "convention 'acme' cannot read it: KeyError" in findings[0].message
+
+
+def test_a_plugins_convention_mends_its_own(plugged: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "s")
+    put_grid(zstore.create_group(place, attributes={"acme:epsg": "32632"}))
+    assert of_info(place) == "none"
+    plan = plan_fix(place)
+    assert ("ACME-1", "acme:epsg is a number") in [(fix.rule, fix.message) for fix in plan.fixes]
+    zstore.fix(place)
+    assert of_info(place) == CODE and validate(place).count("error") == 0
 
 
 def test_the_order_can_be_chosen(plugged: str, monkeypatch: pytest.MonkeyPatch) -> None:

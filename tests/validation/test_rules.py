@@ -14,6 +14,7 @@ from zstore.geo.conventions.write import RULED
 from zstore.geo.validation.run import all_rules, validate
 from zstore.geo.validation.view import CLASSES
 
+from . import cases
 from .cases import CASES, Case
 from .stores import Documents
 
@@ -60,6 +61,13 @@ def test_whatever_reading_finds_is_a_finding() -> None:
         assert errors <= verdict, name(case)
         read += bool(errors)
     assert read > 40
+
+
+def test_axis_alone_is_wanted_by_documents_only() -> None:
+    store = cases.flat()
+    Documents(store).set("x", axis=None)
+    for profile, severity in ((None, "note"), ("geozarr-draft", "warning")):
+        assert [f.severity for f in validate(store, profile).findings if f.rule == "GZ-14"] == [severity]
 
 
 def test_there_is_a_case_for_every_rule() -> None:

@@ -126,8 +126,11 @@ class Crs:
 
     @property
     def label(self) -> str:
-        """A short name of the CRS for people: its code, or without one the beginning of its WKT."""
-        return self.code or self.wkt.partition(",")[0]
+        """A short name of the CRS for people: its code, its name, or where it has none its method."""
+        named, method = self.wkt.partition(",")[0], self.cf.get("grid_mapping_name")
+        if self.code is None and method is not None and named.endswith(('"undefined"', '"unknown"')):
+            return f"{method} by CF parameters, ellipsoid of {self.cf.get('semi_major_axis'):.12g} m"
+        return self.code or named
 
     @property
     def units(self) -> str:

@@ -222,7 +222,9 @@ def check_description(hierarchy: Hierarchy) -> Iterator[Found]:
             is_known = is_time(coordinate) and _is_time_units(coordinate.attrs.get("units"))
             mend = Mend("axis added", {"axis": "T"}) if is_known and "axis" in missing else None
             message = f"there is no {', '.join(missing)}"
-            yield Found(coordinate, message, wanted, sorted(coordinate.attrs), mend=mend)
+            # CF leaves axis out where standard_name or units tell it.
+            mildest: Any = "note" if missing == ["axis"] and hierarchy.profile is None else None
+            yield Found(coordinate, message, wanted, sorted(coordinate.attrs), mildest, mend)
 
 
 @Rule("MS-07", "error", "crs", "mini spec, Dataset, CF compliance; CF 4, 5.6",
