@@ -324,7 +324,7 @@ def test_a_plugins_convention_mends_its_own(plugged: str, tmp_path: Path) -> Non
     put_grid(zstore.create_group(place, attributes={"acme:epsg": "32632"}))
     assert of_info(place) == "none"
     plan = plan_fix(place)
-    assert ("ACME-1", "acme:epsg is a number") in [(fix.rule, fix.message) for fix in plan.fixes]
+    assert ("ACME-1", "acme:epsg is a number") in [(fix.rule, fix.message) for fix in plan.fixed]
     zstore.fix(place)
     assert of_info(place) == CODE and validate(place).count("error") == 0
 
