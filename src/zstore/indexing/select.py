@@ -7,7 +7,6 @@ along some dimensions with slices of the others are read as boxes (docs/design/0
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -213,9 +212,13 @@ class Selected(NamedTuple):
 
 def select_transform(layout: AnyLayout, shape: tuple[int, ...], transform: IndexTransform) -> Selected:
     """Plan the selection of an index transform, along whose unused axes there is one item, or none."""
-    counts = Counter(axis for axes in transform.axes for axis in axes)
+    counts: dict[int, int] = {}
+    for axes in transform.axes:
+        for axis in axes:
+            counts[axis] = counts.get(axis, 0) + 1
+    # Axes of several dimensions, and those that such a dimension has beside them.
     tied = {
-        axis for axes in transform.axes if len(axes) > 1 or any(counts[a] > 1 for a in axes) for axis in axes
+        axis for axes in transform.axes if len(axes) > 1 or (axes and counts[axes[0]] > 1) for axis in axes
     }
     if not tied:
         return _independent(layout, transform)

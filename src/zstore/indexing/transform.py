@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -62,12 +63,13 @@ class IndexTransform:
     @once
     def used(self) -> frozenset[int]:
         """The axes of the result that the items vary along."""
-        return frozenset(axis for axes in self.axes for axis in axes)
+        return frozenset(chain.from_iterable(self.axes))
 
     @once
     def unused(self) -> tuple[int, ...]:
         """The axes of the result along which the items repeat."""
-        return tuple(axis for axis in range(len(self.shape)) if axis not in self.used)
+        used, count = self.used, len(self.shape)
+        return () if len(used) == count else tuple(axis for axis in range(count) if axis not in used)
 
     def of(self, other: IndexTransform) -> IndexTransform:
         """The transform that first applies `other`, whose source is the result of this one."""

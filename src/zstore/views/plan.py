@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zstore.engine.schedulers import Scheduler, thread_count
+from zstore.engine.schedulers import SHORT_SIZE, Scheduler, thread_count
 from zstore.errors import UnsupportedError
 from zstore.indexing.select import select_transform
 from zstore.indexing.transform import IndexTransform, Points, spread
@@ -87,10 +87,10 @@ class ViewPlan:
             return
         if id(out) in self._is_planned:
             self._is_planned[id(out)] = True
+        while isinstance(step, Selection):
+            transform, step = step.transform.of(transform), step.inputs[0]
         if transform.unused:
             self._repeat(step, transform, out)
-        elif isinstance(step, Selection):
-            self._left.append((step.inputs[0], step.transform.of(transform), out))
         elif isinstance(step, Concatenation):
             self._place(step.touched(transform), out)
         elif isinstance(step, Overlay):
@@ -106,10 +106,11 @@ class ViewPlan:
 
     def _repeat(self, step: ViewStep, transform: IndexTransform, out: Items) -> None:
         """Plan items that repeat along some axes: they are made once, and copied."""
-        first = _part(out, [slice(None) if axis in transform.used else slice(1) for axis in range(out.ndim)])
+        used = transform.used
+        kept = [axis for axis in range(out.ndim) if axis in used]
+        first = _part(out, [slice(None) if axis in used else slice(1) for axis in range(out.ndim)])
         if first.size < out.size:
             self._left.append(partial(np.copyto, out, first))
-        kept = [axis for axis in range(out.ndim) if axis in transform.used]
         self._left.append((step, transform.permuted(kept), first.squeeze(transform.unused)))
 
     def _place(
@@ -290,11 +291,13 @@ async def _fetch(scheduler: Scheduler, reads: Sequence[Read], missing: Missing |
 
     if len(groups) == 1:
         await fetch(reads if isinstance(reads, list) else [*reads])
-    elif any(is_far(item.source) for item in islice(reads, LOOKED_COUNT)):
+    elif any(_waits(item.source) for item in reads):
         largest = max(item.out.nbytes for item in reads)
         await scheduler.each(fetch, [*groups.values()], min(scheduler.read_count, FAR_SIZE // largest + 1))
     else:
-        at_once = thread_count() if len(groups) >= thread_count() else 1
+        # What is read sooner than a thread takes its turn is read by this one.
+        is_long = max((item.out.nbytes for item in reads), default=0) > SHORT_SIZE
+        at_once = thread_count() if is_long and len(groups) >= thread_count() else 1
         await scheduler.each(fetch, [*groups.values()], at_once, waits=False)
 
 
@@ -337,10 +340,17 @@ def _as_slice(items: range) -> slice:
 def is_far(root: ViewStep) -> bool:
     """Whether one of a tree's first sources waits for a server."""
     for step in islice(postorder(root), LOOKED_COUNT):
-        if isinstance(step, StoredItems):
-            array = step.array
-            return array.store.request_count > 1 if isinstance(array, Array) else "://" in array.url
+        if _waits(step):
+            return True
     return False
+
+
+def _waits(step: ViewStep) -> bool:
+    """Whether a step is a source that waits for a server."""
+    if not isinstance(step, StoredItems):
+        return False
+    array = step.array
+    return array.store.request_count > 1 if isinstance(array, Array) else "://" in array.url
 
 
 def _divided(step: ViewStep, transform: IndexTransform, out: Items) -> Iterator[Wanted]:
