@@ -243,6 +243,7 @@ def _late(home: str, name: str) -> Callable[..., Any]:
 above.read_tile = _late("zstore.geo.pyramid.tiles", "read_tile")
 above.reduce = _late("zstore.jobs.reduction.reduce", "reduce")
 above.view = _late("zstore.views.view", "view")
+above.open_view = _late("zstore.views.view", "open_view")
 above.render_html = _late("zstore.geo.report.notebook", "render_html")
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there

@@ -19,3 +19,6 @@ render_html: Callable[[Any], str]
 
 view: Callable[[Any], Any]
 """`zstore.view`: the view of an array, of which selections are views."""
+
+open_view: Callable[..., Any]
+"""Opens the view in a file, whose name ends in ".view.json"."""

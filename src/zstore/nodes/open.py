@@ -30,6 +30,7 @@ from zstore.engine.documents import (
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
+from zstore.nodes import above
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
@@ -81,13 +82,22 @@ def open(
     `allow_pickle` lets an array's chunks be unpickled, which runs code that they hold: for stores you trust.
     With missing="error", to read a chunk that is not stored is an error, in all arrays of a group; by default
     it reads as the fill value. With `durable`, what is changed survives a power cut from the moment that the
-    call returns; stores that cannot promise that are refused.
+    call returns; stores that cannot promise that are refused. A name that ends in ".view.json" is that of a
+    view, which is read as an array is; it leads to arrays below its directory, and below the places that the
+    storage option `allow` names.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError, UnsupportedError: what is there cannot be read.
     """
     _check_options(options)
+    if (
+        isinstance(store, str | os.PathLike)
+        and os.fspath(store).endswith(".view.json")
+        and mode in (None, "r")
+    ):
+        view: Array = above.open_view(store, storage_options)
+        return view
     at = _look(store, path, mode, zarr_format, storage_options, durable, "array or group")
     access = Access(at.mode == "r", allow_pickle, missing)
     if at.model is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from zstore.errors import StoreError
@@ -47,21 +47,18 @@ class _Guarded:
 def _check(options: Mapping[str, Any], targets: Any) -> Callable[[str], None]:
     named = [targets] if isinstance(targets, str | os.PathLike) else [*(targets or ())]
     named += [options["target"]] if options.get("target") else []
-    places = {_address(os.fspath(target)).rstrip("/") for target in named}
+    places = {absolute_address(os.fspath(target)).rstrip("/") for target in named}
     document = options.get("fo")
     if isinstance(document, str):
         # Parquet references are a directory, which counts as the document.
         is_folder = document.endswith(("/", ".parq", ".parquet"))
-        places.add(_address(document.rstrip("/")).rpartition("/")[0])
-        places |= {_address(document).rstrip("/")} if is_folder else set()
+        places.add(absolute_address(document.rstrip("/")).rpartition("/")[0])
+        places |= {absolute_address(document).rstrip("/")} if is_folder else set()
     protocols = _protocols(options)
 
     def check(address: str) -> None:
-        full = _address(address)
-        is_below = ".." not in full.split("/") and any(
-            full == place or full.startswith(f"{place}/") for place in places if place
-        )
-        if not is_below and full.partition("://")[0] not in protocols:
+        full = absolute_address(address)
+        if not is_below(full, places) and full.partition("://")[0] not in protocols:
             raise StoreError(
                 f"a reference leads to {address!r}, out of the place of the references; expected the storage "
                 "option 'targets' (addresses that may be read, with all below them) or 'remote_protocol'"
@@ -83,7 +80,14 @@ def _protocols(options: Mapping[str, Any]) -> set[str]:
     return names.union(*(group for group in alike if names & group))
 
 
-def _address(target: str) -> str:
+def is_below(address: str, places: Collection[str]) -> bool:
+    """Whether an absolute address is one of some places, or below one."""
+    return ".." not in address.split("/") and any(
+        address == place or address.startswith(f"{place}/") for place in places if place
+    )
+
+
+def absolute_address(target: str) -> str:
     """An address with its protocol; of a local path, the absolute one."""
     protocol, mark, path = target.partition("://")
     if not mark or protocol in ("file", "local"):

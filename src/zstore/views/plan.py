@@ -339,10 +339,7 @@ def _as_slice(items: range) -> slice:
 
 def is_far(root: ViewStep) -> bool:
     """Whether one of a tree's first sources waits for a server."""
-    for step in islice(postorder(root), LOOKED_COUNT):
-        if _waits(step):
-            return True
-    return False
+    return any(map(_waits, islice(postorder(root), LOOKED_COUNT)))
 
 
 def _waits(step: ViewStep) -> bool:

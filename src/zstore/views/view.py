@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from operator import index
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
 from zstore.plugin.jobs import Source, StoredArray, name_job
-from zstore.views import document, plan
+from zstore.views import document, flat, plan
 from zstore.views.functions import BY_PLACE, Call, Cast, Input, Unpack, check_by_place
 from zstore.views.steps import (
     BoxedItems,
@@ -38,6 +39,9 @@ from zstore.views.steps import (
 )
 
 __all__ = ["View", "concat", "overlay", "stack", "unpack", "view"]
+
+# The end of the names of views in files.
+ENDING = ".view.json"
 
 Items: TypeAlias = npt.NDArray[Any]
 Parse = Callable[[tuple[int, ...], Any], IndexTransform]
@@ -56,7 +60,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         self._step = step
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (document.flatten(self._step),)
+        return _unpickled, (flat.flatten(self._step),)
 
     def __repr__(self) -> str:
         sources = self.sources
@@ -317,7 +321,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def url(self) -> str:
         """A name for messages, the same for the same view of the same sources."""
-        return f"view:{name_job(document.describe(self._step))}"
+        return f"view:{name_job(flat.describe(self._step))}"
 
     def version(self) -> str:
         """A text that changes whenever an item of a source is written; "" if that is unknown."""
@@ -330,7 +334,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
                 is_source = isinstance(step.source, Source)
                 versions[f"{id(step)}"] = step.source.version() if is_source else ""
             elif isinstance(step, MemoryItems):
-                versions[f"{len(versions)}"] = document.hash_items(step.items)
+                versions[f"{len(versions)}"] = flat.hash_items(step.items)
         if not all(versions.values()):
             return ""
         may_stay = any(version.endswith("?") for version in versions.values())
@@ -341,8 +345,27 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         """The number of boxes worth reading at once."""
         return 32 if plan.is_far(self._step) else 1
 
+    # As a file
+
+    def save(
+        self, target: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Store the view as a JSON document, at a path or URL that ends in ".view.json", for `zstore.open`.
+
+        It has the addresses of arrays, which are relative to the document where they lie below its directory,
+        and none of their items.
+
+        Raises
+            UnsupportedError: it has sources without address, more than a few items in memory, or `map`.
+        """
+        if not os.fspath(target).endswith(ENDING):
+            raise UnsupportedError(
+                f"{os.fspath(target)!r} is no name of a view; expected one that ends in {ENDING!r}"
+            )
+        document.write(self._step, target, storage_options)
+
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("zstore.View", document.describe(self._step))
+        return ("zstore.View", flat.describe(self._step))
 
 
 class ViewIndexer:
@@ -361,8 +384,19 @@ class ViewIndexer:
         self[selection][...] = value
 
 
-def _unpickled(flat: Any) -> View:
-    return View(document.unflatten(flat))
+def open_view(target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> View:
+    """The view at a path or URL, as `View.save` has stored it; its arrays are opened when they are read.
+
+    Raises
+        NotFoundError: there is none.
+        MetadataError: its document is damaged.
+        StoreError: it leads to a place that is not allowed.
+    """
+    return View(document.read(target, storage_options))
+
+
+def _unpickled(steps: Any) -> View:
+    return View(flat.unflatten(steps))
 
 
 def _runs(borders: Any) -> list[tuple[int, int]]:

@@ -1,0 +1,225 @@
+"""Views as JSON documents: written, opened again, and refused where they are damaged or lead elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zstore
+from zstore.errors import (
+    ChangedError,
+    MetadataError,
+    NotFoundError,
+    StoreError,
+    UnsupportedError,
+    ZstoreError,
+)
+
+DATA = np.arange(6 * 8).reshape(6, 8).astype("i2")
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> zstore.Array:
+    return zstore.create_array(
+        tmp_path / "data" / "a.zarr", "inner/a", data=DATA, chunks=(3, 4), attributes={"scale_factor": 2}
+    )
+
+
+def made_of(array: zstore.Array) -> list[Any]:
+    """Views with every kind of step, constant and transform."""
+    view = array.lazy
+    return [
+        view,
+        view[::-2, None, 3],
+        view.oindex[[0, 5, 2], ::-1],
+        view.vindex[[[0, 1]], [[5, 6]]],
+        zstore.concat([view, view[:2]]),
+        zstore.stack([view, view], 1).T,
+        zstore.overlay([view, view], [(0, 0), (3, 4)], nodata=[0, None], fill_value=7, first=True),
+        zstore.overlay([view * 1.5, view * 2.5]),
+        view.astype(">f8"),
+        zstore.unpack(array),
+        view.scale(0.5, 1, nodata=[3, 4]),
+        (view - 1) / (view + np.float32(2)) * 3.5 + True,
+        np.where(view > 5, view, np.nan),
+        np.where(view > 5, 1 + 2j, np.inf),
+        np.clip(view, None, np.int64(9)),
+        np.isin(view, [3, 4, 5]),
+        np.divmod(view, 4)[1],
+        np.add(view, 1, dtype="f4"),
+        np.round(view / 7, 2),
+        np.broadcast_to(view, (2, 6, 8)) + np.arange(8),
+    ]
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_views_are_opened_as_they_were_saved(array: zstore.Array, tmp_path: Path, number: int) -> None:
+    view = made_of(array)[number]
+    view.save(tmp_path / "a.view.json")
+    again: Any = zstore.open(tmp_path / "a.view.json")
+    assert isinstance(again, zstore.View) and again.dtype == view.dtype
+    np.testing.assert_array_equal(again.read(), view.read())
+    # What was read is rendered as it was.
+    before = (tmp_path / "a.view.json").read_bytes()
+    again.save(tmp_path / "a.view.json")
+    assert (tmp_path / "a.view.json").read_bytes() == before
+
+
+def test_documents_move_with_their_arrays(array: zstore.Array, tmp_path: Path) -> None:
+    (array.lazy + 1).save(tmp_path / "data" / "a.view.json")
+    text = (tmp_path / "data" / "a.view.json").read_text()
+    assert '"url":"a.zarr","path":"inner/a"' in text and str(tmp_path) not in text
+    (tmp_path / "data").rename(tmp_path / "moved")
+    opened: Any = zstore.open(f"{tmp_path}/moved/a.view.json", mode="r")
+    np.testing.assert_array_equal(opened.read(), DATA + 1)
+    zstore.open_array(tmp_path / "moved" / "a.zarr", "inner/a").resize((5, 8))
+    with pytest.raises(ChangedError, match=r"shape \(5, 8\) .* expected \(6, 8\)"):
+        zstore.open(f"{tmp_path}/moved/a.view.json")[...].read()
+    (tmp_path / "moved" / "a.zarr").rename(tmp_path / "gone")
+    with pytest.raises(NotFoundError, match=r"a\.zarr"):
+        zstore.open(f"{tmp_path}/moved/a.view.json")[...].read()
+
+
+def test_arrays_elsewhere_are_read_where_they_are_allowed(array: zstore.Array, tmp_path: Path) -> None:
+    document = tmp_path / "views" / "a.view.json"
+    array.lazy.save(document)
+    with pytest.raises(StoreError, match=r"leads to '/.*a\.zarr', out of the place of its document"):
+        zstore.open(document)
+    for allowed in (tmp_path / "data", [str(tmp_path / "data"), "s3://bucket"], tmp_path):
+        view: Any = zstore.open(document, storage_options={"allow": allowed})
+        np.testing.assert_array_equal(view.read(), DATA)
+    with pytest.raises(StoreError, match="out of the place"):
+        zstore.open(document, storage_options={"allow": tmp_path / "dat"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "../other/a.zarr",
+        "/etc/passwd",
+        "file:///etc",
+        "a.zarr/../../../data",
+        "s3://bucket/a",
+        "memory://a",
+        "virtual:///etc/refs.json",
+        "simplecache::https://example.com/a",
+        "a.zip|zip:a",
+        "%2e%2e/data",
+    ],
+)
+def test_addresses_that_lead_elsewhere(array: zstore.Array, tmp_path: Path, url: str) -> None:
+    array.lazy.save(tmp_path / "data" / "a.view.json")
+    document = json.loads((tmp_path / "data" / "a.view.json").read_text())
+    document["steps"][0]["url"] = url
+    (tmp_path / "data" / "a.view.json").write_text(json.dumps(document))
+    with pytest.raises(StoreError, match="a view leads to"):
+        zstore.open(tmp_path / "data" / "a.view.json")
+
+
+def test_what_has_no_document(array: zstore.Array, tmp_path: Path) -> None:
+    objects = zstore.create_array(tmp_path / "o", data=np.array(["a", "bb"], object), dtype=str)
+    in_memory = zstore.create_array("memory://a", data=DATA, overwrite=True)
+    for view, message in [
+        (array.lazy.map(abs, dtype="i2"), "function abs has no document"),
+        (zstore.view(np.zeros(100_000)), "800,000 bytes in memory"),
+        (in_memory.lazy, "in memory has no document"),
+        (objects.lazy, "expected numbers, times"),
+        (np.divmod(array.lazy, 2)[0].map(len, dtype="i2"), "function len"),
+    ]:
+        with pytest.raises(UnsupportedError, match=message):
+            view.save(tmp_path / "a.view.json")
+    with pytest.raises(UnsupportedError, match=r"expected one that ends in '\.view\.json'"):
+        array.lazy.save(tmp_path / "a.json")
+    assert not (tmp_path / "a.view.json").exists()
+    with pytest.raises(NotFoundError, match="no view there"):
+        zstore.open(tmp_path / "b.view.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"zstore_view": 2, "steps": []}', '{"zstore_view": 1}', "[" * 9999]
+)
+def test_what_is_no_document(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.view.json").write_text(text)
+    with pytest.raises(MetadataError, match="view"):
+        zstore.open(tmp_path / "a.view.json")
+
+
+VALUES = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2,
+        7,
+        1 << 70,
+        0.5,
+        "",
+        "add",
+        "matmul",
+        "open",
+        "<i2",
+        "|O",
+        "i4,i4",
+        [],
+        [0],
+        [[0]],
+        {},
+    ]
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_damaged_documents_are_refused_or_read(data: st.DataObject, tmp_path_factory: Any) -> None:
+    path = tmp_path_factory.mktemp("damaged")
+    array = zstore.create_array(path / "a.zarr", data=DATA, chunks=(3, 4))
+    views = made_of(array)
+    data.draw(st.sampled_from(views)).save(path / "a.view.json")
+    document = json.loads((path / "a.view.json").read_text())
+    place: Any = document
+    while True:
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        if not keys:
+            break
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or data.draw(st.integers(0, 4)) == 0:
+            place[key] = data.draw(VALUES)
+            break
+        place = place[key]
+    (path / "a.view.json").write_text(json.dumps(document))
+    try:
+        view: Any = zstore.open(path / "a.view.json")
+    except ZstoreError:
+        return
+    if view.size < 10_000:
+        try:
+            with np.errstate(all="ignore"):
+                assert view.read().shape == view.shape
+        except (ZstoreError, ValueError, TypeError):
+            return
+
+
+def test_a_hundred_thousand_sources(tmp_path: Path) -> None:
+    array = zstore.create_array(tmp_path / "a.zarr", data=DATA, chunks=(3, 4))
+    array.lazy.save(tmp_path / "a.view.json")
+    document = json.loads((tmp_path / "a.view.json").read_text())
+    [one] = document["steps"]
+    count = 100_000
+    days = [{**one, "url": f"days/{n}.zarr"} for n in range(count)]
+    days[70_001] = one
+    document["steps"] = [*days, {"step": "concat", "of": [*range(count)], "axis": 0}]
+    (tmp_path / "a.view.json").write_text(json.dumps(document))
+    begin = time.process_time()
+    view: Any = zstore.open(tmp_path / "a.view.json")
+    first = 70_001 * 6
+    np.testing.assert_array_equal(view[first : first + 6].read(), DATA)
+    assert time.process_time() - begin < 10  # about 1 s where nothing else runs
