@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -106,9 +105,7 @@ def test_opening_makes_no_file_and_no_directory(tmp_path):
 def test_a_miss_says_what_lies_near(tmp_path):
     root = create_group(tmp_path / "data" / "scene.zarr")
     root.create_array("bands/red", shape=(3,), dtype="i1")
-    with zipfile.ZipFile(tmp_path / "data" / "packed", "w") as file:
-        file.writestr("zarr.json", "{}")
-    (tmp_path / "data" / "picture").write_bytes(b"II*\0rest")
+    (tmp_path / "data" / "weather").write_bytes(b"GRIB rest")
     for store, path, hint in (
         (tmp_path / "data" / "scen.zarr", None, "near it: 'scene.zarr'"),
         ((tmp_path / "data" / "scene").as_uri(), None, "near it: 'scene.zarr'"),
@@ -121,14 +118,10 @@ def test_a_miss_says_what_lies_near(tmp_path):
         ),
         (tmp_path / "data" / "scene.zarr" / "bands" / "red" / "0", None, "is an array"),
         (
-            tmp_path / "data" / "packed",
+            tmp_path / "data" / "weather",
             None,
-            f"found a zip file at '{tmp_path}/data/packed': open it as 'zip::{tmp_path}/data/packed'",
-        ),
-        (
-            tmp_path / "data" / "picture",
-            None,
-            f"`zstore convert {tmp_path}/data/picture NAME.zarr`",
+            f"found a GRIB file at '{tmp_path}/data/weather': "
+            f"`zstore convert {tmp_path}/data/weather NAME.zarr` makes",
         ),
     ):
         with pytest.raises(NotFoundError, match=re.escape(hint)):

@@ -25,7 +25,18 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
-from zstore.storage.kinds import GEOTIFF, PICTURE, REFERENCES, TILES, ZIP, FileKind, is_netcdf, kind_by_name
+from zstore.storage.kinds import (
+    GEOTIFF,
+    PICTURE,
+    REFERENCES,
+    TILES,
+    ZIP,
+    FileKind,
+    is_netcdf,
+    kind_by_name,
+    kind_of_file,
+)
+from zstore.storage.url import find_file
 
 # The commands that make files of other kinds, and what they call their source and their target.
 OTHERS = {
@@ -232,12 +243,14 @@ def _said(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, An
 
 
 def _is_zarr(source: str) -> bool:
-    """Whether there is a Zarr at a path or URL, rather than a raster."""
+    """Whether there is a Zarr at a path or URL, or a node inside a file, rather than a raster."""
     path = Path(source)
     if path.is_dir():
-        return any((path / mark).exists() for mark in ZARR_MARKS) or any(path.glob("*/meta"))
-    kind = kind_by_name(source)
+        is_zarr = any((path / mark).exists() for mark in ZARR_MARKS) or any(path.glob("*/meta"))
+        return is_zarr or find_file(source) is not None
     if path.is_file():
         # A list of rasters in JSON goes by GDAL's word for it, as STACIT:items.json.
-        return kind in (ZIP, REFERENCES)
-    return kind is ZIP or ("://" in source and kind is not GEOTIFF)
+        return kind_of_file(path) in (ZIP, REFERENCES)
+    kind = kind_by_name(source)
+    is_far = "://" in source and not (kind is not None and kind.scheme == "raster")
+    return kind is ZIP or is_far or find_file(source) is not None

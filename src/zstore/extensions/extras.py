@@ -30,6 +30,7 @@ OFFERED_BY = {
         "mongodb+srv": "zstore-mongodb",
         "redis": "zstore-redis",
         "rediss": "zstore-redis",
+        "scan": "zstore-virtual",
         "sqlite": "zstore-sqlite",
         "virtual": "zstore-virtual",
         "virtualizarr.manifests.store.ManifestStore": "zstore-virtual",

@@ -36,7 +36,7 @@ from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
 from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
-from zstore.storage.kinds import kind_by_content
+from zstore.storage.kinds import kind_of_file
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -479,7 +479,7 @@ def say_file(url: str) -> str:
     obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
     if obstacle is None:
         return ""
-    kind = kind_by_content(obstacle)
+    kind = kind_of_file(obstacle)
     return f", found {kind.noun} at {str(obstacle)!r}: {kind.reading.format(path=obstacle)}"
 
 

@@ -17,7 +17,7 @@ from zstore.errors import StoreError
 # Of classic NetCDF: CDF-1, CDF-2 and CDF-5.
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 HDF5 = b"\x89HDF\r\n\x1a\n"
-CONVERT = "`zstore convert {path} NAME.zarr` makes a Zarr of it"
+NO_STORE = "it is no store; a Zarr is a directory, a .zip file or a URL"
 XARRAY = "xarray writes NetCDF: xarray.open_dataset(SOURCE, engine='zstore').to_netcdf('NAME.nc')"
 # How like another an unknown ending is that is taken for a slip.
 LIKENESS = 0.85
@@ -37,7 +37,7 @@ class FileKind(NamedTuple):
     noun: str
     endings: tuple[str, ...] = ()
     marks: tuple[bytes, ...] = ()
-    reading: str = CONVERT
+    reading: str = NO_STORE
     writing: str = ""
     scheme: str | None = None
 
@@ -62,24 +62,29 @@ REFERENCES = FileKind(
     writing="`zstore virtualize SOURCE {name}` writes one for files",
     scheme="virtual",
 )
-NETCDF = FileKind("a NetCDF file", (".nc", ".nc4", ".nc3", ".cdf", ".netcdf"), (b"CDF",), writing=XARRAY)
+NETCDF = FileKind(
+    "a NetCDF file", (".nc", ".nc4", ".nc3", ".cdf", ".netcdf"), CLASSIC, writing=XARRAY, scheme="netcdf"
+)
 HDF = FileKind(
     "an HDF5 file",
     (".h5", ".hdf5", ".he5", ".hdf"),
     (HDF5,),
     writing=XARRAY,
+    scheme="netcdf",
 )
 GEOTIFF = FileKind(
     "a GeoTIFF",
     (".tif", ".tiff", ".gtiff", ".geotiff"),
-    (b"II", b"MM\0"),
+    (b"II*\0", b"II+\0", b"MM\0*", b"MM\0+"),
     writing="`zstore convert SOURCE {name}` makes one of a raster",
+    scheme="raster",
 )
 PICTURE = FileKind(
     "a PNG file",
     (".png",),
     (b"\x89PNG",),
     writing="`zstore quicklook SOURCE -o {name}` makes one of a raster",
+    scheme="raster",
 )
 TILES = FileKind(
     "an archive of tiles", (".pmtiles", ".mbtiles"), writing="`zstore export SOURCE {name}` makes one"
@@ -102,16 +107,19 @@ KINDS = (
         (".jpg", ".jpeg", ".webp", ".gif"),
         (b"\xff\xd8\xff",),
         writing="pictures are PNG: `zstore quicklook SOURCE -o NAME.png`",
+        scheme="raster",
     ),
     FileKind(
         "a raster",
         (".vrt", ".jp2", ".img", ".ecw", ".bil"),
         writing="rasters are GeoTIFFs: `zstore convert SOURCE NAME.tif`",
+        scheme="raster",
     ),
     FileKind(
         "a GRIB file",
         (".grib", ".grb", ".grib2", ".grb2"),
         (b"GRIB",),
+        "`zstore convert {path} NAME.zarr` makes a Zarr of it",
         writing="nothing here writes GRIB; `zstore convert SOURCE NAME.zarr` makes a Zarr",
     ),
     HDF,
@@ -132,8 +140,9 @@ KINDS = (
         (".tar", ".gz", ".tgz", ".7z", ".bz2", ".xz", ".zst", ".rar"),
         writing="archives are zip files: `zstore copy SOURCE NAME.zip`",
     ),
-    FileKind("a file", (), (b"",), "it is no store; a Zarr is a directory, a .zip file or a URL"),
 )
+# Of files without any sign.
+OTHER = FileKind("a file")
 _BY_ENDING = {ending: kind for kind in KINDS for ending in kind.endings}
 
 
@@ -142,11 +151,12 @@ def kind_by_name(name: str) -> FileKind | None:
     return _BY_ENDING.get(ending_of(name))
 
 
-def kind_by_content(path: str | os.PathLike[str]) -> FileKind:
-    """The kind of the file at a path, by its first bytes."""
+def kind_of_file(path: str | os.PathLike[str]) -> FileKind:
+    """The kind of the file at a path, by its first bytes, else by its ending."""
     with Path(path).open("rb") as file:
         begin = file.read(16)
-    return next(kind for kind in KINDS if any(begin.startswith(mark) for mark in kind.marks))
+    told = next((kind for kind in KINDS if any(begin.startswith(mark) for mark in kind.marks)), None)
+    return told or kind_by_name(os.fspath(path)) or OTHER
 
 
 def ending_of(name: str) -> str:
@@ -181,9 +191,9 @@ def check_target(name: str, kind: FileKind = ZSTORE) -> None:
 
 
 def is_netcdf(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is named and begins as NetCDF (of any version) or HDF5."""
+    """Whether a file begins as NetCDF (of any version) or HDF5."""
     place = Path(path)
-    if kind_by_name(place.name) not in (NETCDF, HDF) or not place.is_file():
+    if not place.is_file():
         return False
     with place.open("rb") as file:
         return file.read(len(HDF5)).startswith((HDF5, *CLASSIC))

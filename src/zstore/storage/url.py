@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
-from zstore.storage.kinds import KINDS, check_target, kind_by_name
+from zstore.storage.kinds import KINDS, REFERENCES, ZIP, ZSTORE, check_target, kind_by_name, kind_of_file
 from zstore.storage.local import LocalStore
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
@@ -31,11 +31,15 @@ REMOTE = re.compile(r"(?:[a-z0-9+.-]+\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 # The schemes, besides none, that its option `allow` counts for, and no other option.
 LINKING = ("", "file", "virtual")
 
+# What stands before a path inside a file.
+INSIDE = re.compile("(?<=[^/#])[/#]")
+# What stands between a scheme and a local path, where it is not "://".
+JOINTS = {"zip": "::"}
 # A scheme that lacks a slash; one letter is a drive.
 SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 # The ending of a file that opens as a store, at the end of a path or before that of a node inside.
 FILE = re.compile(
-    "(?:{})(?=[/#]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
+    "(?:{})(?=[/#?]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
     re.IGNORECASE,
 )
 
@@ -85,8 +89,10 @@ def open_store(
 ) -> Store:
     """The store at a path or URL; a `Store` is returned as it is, or as a read-only view of it.
 
-    A path or "file://" URL opens a directory; a zip file, where it ends in ".zip" and is no directory;
-    references, where it ends in ".json", ".vzarr", ".parq" or ".parquet". "memory://name" is a store in
+    A path or "file://" URL opens a directory, or a file by what it is: a zip file, also a new one of
+    that ending; NetCDF, HDF5 and rasters, for reading; references, which end in ".json", ".vzarr", ".parq" or
+    ".parquet". In buckets and on servers the ending tells. What stands behind a file, as "x.nc/group" or
+    "x.nc#/group", is a path inside. "memory://name" is a store in
     memory that all of this process share; other schemes open the stores that are offered for them. The store
     object of another library opens as the store that is offered under the full name of its class or of a base
     class ("zarr.abc.store.Store").
@@ -122,15 +128,22 @@ def open_store(
     inside = ""
     if scheme in ("", "file"):
         path = unquote(urlsplit(text).path) if scheme else text
-        file = _find_file(path)
+        file = find_file(path)
         if file is not None:
             scheme, text, inside = file
         elif ":/" in path:
             _check_slip(path)
-        if file is None and not read_only and is_new and not os.path.lexists(path):
+        elif "#" in path and os.path.isdir(path[: path.index("#")]) and not os.path.lexists(path):  # noqa: PTH112
+            path = path.replace("#", "/", 1)
+            scheme, text = "", path
+        is_other = file is None and not path.endswith(ZSTORE.endings)
+        if is_other and not read_only and is_new and not os.path.lexists(path):
             check_target(path)
-    elif not read_only and is_new and REMOTE.fullmatch(scheme):
-        check_target(text)
+    elif REMOTE.fullmatch(scheme):
+        if not read_only and is_new:
+            check_target(text)
+        elif (file := _find_remote(text)) is not None:
+            scheme, text, inside = file
     if storage_options is None and ("::" not in text or scheme in LINKING):
         storage_options = _options_for(scheme)
     if not scheme:
@@ -140,21 +153,44 @@ def open_store(
     return PrefixStore(store, inside) if inside else store
 
 
-def _find_file(path: str) -> tuple[str, str, str] | None:
+def find_file(path: str) -> tuple[str, str, str] | None:
     """(scheme, URL, path inside) of the file at a local path or above it that opens as a store."""
-    for match in FILE.finditer(path):
-        file, inside = path[: match.end()], path[match.end() :].strip("/#")
-        kind = kind_by_name(file)
-        scheme = None if kind is None else kind.scheme
-        is_there = os.path.isfile(file)  # noqa: PTH113
-        if scheme == "zip" and not inside:
-            is_there = not os.path.isdir(file)  # noqa: PTH112
-        elif scheme == "virtual":
-            is_there = is_there or _is_references(file)
-        if scheme is not None and is_there:
-            mark = "::" if scheme == "zip" else "://"
-            return scheme, f"{scheme}{mark}{os.path.abspath(file)}", inside  # noqa: PTH100
+    named = [match.end() for match in FILE.finditer(path)]
+    ends = [*named]
+    if len(path) not in ends:
+        ends.append(len(path))
+        if not os.path.lexists(path):
+            # A file without an ending may have it inside.
+            ends += [match.start() for match in INSIDE.finditer(path)]
+    for end in ends:
+        file, inside = path[:end], path[end:].strip("/#")
+        if os.path.isfile(file):  # noqa: PTH113
+            scheme = kind_of_file(file).scheme
+        elif end not in named:
+            continue
+        else:
+            # References in Parquet are a directory, and a zip file can be a new one.
+            kind = kind_by_name(file)
+            is_store = kind is REFERENCES and _is_references(file)
+            is_store |= kind is ZIP and not inside and not os.path.isdir(file)  # noqa: PTH112
+            scheme = kind.scheme if kind is not None and is_store else None
+        if scheme is not None:
+            return scheme, f"{scheme}{JOINTS.get(scheme, '://')}{os.path.abspath(file)}", inside  # noqa: PTH100
     return None
+
+
+def _find_remote(url: str) -> tuple[str, str, str] | None:
+    """(scheme, URL, path inside) of a file elsewhere that opens as a store, by its ending."""
+    match = FILE.search(url)
+    kind = None if match is None else kind_by_name(url[: match.end()])
+    if match is None or kind is None or kind.scheme is None:
+        return None
+    file, inside = (
+        (url, "") if url[match.end() :].startswith("?") else (url[: match.end()], url[match.end() :])
+    )
+    # What can be read in place of other formats is scanned.
+    scheme = kind.scheme if kind in (ZIP, REFERENCES) else "scan"
+    return scheme, f"{scheme}::{file}", inside.strip("/#")
 
 
 def _check_slip(path: str) -> None:

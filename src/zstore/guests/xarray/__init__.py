@@ -26,6 +26,7 @@ from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
 from zstore.storage.base import Store
+from zstore.storage.kinds import ZIP, kind_of_file
 
 __all__ = ["DatasetNotFoundError", "ZstoreBackendEntrypoint", "to_geozarr", "to_zarr"]
 
@@ -34,9 +35,9 @@ ENDINGS = (".zarr", ".zarr.zip")
 
 
 class ZstoreBackendEntrypoint(BackendEntrypoint):
-    """Opens Zarr of every format in any store of zstore."""
+    """Opens Zarr of every format in any store of zstore, and files that zstore opens as one."""
 
-    description = "Open Zarr (v1, v2, v3, sharded) from any store using zstore"
+    description = "Open Zarr (v1, v2, v3, sharded) from any store, NetCDF, HDF5, rasters and references"
     url = "https://docs.xarray.dev/en/stable/internals/how-to-add-new-backend.html"
     supports_groups = True
     # xarray cannot find the names of arguments that go through `**`.
@@ -56,7 +57,8 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
         if not isinstance(text, str):
             return False
         if text.rstrip("/").lower().endswith(ENDINGS):
-            return True
+            # A plain file of such a name is of another engine.
+            return not Path(text).is_file() or kind_of_file(text) is ZIP
         return "://" not in text and any((Path(text) / mark).is_file() for mark in ZARR_MARKS)
 
     def open_dataset(self, filename_or_obj: Any, **options: Any) -> xr.Dataset:
