@@ -172,3 +172,18 @@ def test_planned_chunks_are_unions_of_stored_objects(array, target_size):
         assert set(np.cumsum(lengths)) <= {0, *np.cumsum(array.write_chunk_sizes[axis])}
     largest = np.prod([max(lengths) for lengths in plan_chunks(array, target_size)]) * 4
     assert largest <= max(target_size, 8 * 10 * 4)
+
+
+def test_a_view_is_a_dask_array_along_its_chunks(array, tmp_path):
+    view = zstore.stack([array, array.lazy[::-1]]) * 2
+    expected = np.stack([DATA, DATA[::-1]]) * 2
+    lazy = zstore.to_dask(view, chunks=None)
+    assert lazy.chunks == tuple(view.write_chunk_sizes) and lazy.dtype == view.dtype
+    np.testing.assert_array_equal(lazy.compute(), expected)
+    np.testing.assert_array_equal(lazy[1, 3:7, ::-2].sum(0).compute(), expected[1, 3:7, ::-2].sum(0))
+    assert zstore.to_dask(view).name == zstore.to_dask(pickle.loads(pickle.dumps(view))).name
+    # A dask array is a source of views, too.
+    both = zstore.concat([da.from_array(DATA, chunks=(16, 25)), array])
+    np.testing.assert_array_equal(
+        both[DATA.shape[0] - 2 :, ::3].read(), np.concatenate([DATA, DATA])[DATA.shape[0] - 2 :, ::3]
+    )

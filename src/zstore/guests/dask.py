@@ -17,6 +17,7 @@ from zstore.errors import MetadataError, SelectionError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_array, open_array
+from zstore.plugin.jobs import Source
 from zstore.storage.base import Store, join_url
 
 TARGET_SIZE = 128 << 20  # dask's own default for the size of a chunk
@@ -24,14 +25,14 @@ Lengths = tuple[int, ...]
 
 
 def to_dask(
-    source: Array | str | os.PathLike[str] | Store,
+    source: Array | Source | str | os.PathLike[str] | Store,
     path: str | None = None,
     *,
     chunks: Any = "auto",
     target_size: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The array as a dask array, which is read when it is computed.
+    """The array, or a view, as a dask array, which is read when it is computed.
 
     chunks       "auto": whole stored objects, several of them up to `target_size` bytes; None: one
                  stored object per chunk; or chunks in any form that dask takes
@@ -40,13 +41,17 @@ def to_dask(
     Raises
         NotFoundError: there is no array.
         MetadataError: a path below an array.
-        UnsupportedError: dask is missing.
+        UnsupportedError: dask is missing, or it is a source of jobs without items by slices.
     """
     dask = _import_dask()
-    if isinstance(source, Array):
+    if isinstance(source, Source) and not hasattr(source, "__getitem__"):
+        raise UnsupportedError(
+            f"{source!r} has no items by slices; expected a view of it: zstore.view(source)"
+        )
+    if isinstance(source, Array | Source):
         if path is not None:
             raise MetadataError(f"the source is an array; expected no path, got {path!r}")
-        array = source
+        array: Any = source
     else:
         array = open_array(source, path, "r", storage_options=storage_options)
     if chunks is None or (isinstance(chunks, str) and chunks == "auto"):
