@@ -1,0 +1,98 @@
+"""Views of arrays in stores with latency: chunks of many arrays are asked for at once, each one time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.base.byterange import ByteRange
+from zstore.storage.base import Request, Values
+from zstore.storage.memory import MemoryStore
+
+DATA = np.arange(24 * 8 * 12).reshape(24, 8, 12)
+
+
+class DistantStore(MemoryStore):
+    """A store in memory that takes 20 ms for an answer."""
+
+    in_memory = False
+    request_count = 32
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Counter[str]()
+        self.waiting = self.most_waiting = 0
+        self._guard = threading.Lock()
+
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        with self._guard:
+            self.asked.update(key for key, _ in requests)
+            self.waiting += 1
+            self.most_waiting = max(self.most_waiting, self.waiting)
+        time.sleep(0.02)
+        with self._guard:
+            self.waiting -= 1
+        return [self.get(*request) for request in requests]
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
+        return super().get(key, byte_range)
+
+
+READERS: list[Callable[[Any], Any]] = [
+    lambda view: view.read(),
+    lambda view: asyncio.run(view.read_async()),
+]
+
+
+@pytest.fixture
+def store() -> DistantStore:
+    return DistantStore()
+
+
+@pytest.fixture
+def days(store: DistantStore) -> list[zstore.Array]:
+    group = zstore.create_group(store)
+    made = [group.create_array(f"{n}", data=day, chunks=(4, 6)) for n, day in enumerate(DATA + 1)]
+    store.asked.clear()
+    store.most_waiting = 0
+    return made
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_arrays_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Array], read: Any) -> None:
+    np.testing.assert_array_equal(read(zstore.stack(days)[::-1, :4]), DATA[::-1, :4] + 1)
+    assert len(store.asked) == 24 * 2 and set(store.asked.values()) == {1}
+    assert store.most_waiting > 12
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_computation_asks_once_for_a_chunk(store: Any, days: list[zstore.Array], read: Any) -> None:
+    first, last = days[0].lazy, zstore.concat(days[1:3])
+    np.testing.assert_array_equal(
+        read((last[:8] - first) / (last[:8] + first)), (DATA[1] - DATA[0]) / (DATA[1] + DATA[0] + 2)
+    )
+    assert len(store.asked) == 2 * 4 and set(store.asked.values()) == {1}
+    assert store.most_waiting > 1
+
+
+def test_a_cancelled_read_asks_no_more(store: Any, days: list[zstore.Array]) -> None:
+    async def read() -> None:
+        view = zstore.stack([*days, *(day.lazy + 1 for day in days)] * 20)
+        task = asyncio.ensure_future(view.read_async())
+        await asyncio.sleep(0.03)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        asked = store.asked.total()
+        await asyncio.sleep(0.1)
+        assert store.asked.total() <= asked + 32
+
+    asyncio.run(read())
