@@ -70,7 +70,8 @@ def days(store: DistantStore) -> list[zstore.Array]:
 def test_arrays_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Array], read: Any) -> None:
     np.testing.assert_array_equal(read(zstore.stack(days)[::-1, :4]), DATA[::-1, :4] + 1)
     assert len(store.asked) == 24 * 2 and set(store.asked.values()) == {1}
-    assert store.most_waiting > 12
+    # An event loop asks a store without awaitable methods on a few threads of its own.
+    assert store.most_waiting > 3
 
 
 @pytest.mark.parametrize("read", READERS)
