@@ -487,6 +487,16 @@ def test_no_more_requests_at_once_than_the_limit(server: BucketServer) -> None:
     assert 1 < most <= 5
 
 
+@pytest.mark.parametrize("kind", ["shards", "chunks"])
+def test_large_chunks_are_all_under_way_that_have_32_mib_together(server: BucketServer, kind: str) -> None:
+    grid = {"chunks": (1, 2 << 20)} if kind == "chunks" else {"chunks": (1, 1 << 20), "shards": (1, 2 << 20)}
+    data = np.full((16, 2 << 20), 7, "u1")
+    array = zstore.create_array("s3://b/x", data=data, storage_options=server.options(), **grid)
+    server.expect([f"/b/x/c/{n}/0" for n in range(16)])
+    assert (array[...] == 7).all()
+    assert not server.late
+
+
 def test_a_put_whose_answer_is_lost_is_no_conflict(
     server: BucketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

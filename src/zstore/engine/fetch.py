@@ -283,8 +283,10 @@ Values = dict[Name, Any]
 WINDOW_COUNT = 1024
 WINDOW_SIZE = 6 << 20
 WINDOWS_AT_ONCE = 4
-# A plain outer chunk of at least this many bytes is a window of its own.
+# A whole outer chunk of at least LARGE_SIZE bytes is a window of its own; of these as many are in memory as
+# have LARGE_TOTAL bytes when they are decoded.
 LARGE_SIZE = 512 << 10
+LARGE_TOTAL = 32 << 20
 
 # A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
 # the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.
@@ -343,7 +345,7 @@ def windows(store: Store, outer_count: int, outer_size: int) -> tuple[int, int]:
     count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // outer_size))
     if at_once == WINDOWS_AT_ONCE and outer_size >= LARGE_SIZE:
         # One chunk each: in a window of several, the next request would wait for the slowest of them.
-        return 1, at_once * count
+        return 1, LARGE_TOTAL // outer_size
     return count, at_once
 
 
@@ -410,7 +412,15 @@ class ShardFetch:
                 for window in self._windows(part, whole, located, values):
                     await use(window)
 
-        portions = [*self._portions(numbers, located)]
+        count, large_at_once = windows(self._store, len(numbers), self._source.outer_size)
+        is_large = not located and count == 1 and self._is_awaited is None
+        if is_large:
+            same = groupby(numbers, self._keys.__getitem__)
+            portions = [([*members], self._source.outer_size) for _, members in same]
+            # Beside others that do the same, it may have its share.
+            at_once = large_at_once if at_once > 1 else max(1, large_at_once // WINDOWS_AT_ONCE)
+        else:
+            portions = [*self._portions(numbers, located)]
         if self._is_awaited is not None:
             at_once = max(at_once, self._store.request_count)
         if len(portions) == 1:
