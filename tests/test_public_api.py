@@ -74,6 +74,7 @@ def test_opening_and_making():
         "allow_pickle",
         "missing",
         "durable",
+        "above",
         "**options",
     ]
     assert parameters(zstore.open_array) == parameters(opener)
@@ -87,6 +88,7 @@ def test_opening_and_making():
         "attributes",
         "missing",
         "durable",
+        "above",
     ]
     # The names and the order that zarr-python has, as far as both have them.
     assert parameters(zstore.create_array) == [
@@ -173,6 +175,7 @@ def test_parameters_that_zarr_python_has_too_mean_the_same(name):
         "allow_pickle",
         "missing",
         "durable",
+        "above",
     }
 
 

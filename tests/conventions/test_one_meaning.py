@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -71,10 +72,10 @@ def test_a_dimension_may_be_one_of_a_group_above(tmp_path: Path) -> None:
     put_grid(group)
     stack = np.arange(3 * 32 * 24, dtype="u2").reshape(3, 32, 24)
     group.create_array("s", data=stack, chunks=(1, 16, 16), dimension_names=("/time", "y", "x"))
-    for geo in (read_geo(zstore.open_group(tmp_path / "s/data"))[0], read_geo(group["s"])[0]):
+    for geo in (read_geo(zstore.open_group(tmp_path / "s", "data"))[0], read_geo(group["s"])[0]):
         assert geo.time is not None and geo.time.extent() == ("2000-01-01", "2000-01-21")
         assert geo.affine == UTM and geo.variables["s"].dimensions == ("time", "y", "x")
-    made = zstore.build_pyramid(group, tmp_path / "made", levels=1)
+    made = zstore.build_pyramid(zstore.open(tmp_path / "s/data", above=True), tmp_path / "made", levels=1)
     assert made["1/s"].dims == ("time", "y", "x")
     np.testing.assert_array_equal(made["1/time"][...], [0, 10, 20])
 
@@ -208,38 +209,43 @@ class Acme:
         return list(self.parse(node, parent).findings)
 
 
+def node_at(place: str) -> Any:
+    """The node of that address, which inherits of the groups above it."""
+    return zstore.open(place, mode="r", above=True)
+
+
 def of_reading(place: str) -> str | None:
-    geo, findings = read_geo(zstore.open(place, mode="r"))
+    geo, findings = read_geo(zstore.open(place, mode="r"), above=True)
     assert [finding for finding in findings if finding.severity != "note"] == []
     return geo.crs.code if geo.crs else None
 
 
 def of_an_array(place: str) -> str | None:
-    crs = read_geo(zstore.open(f"{place}/b", mode="r"))[0].crs
+    crs = read_geo(node_at(f"{place}/b"))[0].crs
     return crs.code if crs else None
 
 
 def of_info(place: str) -> str | None:
-    node = zstore.open(place, mode="r")
-    return dict(describe(node).facts())["CRS"]
+    return dict(describe(node_at(place)).facts())["CRS"]
 
 
 def of_validation(place: str) -> str | None:
-    verdict = validate(place)
+    verdict = validate(node_at(place))
     assert [finding for finding in verdict.findings if finding.severity == "error"] == []
     state = next(found.state for found in verdict.classes if found.name == "crs")
     return CODE if state == "pass" else None
 
 
 def of_fixing(place: str) -> str | None:
-    plan = plan_fix(place)
+    node = node_at(place)
+    plan = plan_fix(node)
     assert plan.after.count("error") == 0
-    crs = read_geo(zstore.open_group(plan.store, mode="r"))[0].crs
+    crs = read_geo(zstore.open_group(plan.store, node.path, mode="r"))[0].crs
     return crs.code if crs else None
 
 
 def of_a_pyramid(place: str) -> str | None:
-    made = zstore.build_pyramid(place, MemoryStore(), levels=1)
+    made = zstore.build_pyramid(node_at(place), MemoryStore(), levels=1)
     assert read_geo(made)[0].crs == Crs.from_user(CODE)
     (code,) = {Crs.from_user(dict(made[f"{n}/spatial_ref"].attrs)).code for n in (0, 1)}
     return code
@@ -266,13 +272,13 @@ def of_a_raster(place: str) -> str | None:
     rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio (extra 'raster')")
     from zstore.geo.rasters.geotiff import zarr_to_raster
 
-    path = zarr_to_raster(place, Path(place).parent.with_suffix(".tif"))
+    path = zarr_to_raster(node_at(place), Path(place).parent.with_suffix(".tif"))
     with rasterio.open(path) as raster:
         return raster.crs.to_string() if raster.crs else None
 
 
 def of_a_picture(place: str) -> str | None:
-    assert quicklook(place).shape == (32, 24, 1)
+    assert quicklook(node_at(place)).shape == (32, 24, 1)
     return CODE
 
 
@@ -285,6 +291,41 @@ EVERYBODY = [
 @pytest.mark.parametrize("ask", EVERYBODY, ids=lambda ask: ask.__name__)
 def test_a_grid_mapping_in_a_group_above_is_found(ask: Callable[[str], str | None], nested: str) -> None:
     assert ask(nested) == CODE
+
+
+def test_nothing_above_the_opened_store_is_read(nested: str, tmp_path: Path) -> None:
+    """A store below a group means what its copy elsewhere, or in a zip file, means."""
+    shutil.copytree(nested, tmp_path / "elsewhere")
+    copied = zstore.copy(nested, tmp_path / "data.zip")
+    assert copied is not None
+    read = [
+        read_geo(zstore.open(place, mode="r"))
+        for place in (nested, tmp_path / "elsewhere", tmp_path / "data.zip")
+    ]
+    assert [geo.crs for geo, _ in read] == [None] * 3 and read[0][0] == read[1][0] == read[2][0]
+    assert [[(f.rule, f.message) for f in findings] for _, findings in read] == [
+        [("GZ-15", f.message) for f in read[0][1]]
+    ] * 3
+    assert read_geo(zstore.open(nested, "b", mode="r"))[0].crs is None
+    assert dict(describe(zstore.open(nested, mode="r")).facts())["CRS"] == "none"
+    assert validate(nested).by_rule()["GZ-15"]
+    # An array of a group of the store has what lies beside it, however it is opened.
+    root = zstore.open(Path(nested).parent, "data/b", mode="r")
+    assert read_geo(root)[0].crs == read_geo(node_at(nested))[0].crs == Crs.from_user(CODE)
+    assert (node_at(nested).path, node_at(f"{nested}/b").path) == ("data", "data/b")
+    assert zstore.open(Path(nested).parent, mode="r", above=True).path == ""
+
+
+def test_the_prompt_reads_above_where_it_is_asked(nested: str) -> None:
+    testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+    pytest.importorskip("rich", reason="the command line draws with rich")
+    from zstore.cli.root import zstore as command
+
+    def run(*words: str) -> str:
+        return str(testing.CliRunner().invoke(command, list(words)).output)
+
+    assert CODE in run("info", "--above", nested) and CODE not in run("info", nested)
+    assert "GZ-15" in run("validate", nested) and "GZ-15" not in run("validate", "--above", nested)
 
 
 @pytest.mark.parametrize("ask", EVERYBODY, ids=lambda ask: ask.__name__)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from zstore import describe
 from zstore.base.sizes import format_lengths, format_size
-from zstore.cli.options import json_option, say, show_table, show_unfinished, storage_options
+from zstore.cli.options import above_option, json_option, say, show_table, show_unfinished, storage_options
 from zstore.engine.intents import find_unfinished
 from zstore.errors import NotFoundError, StoreError, clean, printable
 from zstore.nodes.open import open_ahead
@@ -21,15 +21,16 @@ from zstore.storage.url import open_store
 @click.argument("path")
 @storage_options
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
+@above_option
 @json_option
-def info(path: str, sizes: bool | None, as_json: bool) -> None:
+def info(path: str, sizes: bool | None, above: bool, as_json: bool) -> None:
     """Describe PATH: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
 
     Where work there is unfinished, this says how to go on with it; then, and where a member cannot be read,
     it fails.
     """
     try:
-        with open_ahead(path) as node:
+        with open_ahead(path, above=above) as node:
             report = describe(node)
             readers = report.readers  # while the store is a snapshot
     except NotFoundError as error:

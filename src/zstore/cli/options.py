@@ -154,6 +154,10 @@ storage_options = click.option(
 )
 # The option of every command that can print JSON.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+# The option of commands that say what a node means.
+above_option = click.option(
+    "--above", is_flag=True, help="Read the groups above PATH, too: what PATH inherits from them counts."
+)
 # The option of long jobs to be made in parts, by `zstore run-units`.
 plan_option = click.option(
     "--plan", **FILE, help="Begin only; write a plan for `zstore run-units` to this file."

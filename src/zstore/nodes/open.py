@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from zstore.engine.ahead import look_ahead
 from zstore.engine.documents import (
@@ -30,7 +30,7 @@ from zstore.engine.documents import (
 from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
-from zstore.nodes import above
+from zstore.nodes import above as higher
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
@@ -73,6 +73,7 @@ def open(
     allow_pickle: bool = False,
     missing: Missing = "fill",
     durable: bool = False,
+    above: bool = False,
     **options: Any,
 ) -> Array | Group:
     """The array or group at `path` of the store.
@@ -84,7 +85,9 @@ def open(
     it reads as the fill value. With `durable`, what is changed survives a power cut from the moment that the
     call returns; stores that cannot promise that are refused. A name that ends in ".view.json" is that of a
     view, which is read as an array is; it leads to arrays below its directory, and below the places that the
-    storage option `allow` names.
+    storage option `allow` names. With `above`, the outermost group that holds the node is opened as its
+    store, so that what the node inherits or refers to there is read: nothing above the root of an opened
+    store is.
 
     Raises
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
@@ -96,8 +99,10 @@ def open(
         and os.fspath(store).endswith(".view.json")
         and mode in (None, "r")
     ):
-        view: Array = above.open_view(store, storage_options)
+        view: Array = higher.open_view(store, storage_options)
         return view
+    if above:
+        store, path = find_outermost(store, path, storage_options=storage_options)
     at = _look(store, path, mode, zarr_format, storage_options, durable, "array or group")
     access = Access(at.mode == "r", allow_pickle, missing)
     if at.model is not None:
@@ -109,20 +114,50 @@ def open(
         return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
 
 
+def find_outermost(
+    store: StoreLike, path: str | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> tuple[StoreLike, str]:
+    """(the address of the outermost group above a store, the path in it of a node of the store).
+
+    The store and the path themselves where no group lies above, or where the store has no address of its own.
+    """
+    inner = check_path(path)
+    held = open_store(store, read_only=True, storage_options=storage_options)
+    scheme, mark, rest = held.url.rstrip("/").partition("://")
+    names, top = rest.split("/"), None
+    is_named = held.local_path() is not None or not isinstance(store, Store)
+    for count in range(len(names) - 1, 0, -1) if is_named else ():
+        below = "/".join(map(unquote, names[count:]))
+        address = f"{scheme}{mark}{'/'.join(names[:count])}"
+        try:
+            outer = open_store(address, read_only=True, storage_options=storage_options)
+            is_above = isinstance(read_node(outer, ""), GroupModel) and read_node(outer, below) is not None
+        except (MetadataError, NotFoundError, StoreError):
+            break
+        if not is_above:
+            break
+        top = address, join_key(below, inner)
+    return (store, inner) if top is None else top
+
+
 @contextmanager
 def open_ahead(
-    store: StoreLike, *, storage_options: Mapping[str, Any] | None = None
+    store: StoreLike, *, storage_options: Mapping[str, Any] | None = None, above: bool = False
 ) -> Iterator[Array | Group]:
     """The root of a store for reading, a snapshot of the store as it was then, until the context ends.
 
-    That takes few rounds of requests, whatever is asked of groups and coordinates meanwhile.
+    That takes few rounds of requests, whatever is asked of groups and coordinates meanwhile. `above` as for
+    `open`.
 
     Raises
         As `open`.
     """
+    path = ""
+    if above:
+        store, path = find_outermost(store, storage_options=storage_options)
     opened = _open_store(store, "r", storage_options, False, "array or group")
     with look_ahead(opened) as ahead:
-        yield open(ahead, mode="r")
+        yield open(ahead, path, mode="r")
 
 
 @advise_options
@@ -136,13 +171,14 @@ def open_array(
     allow_pickle: bool = False,
     missing: Missing = "fill",
     durable: bool = False,
+    above: bool = False,
     **options: Any,
 ) -> Array:
     """The array at `path` of the store; modes as for `open`, `options` are those of `create_array`.
 
     `allow_pickle` lets its chunks be unpickled, which runs code that they hold: for stores you trust. With
     missing="error", to read a chunk that is not stored is an error; by default it reads as the fill value.
-    `durable` as for `open`.
+    `durable` and `above` as for `open`.
 
     Raises
         NotFoundError: there is nothing, and the mode (or the lack of a `shape`) makes nothing; says what lies
@@ -150,6 +186,8 @@ def open_array(
         MetadataError: a group is there, or the metadata cannot be read.
     """
     _check_options(options)
+    if above:
+        store, path = find_outermost(store, path, storage_options=storage_options)
     at = _look(store, path, mode, zarr_format, storage_options, durable, "array")
     if isinstance(at.model, ArrayModel):
         return Array(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
@@ -173,6 +211,7 @@ def open_group(
     attributes: Mapping[str, Any] | None = None,
     missing: Missing = "fill",
     durable: bool = False,
+    above: bool = False,
 ) -> Group:
     """The group at `path` of the store; `attributes` are for a new one, the rest is as for `open`.
 
@@ -180,6 +219,8 @@ def open_group(
         NotFoundError: there is nothing, and the mode makes nothing; says what lies near.
         MetadataError: an array is there, or the metadata cannot be read.
     """
+    if above:
+        store, path = find_outermost(store, path, storage_options=storage_options)
     at = _look(store, path, mode, zarr_format, storage_options, durable, "group")
     access = Access(at.mode == "r", missing=missing)
     if isinstance(at.model, GroupModel):

@@ -35,7 +35,6 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.nodes.group import Group, members_of
 from zstore.nodes.open import open as open_node
-from zstore.nodes.open import open_group
 
 __all__ = [
     "ArrayNode",
@@ -796,18 +795,11 @@ def group_outside(group: GroupNode) -> GroupNode | None:
 
 
 def group_above(node: Any) -> Group | None:
-    """The group that contains an array or a group of a store, if it exists and can be read."""
-    if not hasattr(node, "store"):
+    """The group that contains a node, if it exists and can be read; None above the root of the store."""
+    if not hasattr(node, "store") or not node.path:
         return None
     try:
-        if node.path:
-            above = open_node(node.store, node.path.rpartition("/")[0], mode="r")
-            return above if isinstance(above, Group) else None
-        if node.store.request_count > 1:
-            return None  # what lies above a place elsewhere was not named, and may be another's
-        scheme, _, rest = node.store.url.rstrip("/").partition("://")
-        above_place = rest.rpartition("/")[0]
-        # "memory://name" and "s3://bucket" have nothing above them.
-        return open_group(f"{scheme}://{above_place}", mode="r") if above_place else None
+        above = open_node(node.store, node.path.rpartition("/")[0], mode="r")
+        return above if isinstance(above, Group) else None
     except (MetadataError, NotFoundError, StoreError):
         return None

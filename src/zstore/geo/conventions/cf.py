@@ -251,7 +251,7 @@ def _find_mapping(
         return mapping, []
     stated = _stated_mapping(node, parent)
     if stated is not None:
-        where = "beside this one or in a group above" if name else ""
+        where = "beside this one or in a group above, within the opened store" if name else ""
         message = f"grid_mapping is {stated!r}; expected the name of an array {where}".rstrip()
         expected = sorted(siblings) if name else "a name"
         # Of an array that was opened by itself, elsewhere, nobody knows what lies beside it.

@@ -162,7 +162,7 @@ def read_tile(
         MetadataError: it is no pyramid on a tile matrix set, or it has several arrays and none is named.
     """
     node: Array | Group
-    node = pyramid if isinstance(pyramid, Array | Group) else open_node(pyramid, mode="r")
+    node = pyramid if isinstance(pyramid, Array | Group) else open_node(pyramid, mode="r", above=True)
     if isinstance(node, Array):
         array = node.basename if array is None else array
     held: Array | Group | None = node
