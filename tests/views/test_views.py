@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_memory_is_bounded_by_blocks(array: zstore.Array, monkeypatch: pytest.Mo
     assert len(blocks) == 3 * 3 * 3 and max(blocks) == (3, 2, 4)  # the chunks
     with pytest.raises(ValueError, match=r"of shape \(1,\) of a block of \(3, 2, 4\); expected the same"):
         array.lazy.map(lambda block: block.ravel()[:1], dtype="i8").read()
+
+
+def test_a_sum_of_many_arrays_holds_few_of_them() -> None:
+    group = zstore.create_group(MemoryStore())
+    shape = {"shape": (512, 1024), "chunks": (256, 1024), "dtype": "f4"}
+    arrays = [group.create_array(f"{n}", fill_value=n, **shape) for n in range(100)]
+    total = sum((array.lazy for array in arrays[1:]), start=arrays[0].lazy)
+    out = np.empty(total.shape, total.dtype)
+    tracemalloc.start()
+    try:
+        total.read(..., out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (out == 99 * 50).all()
+    assert peak < 40 << 20  # of 200 MiB
 
 
 def test_new_axes(array: zstore.Array) -> None:

@@ -12,10 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, pairwise, product
+from math import inf
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+from zstore.base.once import once
 from zstore.engine.schedulers import SHORT_SIZE, Scheduler, thread_count
 from zstore.errors import UnsupportedError
 from zstore.indexing.select import select_transform
@@ -40,9 +43,11 @@ from zstore.views.steps import (
 )
 
 # A block has about this many bytes of the result, or one chunk where that has more.
-BLOCK_SIZE = 2 << 20
-# Of a block's sources, this many bytes are read together, and more only where one step needs them.
-BATCH_SIZE = 64 << 20
+BLOCK_SIZE = 1 << 20
+# Of a block's sources, about this many bytes are read together: so few stay in the processor's cache. Of
+# those that are far away more, so that they are asked for at the same time.
+BATCH_SIZE = 8 << 20
+FAR_BATCH_SIZE = 16 << 20
 # The most bytes of results that are read or computed at the same time where sources are far away, and the
 # steps of a tree among which such a source is looked for.
 FAR_SIZE = 256 << 20
@@ -59,6 +64,28 @@ class Read(NamedTuple):
     out: Items
 
 
+class Memory:
+    """Memory for items that are only needed on the way to a result, which is taken when it is first used."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.is_planned = self.is_shared = False
+
+    @once
+    def items(self) -> Items:
+        """The items, which nobody has set yet when they are first asked for."""
+        return np.empty(self.shape, self.dtype)
+
+
+class MadeInput(NamedTuple):
+    """An input of a computation: a step, its items and their memory, and the axes along which they repeat."""
+
+    step: ViewStep
+    transform: IndexTransform
+    memory: Memory
+    unused: tuple[int, ...]
+
+
 class ViewPlan:
     """The reads of selections, the acts that follow them, in order, and the blocks to compute between both.
 
@@ -66,43 +93,55 @@ class ViewPlan:
     """
 
     def __init__(self, wanted: Iterable[Wanted], *, computes: bool) -> None:
-        self.instructions: deque[Read | Act] = deque()
         self.blocks: list[Wanted] = []
         self._computes = computes
-        # The memory of inputs, which computations can share; by its id, whether it is planned already.
-        self._inputs: dict[Any, Items] = {}
-        self._is_planned: dict[int, bool] = {}
+        self._reads: list[Read] = []
+        # The inputs that computations may share, and those that several do.
+        self._inputs: WeakValueDictionary[Any, Memory] = WeakValueDictionary()
+        self._shared: list[Memory] = []
         # A stack rather than recursion: trees may be deep.
-        self._left: list[Wanted | Act] = [*reversed([*wanted])]
-        while self._left:
-            item = self._left.pop()
-            if isinstance(item, tuple):
-                self._expand(*item)
-            else:
-                self.instructions.append(item)
-        self._inputs.clear()
+        self._left: list[tuple[ViewStep, IndexTransform, Items | Memory] | Act] = [*reversed([*wanted])]
 
-    def _expand(self, step: ViewStep, transform: IndexTransform, out: Items) -> None:
-        if not out.size or self._is_planned.get(id(out), False):
-            return
-        if id(out) in self._is_planned:
-            self._is_planned[id(out)] = True
+    def batches(self, size: float = inf) -> Iterator[tuple[list[Read], deque[Act]]]:
+        """Reads of about `size` bytes together, and the acts to do after them and before the next ones."""
+        while self._left:
+            acts: deque[Act] = deque()
+            self._reads, read_size, count = [], 0, 0
+            while self._left and read_size < size:
+                item = self._left.pop()
+                if isinstance(item, tuple):
+                    self._expand(*item)
+                else:
+                    acts.append(item)
+                read_size += sum(one.out.nbytes for one in self._reads[count:])
+                count = len(self._reads)
+            yield self._reads, acts
+
+    def _expand(self, step: ViewStep, transform: IndexTransform, out: Items | Memory) -> None:
+        if isinstance(out, Memory):
+            if out.is_planned:
+                return
+            out.is_planned = True
         while isinstance(step, Selection):
             transform, step = step.transform.of(transform), step.inputs[0]
+        if 0 in transform.shape:
+            return
+        if self._computes and isinstance(step, Computation) and not transform.unused:
+            inputs = [self._input(one, transform) for one in step.inputs]
+            self._left.append(partial(_compute_items, step, transform, inputs, out))
+            self._left += [one[:3] for one in reversed(inputs)]
+            return
+        items = out.items if isinstance(out, Memory) else out
         if transform.unused:
-            self._repeat(step, transform, out)
+            self._repeat(step, transform, items)
         elif isinstance(step, Concatenation):
-            self._place(step.touched(transform), out)
+            self._place(step.touched(transform), items)
         elif isinstance(step, Overlay):
-            self._lay(step, transform, out)
-        elif not isinstance(step, Computation):
-            self.instructions.append(Read(step, transform, out))
-        elif self._computes:
-            inputs: list[Items] = []
-            self._left.append(partial(step.function, inputs, out))
-            inputs += [self._input(one, transform) for one in step.inputs]
+            self._lay(step, transform, items)
+        elif isinstance(step, Computation):
+            self.blocks.append((step, transform, items))
         else:
-            self.blocks.append((step, transform, out))
+            self._reads.append(Read(step, transform, items))
 
     def _repeat(self, step: ViewStep, transform: IndexTransform, out: Items) -> None:
         """Plan items that repeat along some axes: they are made once, and copied."""
@@ -117,7 +156,7 @@ class ViewPlan:
         self, pieces: Iterable[tuple[ViewStep, IndexTransform, tuple[slice, ...] | Points]], out: Items
     ) -> None:
         """Plan pieces of a result, straight to their place in it or by way of memory to scatter from."""
-        planned: list[Wanted | Act] = []
+        planned: list[Any] = []
         for step, transform, where in pieces:
             if isinstance(where, Points):
                 items = np.empty(transform.shape, out.dtype)
@@ -145,23 +184,24 @@ class ViewPlan:
             if is_direct:
                 self._left.append((step.inputs[number], inner, _part(out, where)))
                 continue
-            items = np.empty(inner.shape, out.dtype)
-            self._left.append(partial(_merge, step, number, items, where, out))
-            self._left.append((step.inputs[number], inner, items))
+            memory = Memory(inner.shape, out.dtype)
+            self._left.append(partial(_merge, step, number, memory, where, out))
+            self._left.append((step.inputs[number], inner, memory))
 
-    def _input(self, step: ViewStep, transform: IndexTransform) -> Items:
-        """The memory of a computation's input, which is planned unless another computation has it, too."""
+    def _input(self, step: ViewStep, transform: IndexTransform) -> MadeInput:
+        """A computation's input, with the items that vary, and the memory for them."""
         while isinstance(step, Selection):
             transform, step = step.transform.of(transform), step.inputs[0]
-        kept = [axis for axis in range(len(transform.shape)) if axis in transform.used]
-        varying = transform.permuted(kept)
+        varying = transform.permuted([axis for axis in range(len(transform.shape)) if axis in transform.used])
         name = (source_name(step), varying.key)
-        items = self._inputs.get(name)
-        if items is None:
-            items = self._inputs[name] = np.empty(varying.shape, step.dtype)
-            self._is_planned[id(items)] = False
-        self._left.append((step, varying, items))
-        return np.broadcast_to(np.expand_dims(items, transform.unused), transform.shape)
+        memory = self._inputs.get(name)
+        if memory is None:
+            memory = self._inputs[name] = Memory(varying.shape, step.dtype)
+        elif not memory.is_shared:
+            # Whoever is planned later may need it, too.
+            memory.is_shared = True
+            self._shared.append(memory)
+        return MadeInput(step, varying, memory, transform.unused)
 
 
 def source_name(step: ViewStep) -> Any:
@@ -202,14 +242,23 @@ def _part(items: Items, slices: Sequence[slice]) -> Items:
     return part
 
 
+def _compute_items(
+    step: Computation, transform: IndexTransform, inputs: list[MadeInput], out: Items | Memory
+) -> None:
+    """Compute a step's items from those of its inputs."""
+    given = [np.broadcast_to(np.expand_dims(one.memory.items, one.unused), transform.shape) for one in inputs]
+    step.function(given, out.items if isinstance(out, Memory) else out)
+
+
 def _scatter(where: Points, out: Items, items: Items) -> None:
     where.view(out)[where.positions] = items
 
 
 def _merge(
-    step: Overlay, number: int, items: Items, where: tuple[slice, ...] | IndexTransform, out: Items
+    step: Overlay, number: int, memory: Memory, where: tuple[slice, ...] | IndexTransform, out: Items
 ) -> None:
     """Put the valid items of an overlay's input into the result."""
+    items = memory.items
     valid = step.valid(number, items)
     if isinstance(where, tuple):
         np.copyto(_part(out, where), items, where=valid)
@@ -224,40 +273,31 @@ def _merge(
 
 async def read(scheduler: Scheduler, wanted: Iterable[Wanted], missing: Missing | None) -> None:
     """Fill the memory of selections with their items."""
-    plan = await scheduler.run(partial(ViewPlan, wanted, computes=False))
-    reads = [item for item in plan.instructions if isinstance(item, Read)]
+    plan = ViewPlan(wanted, computes=False)
+    [(reads, acts)] = await scheduler.run(lambda: [*plan.batches()]) or [([], deque())]
     await _fetch(scheduler, reads, missing)
     if plan.blocks:
         # Threads do not have the caller's.
-        compute = partial(_compute, scheduler, missing, np.geterr())
         far = any(is_far(step) for step, _, _ in plan.blocks)
-        at_once = min(scheduler.read_count, FAR_SIZE // BLOCK_SIZE) if far else thread_count()
+        batch_size = FAR_BATCH_SIZE if far else BATCH_SIZE
+        compute = partial(_compute, scheduler, missing, np.geterr(), batch_size)
+        at_once = min(scheduler.read_count, FAR_SIZE // FAR_BATCH_SIZE) if far else thread_count()
         blocks = (block for wanted in plan.blocks for block in _divided(*wanted))
         await scheduler.each(compute, blocks, at_once, waits=far)
-    for act in plan.instructions:
-        if not isinstance(act, Read):
-            await scheduler.run(act)
+    await scheduler.run(partial(_run, acts, np.geterr()))
 
 
-async def _compute(scheduler: Scheduler, missing: Missing | None, errors: Any, block: Wanted) -> None:
+async def _compute(
+    scheduler: Scheduler, missing: Missing | None, errors: Any, batch_size: int, block: Wanted
+) -> None:
     """Compute a block."""
-    left = (await scheduler.run(partial(ViewPlan, [block], computes=True))).instructions
-    while left:
-        reads: list[Read] = []
-        acts: deque[Act] = deque()
-        size = 0
-        while left:
-            item = left[0]
-            if not isinstance(item, Read):
-                acts.append(item)
-            elif reads and size + item.out.nbytes > BATCH_SIZE:
-                break
-            else:
-                reads.append(item)
-                size += item.out.nbytes
-            left.popleft()
+    batches = ViewPlan([block], computes=True).batches(batch_size)
+    while (batch := await scheduler.run(partial(next, batches, None))) is not None:
+        reads, acts = batch
         await _fetch(scheduler, reads, missing)
         await scheduler.run(partial(_run, acts, errors))
+        reads.clear()
+        del batch
 
 
 def _run(acts: deque[Act], errors: Any) -> None:

@@ -1,0 +1,125 @@
+"""What do views cost beside reading the arrays behind them one by one?
+
+A hundred arrays of 512 × 512 int16, in chunks of 128 × 128 in a directory, once uncompressed and once with
+zstd, are read as one by `concat` and `stack`, whole and in part. Times are processor time, the best of many
+rounds; each library has a process of its own, as they do not share an environment.
+
+    python -m benchmarks.views make DIRECTORY
+    python -m benchmarks.views zstore|tensorstore|xarray DIRECTORY
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COUNT, SHAPE, CHUNKS = 100, (512, 512), (128, 128)
+CODECS = ("none", "zstd")
+ROUNDS = 25
+
+
+def make(place: Path) -> None:
+    """Store the arrays."""
+    import zstore
+
+    for codec in CODECS:
+        for number in range(COUNT):
+            steps = np.random.default_rng(number).integers(-3, 4, SHAPE)
+            data = np.cumsum(steps, 1).astype("i2")
+            compressors = None if codec == "none" else codec
+            zstore.create_array(
+                place / codec / str(number), data=data, chunks=CHUNKS, compressors=compressors
+            )
+
+
+def by_zstore(place: Path) -> dict[str, Callable[[], Any]]:
+    """The accesses by name; those that are compared with are of single arrays."""
+    import zstore
+
+    arrays = [zstore.open_array(place / str(number), mode="r") for number in range(COUNT)]
+    stack, joined = zstore.stack(arrays), zstore.concat(arrays)
+    return {
+        "each": lambda: [array[...] for array in arrays],
+        "stack": lambda: stack.read(),
+        "concat": lambda: joined.read(),
+        "each, reversed window": lambda: [array[100:400, ::-1] for array in arrays],
+        "stack, reversed window": lambda: stack[:, 100:400, ::-1].read(),
+        "stack, transposed": lambda: stack.T.read(),
+        "each, a row": lambda: [array[3] for array in arrays],
+        "stack, a row": lambda: stack[:, 3].read(),
+        "ratio": lambda: ((stack - 1) / (stack + 2000)).read(),
+    }
+
+
+def by_tensorstore(place: Path) -> dict[str, Callable[[], Any]]:
+    import tensorstore as ts
+
+    arrays = [
+        ts.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": str(place / str(number))}}).result()
+        for number in range(COUNT)
+    ]
+    stack, joined = ts.stack(arrays), ts.concat(arrays, axis=0)
+    return {
+        "each": lambda: [array.read().result() for array in arrays],
+        "stack": lambda: stack.read().result(),
+        "concat": lambda: joined.read().result(),
+        "each, reversed window": lambda: [array[100:400, ::-1].read().result() for array in arrays],
+        "stack, reversed window": lambda: stack[:, 100:400, ::-1].read().result(),
+        "stack, transposed": lambda: stack.T.read().result(),
+        "each, a row": lambda: [array[3].read().result() for array in arrays],
+        "stack, a row": lambda: stack[:, 3].read().result(),
+    }
+
+
+def by_xarray(place: Path) -> dict[str, Callable[[], Any]]:
+    import dask.array
+    import xarray
+    import zarr
+
+    arrays = [
+        xarray.DataArray(
+            dask.array.from_array(zarr.open_array(str(place / str(number)), mode="r")), dims=("y", "x")
+        )
+        for number in range(COUNT)
+    ]
+    stack, joined = xarray.concat(arrays, "time"), xarray.concat(arrays, "y")
+    return {
+        "stack": lambda: stack.values,
+        "concat": lambda: joined.values,
+        "stack, reversed window": lambda: stack[:, 100:400, ::-1].values,
+        "stack, transposed": lambda: stack.T.values,
+        "stack, a row": lambda: stack[:, 3].values,
+        "ratio": lambda: ((stack - 1) / (stack + 2000)).values,
+    }
+
+
+def measure(act: Callable[[], Any], rounds: int) -> float:
+    """The processor time of a call in milliseconds, the best of some rounds."""
+    times = []
+    for _ in range(rounds):
+        begin = time.process_time()
+        act()
+        times.append(time.process_time() - begin)
+    return min(times) * 1e3
+
+
+def main() -> None:
+    """Make the arrays, or print the times of a library."""
+    library, place = sys.argv[1], Path(sys.argv[2])
+    if library == "make":
+        make(place)
+        return
+    accesses = {"zstore": by_zstore, "tensorstore": by_tensorstore, "xarray": by_xarray}[library]
+    for codec in CODECS:
+        for name, act in accesses(place / codec).items():
+            taken = measure(act, 3 if library == "xarray" else ROUNDS)
+            print(f"{library:12} {codec:5} {name:24} {taken:9.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
