@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
-    from zstore.storage.cached import CachedStore
+    from zstore.storage.cached import CachedStore, cache_info
     from zstore.views.view import View, concat, overlay, stack, unpack, view
 
 former.install()
@@ -74,6 +74,7 @@ _HOMES = {
     "View": "zstore.views.view",
     "build_pyramid": "zstore.geo.pyramid.build",
     "build_tile_pyramid": "zstore.geo.pyramid.build",
+    "cache_info": "zstore.storage.cached",
     "concat": "zstore.views.view",
     "consolidate": "zstore.nodes.open",
     "convert": "zstore.jobs.upkeep.convert",
@@ -148,6 +149,7 @@ __all__ = [
     "array",
     "build_pyramid",
     "build_tile_pyramid",
+    "cache_info",
     "concat",
     "consolidate",
     "convert",

@@ -1,17 +1,23 @@
-"""A cache on the local disk for the values of a store with latency, valid as long as they do not change."""
+"""Caches for the values of a store with latency, in memory and on the local disk."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import wraps
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
+from zstore._ext.engine.transfer import kept_size
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.storage.base import BatchStore, Part, Parts, PrefixStore, Request, Store, check_key
@@ -25,6 +31,10 @@ ROW_SIZE = 256
 LEFT_SHARE = 0.9
 # A range that takes more than this share of the cache is not kept.
 LARGEST_SHARE = 0.25
+# Bytes that a range takes in memory besides its data, and the most values whose versions are believed.
+RANGE_SIZE = 512
+DOCUMENT_NAMES = ("zarr.json", "meta", "attributes")
+TOLD_COUNT = 1 << 16
 # How exactly the time of use is recorded (seconds); else every hit would change the file.
 USED_TIME = 60
 # How long to wait for another process that changes the file (seconds).
@@ -60,18 +70,239 @@ class _CachedVersion(NamedTuple):
     """A version of a value, with its cached ranges."""
 
     number: int
-    version: str
+    version: str | None
     total_size: int
 
 
-class CachedStore(BatchStore, PrefixStore):
+class Caching(BatchStore, PrefixStore):
+    """A view of a store with a cache of ranges that were read from it, for values that have not changed.
+
+    Every read asks the store for one byte of a kept value, which tells its version: data of that version only
+    is taken from the cache. For `fresh_for` seconds after its version was told, a chunk is not asked for;
+    inf: never again. Documents and intents, and whatever is read under a lock, are always asked for, and
+    chunks after any change by this view.
+    """
+
+    def __init__(
+        self, store: Store, *, fresh_for: float = 0, read_only: bool = False, zarr_format: int | None = None
+    ) -> None:
+        super().__init__(store, "", read_only=read_only, zarr_format=zarr_format)
+        if not fresh_for >= 0:
+            raise ValueError(f"fresh_for is {fresh_for!r}; expected seconds, 0 or more")
+        self.fresh_for = fresh_for
+        self._forget()
+
+    def _forget(self) -> None:
+        # When a value was last told, by key, and its size and version; None for a missing one.
+        self._told: dict[str, tuple[float, Part | None]] = {}
+        self._change_count = 0
+        self._held = threading.local()
+
+    def _look_up(
+        self, requests: Sequence[Request]
+    ) -> tuple[dict[str, _CachedVersion], dict[int, memoryview]]:
+        """(the cached version of each key, the cached data by position of its request)."""
+        raise NotImplementedError
+
+    def _keep(self, responses: Sequence[tuple[Request, Part | None]]) -> None:
+        """Keep these ranges, in place of other versions of the same values."""
+        raise NotImplementedError
+
+    def _fresh(self, keys: Iterable[str]) -> dict[str, Part | None]:
+        """Sizes and versions of values that need not be asked for, by key; None for missing values."""
+        if not self.fresh_for or self._held.__dict__.get("count"):
+            return {}
+        since = time.monotonic() - self.fresh_for
+        told = ((key, self._told.get(key)) for key in keys if not _is_kept_out(key))
+        return {key: each[1] for key, each in told if each is not None and each[0] > since}
+
+    def get_parts(self, requests: Sequence[Request]) -> Parts:
+        """`get_many`, with sizes and versions; one round of requests at most if nothing has changed."""
+        for key, _ in requests:
+            check_key(key)
+        change_count = self._change_count
+        known, kept = self._look_up(requests)
+        now = self._fresh(key for key, _ in requests)
+        missing = {key for key, part in now.items() if part is None}
+        asked = [n for n, (key, _) in enumerate(requests) if n not in kept and key not in missing]
+        requested = {requests[index][0] for index in asked}
+        # Where nothing else of a value is requested, one byte tells its version.
+        probed = [
+            key
+            for key in dict.fromkeys(requests[index][0] for index in kept)
+            if key not in requested and key not in now
+        ]
+        wanted = [*(requests[index] for index in asked), *((key, ByteRange(0, 1)) for key in probed)]
+        responses = self.store.get_parts(wanted) if wanted else []
+        parts: Parts = [None] * len(requests)
+        told: dict[str, Part | None] = dict(zip(probed, responses[len(asked) :], strict=True))
+        for index, part in zip(asked, responses, strict=False):
+            parts[index] = part
+            told[requests[index][0]] = part
+        now.update(told)
+        changed = []
+        for index, data in kept.items():
+            key = requests[index][0]
+            part = now[key]
+            if part is not None and (part.version, part.total_size) == known[key][1:]:
+                parts[index] = Part(data, part.total_size, part.version)
+            elif part is not None:
+                changed.append(index)
+        again = self.store.get_parts([requests[index] for index in changed]) if changed else []
+        for index, part in zip(changed, again, strict=True):
+            parts[index] = part
+            told[requests[index][0]] = part
+        self._keep([(requests[index], parts[index]) for index in (*asked, *changed)])
+        if self.fresh_for and change_count == self._change_count:
+            at = time.monotonic()
+            if len(self._told) > TOLD_COUNT:
+                self._told.clear()
+            self._told.update((key, (at, part and part._replace(data=b""))) for key, part in told.items())
+        return parts
+
+    # That of PrefixStore would read past the cache.
+    as_read_only = Store.as_read_only
+    # Sizes are not cached.
+    size = PrefixStore.size
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """The store's lock, under which all that is read is asked for."""
+        with self.store.lock(key):
+            self._held.__dict__["count"] = self._held.__dict__.get("count", 0) + 1
+            try:
+                yield
+            finally:
+                self._held.__dict__["count"] -= 1
+
+
+def _is_kept_out(key: str) -> bool:
+    """Whether a key is that of a document, or of what keeps others out, rather than a chunk's."""
+    name = key.rpartition("/")[2]
+    return name[0] == "." or name in DOCUMENT_NAMES or ".zstore-" in key
+
+
+def _changing(function: Any) -> Any:
+    """A method of a view that changes values, with versions forgotten at its end."""
+
+    @wraps(function)
+    def method(self: Caching, *args: Any, **options: Any) -> Any:
+        try:
+            return function(self, *args, **options)
+        finally:
+            self._change_count += 1
+            self._told.clear()
+
+    return method
+
+
+for _name in ("put", "put_new", "put_over", "put_file", "copy_from"):
+    setattr(Caching, _name, _changing(getattr(PrefixStore, _name)))
+for _name in ("delete", "delete_over", "delete_many", "delete_prefix"):
+    setattr(Caching, _name, _changing(getattr(PrefixStore, _name)))
+
+
+class CacheInfo(NamedTuple):
+    """The caches in memory that are in use in this process, all of them together.
+
+    decoded_size  bytes of decoded chunks
+    stored_size   bytes of stored values, of arrays that are `cached`
+    hit_count     ranges of values that were taken from there
+    miss_count    ranges that were read from their stores
+    """
+
+    decoded_size: int
+    stored_size: int
+    hit_count: int
+    miss_count: int
+
+
+class KeptStore(Caching):
+    """Another store, with the ranges that were read from it kept in memory, the last used ones."""
+
+    def __init__(self, store: Store, limit_size: int, *, fresh_for: float = 0) -> None:
+        super().__init__(store, fresh_for=fresh_for)
+        self.limit_size = limit_size
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._lock = Lock()
+        self._ranges: OrderedDict[Request, Part] = OrderedDict()
+        self.stored_size = self.hit_count = self.miss_count = 0
+        _kept.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_told", "_held", "_lock", "_ranges")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def as_durable(self) -> Store:
+        view = KeptStore(self.store.as_durable(), self.limit_size, fresh_for=self.fresh_for)
+        view.read_only = self.read_only
+        return view
+
+    def _look_up(
+        self, requests: Sequence[Request]
+    ) -> tuple[dict[str, _CachedVersion], dict[int, memoryview]]:
+        known: dict[str, _CachedVersion] = {}
+        kept: dict[int, memoryview] = {}
+        with self._lock:
+            for index, request in enumerate(requests):
+                key, wish = request
+                for name in dict.fromkeys((request, (key, None))):
+                    part = self._ranges.get(name)
+                    if part is None:
+                        continue
+                    version = known.setdefault(key, _CachedVersion(0, part.version, part.total_size))
+                    if version[1:] != (part.version, part.total_size):
+                        continue
+                    self._ranges.move_to_end(name)
+                    begin, end = (wish or ByteRange(0)).resolve(part.total_size)
+                    data = memoryview(part.data)
+                    kept[index] = data[begin:end] if name != request else data
+                    break
+            self.hit_count += len(kept)
+            self.miss_count += len(requests) - len(kept)
+        return known, kept
+
+    def _keep(self, responses: Sequence[tuple[Request, Part | None]]) -> None:
+        with self._lock:
+            for request, part in responses:
+                old = self._ranges.pop(request, None)
+                self.stored_size -= 0 if old is None else len(old.data) + RANGE_SIZE
+                if part is None or (part.version is None and self.fresh_for != inf):
+                    continue
+                size = len(part.data) + RANGE_SIZE
+                if size <= self.limit_size * LARGEST_SHARE:
+                    self._ranges[request] = part._replace(data=bytes(part.data))
+                    self.stored_size += size
+            while self.stored_size > self.limit_size:
+                _, old = self._ranges.popitem(last=False)
+                self.stored_size -= len(old.data) + RANGE_SIZE
+
+
+_kept: WeakSet[KeptStore] = WeakSet()
+
+
+def cache_info() -> CacheInfo:
+    """The sizes of the caches in memory that are in use, and the numbers of hits and misses."""
+    stores = [*_kept]
+    counts = [(store.stored_size, store.hit_count, store.miss_count) for store in stores]
+    return CacheInfo(kept_size(), *(sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0, 0))
+
+
+class CachedStore(Caching):
     """Another store, with the ranges that were read from it cached on the local disk.
 
     Every read requests one byte of a cached value from the store, which tells its version, and takes data of
-    that version only from the disk: outdated data is never given. Values of stores without versions are not
-    cached. Processes may share one `directory`. It holds at most `limit_size` bytes of values; the least
-    recently used are removed. Killing a process does no harm. If the disk fails, the store is read without
-    the cache.
+    that version only from the disk: outdated data is never given, unless `fresh_for` says for how many
+    seconds the version of a chunk is believed (inf: chunks never change). Values of stores without versions
+    are not cached. Processes may share one `directory`. It holds at most `limit_size` bytes of values; the
+    least recently used are removed. Killing a process does no harm. If the disk fails, the store is read
+    without the cache.
 
     `name` tells the store from others with the same URL; by default, endpoints in the storage options do.
 
@@ -91,11 +322,12 @@ class CachedStore(BatchStore, PrefixStore):
         *,
         limit_size: int = 1 << 30,
         name: str | None = None,
+        fresh_for: float = 0,
         read_only: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         opened = open_store(store, read_only=read_only, storage_options=storage_options)
-        super().__init__(opened, "", read_only=read_only)
+        super().__init__(opened, fresh_for=fresh_for, read_only=read_only)
         identity = name if name is not None else repr(sorted(_endpoints(storage_options or {})))
         self.directory = Path(directory).expanduser().absolute()
         self.limit_size = limit_size
@@ -105,6 +337,7 @@ class CachedStore(BatchStore, PrefixStore):
         self._set_up()
 
     def _set_up(self) -> None:
+        self._forget()
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._abandoned: sqlite3.Connection | None = None
@@ -112,48 +345,12 @@ class CachedStore(BatchStore, PrefixStore):
         self._has_failed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_lock", "_connection", "_abandoned", "_process", "_has_failed")
+        own = ("_told", "_held", "_lock", "_connection", "_abandoned", "_process", "_has_failed")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._set_up()
-
-    def get_parts(self, requests: Sequence[Request]) -> Parts:
-        """`get_many`, with sizes and versions; one round of requests if nothing has changed."""
-        for key, _ in requests:
-            check_key(key)
-        known, kept = self._look_up(requests)
-        asked = [index for index in range(len(requests)) if index not in kept]
-        requested = {requests[index][0] for index in asked}
-        # Where nothing else of a value is requested, one byte tells its version.
-        probed = [key for key in dict.fromkeys(requests[index][0] for index in kept) if key not in requested]
-        responses = self.store.get_parts(
-            [*(requests[index] for index in asked), *((key, ByteRange(0, 1)) for key in probed)]
-        )
-        parts: Parts = [None] * len(requests)
-        now: dict[str, Part | None] = dict(zip(probed, responses[len(asked) :], strict=True))
-        for index, part in zip(asked, responses, strict=False):
-            parts[index] = part
-            now[requests[index][0]] = part
-        changed = []
-        for index, data in kept.items():
-            key = requests[index][0]
-            part = now[key]
-            if part is not None and (part.version, part.total_size) == known[key][1:]:
-                parts[index] = Part(data, part.total_size, part.version)
-            elif part is not None:
-                changed.append(index)
-        again = self.store.get_parts([requests[index] for index in changed]) if changed else []
-        for index, part in zip(changed, again, strict=True):
-            parts[index] = part
-        self._keep([(requests[index], parts[index]) for index in (*asked, *changed)])
-        return parts
-
-    # That of PrefixStore would read past the cache.
-    as_read_only = Store.as_read_only
-    # Sizes are not cached.
-    size = PrefixStore.size
 
     def as_durable(self) -> Store:
         view = CachedStore.__new__(CachedStore)
@@ -217,7 +414,6 @@ class CachedStore(BatchStore, PrefixStore):
     def _look_up(
         self, requests: Sequence[Request]
     ) -> tuple[dict[str, _CachedVersion], dict[int, memoryview]]:
-        """(the cached version of each key, the cached data by position of its request)."""
         known: dict[str, _CachedVersion] = {}
         kept: dict[int, memoryview] = {}
         with self._opened() as file:
@@ -255,7 +451,6 @@ class CachedStore(BatchStore, PrefixStore):
         return known, kept
 
     def _keep(self, responses: Sequence[tuple[Request, Part | None]]) -> None:
-        """Cache these ranges, in place of other versions of the same values."""
         wanted = [
             (key, byte_range, part)
             for (key, byte_range), part in responses
