@@ -324,6 +324,28 @@ def test_warnings_of_numpy_are_the_callers(array: zstore.Array) -> None:
         ratio.read()
 
 
+def test_an_array_that_is_resized_meanwhile(array: zstore.Array) -> None:
+    view, later = array.lazy[3:], array.lazy[:, :, ::-1] * 2
+    array.resize((9, 5, 9))
+    np.testing.assert_array_equal(view.read(), DATA[3:])
+    array.resize((5, 5, 9))
+    for read in (view.read, later.read, lambda: view.__setitem__(..., 0)):
+        with pytest.raises(
+            SelectionError, match=r"index 6 is out of bounds for axis 0 with size 5 .*a\.zarr"
+        ):
+            read()
+    np.testing.assert_array_equal(view[:2].read(), DATA[3:5])
+
+
+def test_an_array_viewed_as_another_type_is_another_source(array: zstore.Array) -> None:
+    unsigned = array.viewed_as("u8").lazy
+    view = zstore.concat(
+        [array.lazy - 400 == unsigned - np.uint64(400), array.lazy < unsigned + np.uint64(1)]
+    )
+    np.testing.assert_array_equal(view.read()[7:], DATA >= 0)
+    assert zstore.stack([array.lazy, unsigned.astype("i8")]).read().tolist() == [DATA.tolist()] * 2
+
+
 def test_names_from_a_store_are_shown_with_escapes_escaped(tmp_path: Path) -> None:
     name = "red\x1b[31m"
     array = zstore.create_array(tmp_path, name, shape=1, dtype="u1")

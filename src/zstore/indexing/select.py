@@ -211,7 +211,16 @@ class Selected(NamedTuple):
 
 
 def select_transform(layout: AnyLayout, shape: tuple[int, ...], transform: IndexTransform) -> Selected:
-    """Plan the selection of an index transform, along whose unused axes there is one item, or none."""
+    """Plan the selection of an index transform, along whose unused axes there is one item, or none.
+
+    Raises
+        SelectionError: a position is out of bounds, as where the array has been resized since.
+    """
+    for d, (place, length) in enumerate(zip(transform.positions, shape, strict=True)):
+        if not isinstance(place, np.ndarray):  # which the plan checks
+            _, end = transform.bounds(d)
+            if end > length:
+                raise SelectionError(f"index {end - 1} is out of bounds for axis {d} with size {length}")
     counts: dict[int, int] = {}
     for axes in transform.axes:
         for axis in axes:

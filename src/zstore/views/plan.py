@@ -207,7 +207,8 @@ class ViewPlan:
 def source_name(step: ViewStep) -> Any:
     """A value that is equal for sources with the same items."""
     if isinstance(step, StoredItems) and isinstance(step.array, Array):
-        return id(step.array.store), step.array.path, step.array.access
+        array = step.array
+        return id(array.store), array.path, id(array.model), array.access
     return id(step)
 
 

@@ -127,12 +127,13 @@ class StoredItems(ViewStep):
     array: Array | ArrayAddress
     inputs: tuple[ViewStep, ...] = ()
 
-    @property
+    @once
     def shape(self) -> Shape:
+        # As it was when the view was made: the array may be resized.
         shape: Shape = self.array.shape
         return shape
 
-    @property
+    @once
     def dtype(self) -> np.dtype[Any]:
         dtype: np.dtype[Any] = self.array.dtype
         return dtype
