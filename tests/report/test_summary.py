@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ import zstore
 from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.report.summary import MOST_PYRAMIDS, describe
+from zstore.model.document import plain
 from zstore.storage.memory import MemoryStore
 
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
@@ -46,3 +50,56 @@ def test_no_more_pyramids_are_looked_at_than_are_shown() -> None:
     for number in range(MOST_PYRAMIDS + 2):
         pyramid(root, f"p{number:02}")
     assert len(describe(root).below) == MOST_PYRAMIDS
+
+
+def two_grids() -> zstore.Group:
+    """Air on fine cells, soil on coarse ones, under a CRS that parameters alone state."""
+    group = zstore.create_group(MemoryStore())
+    parameters = {"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [25.0, 25.0]}
+    parameters |= {"longitude_of_central_meridian": 265.0, "earth_radius": 6371229.0}
+    group.create_array("crs", data=np.int32(0), dimension_names=(), attributes=parameters)
+    for name, dims, cell in (("air", ("y", "x"), 10.0), ("soil", ("y2", "x2"), 20.0)):
+        for dim, axis, way in zip(dims, "YX", (-1, 1), strict=True):
+            length, said = round(80 / cell), {"axis": axis, "units": "m"}
+            said |= {"standard_name": f"projection_{axis.lower()}_coordinate"}
+            centres = way * (np.arange(length) * cell + cell / 2)
+            group.create_array(dim, data=centres, dimension_names=(dim,), attributes=said)
+        fills = {"_FillValue": -1.0, "missing_value": [1e20, -1.0]}
+        data = np.ones((round(80 / cell),) * 2, "f4")
+        attributes = {"grid_mapping": "crs", **fills}
+        group.create_array(name, data=data, dimension_names=dims, attributes=attributes)
+    return group
+
+
+def test_json_has_numbers_and_every_grid() -> None:
+    found = plain(describe(two_grids()).as_json())
+    assert found["grid"]["affine"] == [10.0, 0.0, 0.0, 0.0, -10.0, 0.0]
+    assert found["grid"]["bbox"] == [0.0, -80.0, 80.0, 0.0] and found["grid"]["arrays"] == ["air"]
+    assert [(grid["arrays"], grid["cell_size"]) for grid in found["grids"]] == [
+        (["air"], [10.0, 10.0]), (["soil"], [20.0, 20.0])
+    ]  # fmt: skip
+    assert (
+        found["crs"]["code"] is None and Crs.from_user(found["crs"]["projjson"]).wkt == found["crs"]["wkt2"]
+    )
+    assert found["facts"]["CRS"] == "lambert_conformal_conic by CF parameters, ellipsoid of 6371229 m"
+    assert found["facts"]["grid of soil"].startswith("4 rows × 4 columns (y2, x2), lambert")
+    assert found["sources"] == {"crs": "crs.grid_mapping_name at /crs", "affine": "coordinates at /"}
+    assert found["arrays"]["air"]["nodata_values"] == [-1.0, float(np.float32(1e20))]
+
+
+def test_json_is_as_its_schema_says() -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="the schema is checked with jsonschema")
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "info.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    grids = two_grids()
+    product = zstore.create_group(MemoryStore())
+    pyramid(product, "made")
+    made = product["made"]
+    table = zstore.create_group(MemoryStore(), zarr_format=2)
+    table.create_array("a", data=np.array([np.nan]), fill_value=np.nan)
+    for node in (grids, grids["air"], grids["x"], made, made["0"], table, table["a"]):
+        document = json.loads(json.dumps(plain(describe(node).as_json(with_sizes=True)), allow_nan=False))
+        jsonschema.validate(document, schema)
+        assert document["grid"] is not None or document["crs"] is None
+    assert [level["path"] for level in plain(describe(made).as_json())["levels"]] == ["0", "1"]
+    assert describe(made).geo.sources["levels"] == "zarr_conventions at /made"

@@ -272,6 +272,7 @@ class GeoModel:
     time          when the data are of
     stac          what a catalogue says of them
     plugins       conventions of plugins that say any of it, and that say it again where it is written
+    sources       by fact ("crs", "affine", "levels"), what states it: an attribute, and the path of its node
     """
 
     crs: Crs | None
@@ -284,6 +285,7 @@ class GeoModel:
     time: TimeAxis | None = None
     stac: Stac | None = None
     plugins: tuple[str, ...] = field(default=(), compare=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def bounds(self) -> tuple[float, float, float, float] | None:

@@ -56,7 +56,7 @@ def choose_affine(
     stated = [pair for found in facts for pair in found.affines]
     if entry is not None and entry.affine is not None:
         stated.append(("layout", entry.affine))
-    stated.sort(key=lambda pair: _rank(pair[0]))
+    stated.sort(key=lambda pair: rank_source(pair[0]))
     coordinates = next((f.coordinate_affine for f in facts if f.coordinate_affine is not None), None)
     is_point = any(f.variable is not None and f.variable.area_or_point == "Point" for f in facts)
     for position, (source, affine) in enumerate(stated, 1):
@@ -93,7 +93,8 @@ def compare_boxes(
             yield Finding("ZC-05", "error", path, message, list(bounds), list(bbox), said)
 
 
-def _rank(source: str) -> int:
+def rank_source(source: str) -> int:
+    """The place of a source in the order in which affines count."""
     return next((place for place, name in enumerate(ORDER) if source.endswith(name)), len(ORDER))
 
 

@@ -50,6 +50,7 @@ from zstore.geo.conventions.levels import (
     join_levels,
     make_level,
     rank_level,
+    rank_source,
 )
 from zstore.geo.conventions.timeaxis import TimeAxis
 
@@ -285,7 +286,10 @@ class Meaning:
         own = next((f.coordinate_dimensions for f in grid.facts if f.coordinate_dimensions is not None), None)
         if stated is not None and own == stated[::-1]:
             findings.append(_other_dimensions(array.path, stated, own, COORDINATES))
-        return geo, findings
+        parsed = [*grid.facts, *([] if root is None else [root])]
+        sources = {"crs": _crs_source(geo, parsed), "affine": _affine_source(geo, parsed, entry)}
+        said = {fact: f"{name}{_holder(array, name)}" for fact, name in sources.items() if name is not None}
+        return replace(geo, sources=said), findings
 
     def _read_dataset(
         self, group: HeldGroup, entry: LevelEntry | None, root: Facts | None
@@ -353,7 +357,10 @@ class Meaning:
         findings += self._compare_lists(group, root, [level.path for _, level, _ in read])
         findings += _compare_methods(group.path, root)
         findings += _compare_tiles(group.path, root, [level for _, level, _ in read])
-        geo = replace(base, levels=tuple(models), resampling=root.resampling)
+        facts = zip(self.conventions, self.facts(group), strict=True)
+        listed = next(convention.name for convention, said in facts if said.levels)
+        sources = {**base.sources, "levels": f"{listed} at /{group.path}"}
+        geo = replace(base, levels=tuple(models), resampling=root.resampling, sources=sources)
         return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
 
     def _compare_lists(self, group: HeldGroup, root: Facts, paths: Sequence[str]) -> Iterator[Finding]:
@@ -402,6 +409,38 @@ class Meaning:
             findings.append(Finding("MS-19", "error", group.path, f"level {entry.path!r}: {error}"))
         findings += found
         return place
+
+
+def _crs_source(geo: GeoModel, parsed: Sequence[Facts]) -> str | None:
+    """The source of a model's CRS; None without one."""
+    stated = (name for facts in parsed for name, crs in facts.crs if crs is geo.crs or crs == geo.crs)
+    return None if geo.crs is None else next(stated, COORDINATES)
+
+
+def _affine_source(geo: GeoModel, parsed: Sequence[Facts], entry: LevelEntry | None) -> str | None:
+    """The source of a model's affine, an attribute before coordinates that say the same; None without."""
+    if geo.affine is None:
+        return None
+    stated = [name for facts in parsed for name, affine in facts.affines if affine == geo.affine]
+    stated += ["layout"] if entry is not None and entry.affine == geo.affine else []
+    stated.sort(key=rank_source)
+    if not stated and any(facts.coordinate_affine is not None for facts in parsed):
+        return COORDINATES
+    is_fallback = entry is not None and entry.fallback_affine == geo.affine
+    return next(iter(stated), "tile matrix or transformation" if is_fallback else "spatial:bbox")
+
+
+def _holder(array: HeldArray, source: str) -> str:
+    """The path of the node that has a source, as " at /path"; "" where it is unknown."""
+    name = source.partition(".")[0]
+    if name == COORDINATES:
+        return "" if array.parent is None else f" at /{array.parent.path}"
+    for node in (array, *array.ancestors()):
+        if name in node.attrs or (name in ("layout", TILES) and "multiscales" in node.attrs):
+            return f" at /{node.path}"
+        if isinstance(node, HeldGroup) and name in node.arrays:
+            return f" at /{node.arrays[name].path}"
+    return ""
 
 
 def _level_of(path: str, levels: Sequence[str]) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
-from zstore.geo.conventions.base import Band, Finding, GeoModel, Level, ReadableGroup
+from zstore.geo.conventions.base import Band, Finding, GeoModel, HeldGroup, Level, ReadableGroup
+from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.report.readers import Reader, judge_readers
+from zstore.model.packing import parse_fills
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import list_codecs
@@ -30,6 +32,7 @@ class Report:
     geo         None where the node is no grid
     time        the earliest and the latest date
     dialects    the names of those that the node, its finest level and their arrays are written in
+    grids       of a group, the grids of its arrays, the largest first
     below       where the node is no grid, the first pyramids below it, by path
     unfinished  jobs that are under way at or below the node, or were interrupted
     unreadable  by path, the reason why a member cannot be read
@@ -41,6 +44,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     time: tuple[str, str] | None = None
     dialects: tuple[str, ...] = ()
+    grids: tuple[GeoModel, ...] = ()
     below: Mapping[str, GeoModel] = field(default_factory=dict)
     unfinished: tuple[Unfinished, ...] = ()
     unreadable: Mapping[str, ZstoreError] = field(default_factory=dict)
@@ -78,6 +82,11 @@ class Report:
             unit = "" if geo.crs is None else f" {geo.crs.units}"
             yield "cell size", f"{width:.12g} × {height:.12g}{unit}{rotated}"
         yield "grid", f"{_grid(geo)} ({', '.join(geo.dimensions)})"
+        for other in self.grids[1:]:
+            yield (
+                f"grid of {', '.join(other.variables)}",
+                f"{_grid(other)} ({', '.join(other.dimensions)}), {_crs(other)}",
+            )
         if geo.levels:
             yield "levels", f"{len(geo.levels)}: {', '.join(level.path for level in geo.levels)}"
         if geo.resampling is not None:
@@ -100,9 +109,14 @@ class Report:
             yield "STAC", f"{geo.stac.kind} {name}"
         if self.dialects:
             yield "dialects", ", ".join(self.dialects)
+        if geo.sources:
+            yield "said by", ", ".join(f"{fact}: {source}" for fact, source in geo.sources.items())
 
     def as_json(self, *, with_sizes: bool = False) -> dict[str, Any]:
-        """The report for JSON, as `zstore info --json` prints it; `with_sizes` adds up stored bytes."""
+        """The report for JSON, as `zstore info --json` prints it; `with_sizes` adds up stored bytes.
+
+        `docs/info.schema.json` describes it.
+        """
         arrays = {}
         for path, array in self.arrays.items():
             arrays[path] = {
@@ -112,6 +126,7 @@ class Report:
                 "shards": array.shards,
                 "codecs": list_codecs(array.model.codecs),
                 "nodata": self.nodata(array),
+                "nodata_values": _nodata_values(array, self.nodata(array)),
                 "bytes": array.nbytes,
                 **({"bytes_stored": array.nbytes_stored()} if with_sizes else {}),
             }
@@ -119,15 +134,73 @@ class Report:
             {"rule": f.rule, "severity": f.severity, "path": f.path, "message": f.message}
             for f in self.findings
         ]
+        geo = self.geo
+        levels = [
+            {
+                "path": one.path,
+                "shape": one.shape,
+                "factors": one.factors,
+                "affine": one.affine,
+                "bbox": None if one.affine is None else one.affine.bounds(one.shape),
+                "tile_shape": one.tile_shape,
+            }
+            for one in self.levels
+        ]
         return {
+            "kind": "array" if isinstance(self.node, Array) else "group",
+            "zarr_format": self.node.zarr_format,
+            "place": without_secrets(place(self.node.store, self.node.path)),
+            "crs": None if geo is None else _crs_json(geo.crs),
+            "grid": None if geo is None else _grid_json(geo),
+            "sources": {} if geo is None else dict(geo.sources),
+            "time": None if self.time is None else dict(zip(("first", "last"), self.time, strict=True)),
+            "grids": [{"crs": _crs_json(one.crs), **_grid_json(one)} for one in self.grids],
             "facts": dict(self.facts()),
-            "levels": [{"path": one.path, "shape": one.shape, "factors": one.factors} for one in self.levels],
+            "levels": levels,
             "arrays": arrays,
             "readers": [asdict(reader) for reader in self.readers],
             "findings": findings,
             "unfinished": [{"path": w.path, "what": w.what, "again": w.again} for w in self.unfinished],
             "unreadable": {path: error.message for path, error in self.unreadable.items()},
         }
+
+
+def _crs_json(crs: Crs | None) -> dict[str, Any] | None:
+    if crs is None:
+        return None
+    return {"code": crs.code, "label": crs.label, "wkt2": crs.wkt, "projjson": dict(crs.projjson)}
+
+
+def _grid_json(geo: GeoModel) -> dict[str, Any]:
+    return {
+        "arrays": sorted(geo.variables),
+        "shape": geo.shape,
+        "dimensions": geo.dimensions,
+        "affine": geo.affine,
+        "bbox": geo.bounds,
+        "cell_size": geo.cell_size,
+    }
+
+
+def _nodata_values(array: Array, chosen: Any) -> list[Any]:
+    """Every value of an array that means nodata, the one that is written first."""
+    stated = parse_fills(array.attrs, array.dtype).values()
+    found = [chosen, *(fill for fill in stated if not isinstance(fill, MetadataError))]
+    return list({repr(fill): fill for fill in found if fill is not None}.values())
+
+
+def _grids(meaning: Meaning, held: Any) -> Iterator[GeoModel]:
+    """The grids of a group's arrays, each with the arrays on it; those of a pyramid are its levels'."""
+    if not isinstance(held, HeldGroup) or meaning.is_pyramid(held):
+        return
+    found: dict[Any, GeoModel] = {}
+    for grid in meaning.grids(held).values():
+        geo = meaning.read(grid.node).geo
+        if geo is not None:
+            same = (geo.shape, geo.dimensions, geo.affine, geo.crs)
+            first = found.get(same, geo)
+            found[same] = replace(first, variables={**first.variables, **geo.variables})
+    yield from sorted(found.values(), key=lambda geo: -geo.shape[0] * geo.shape[1])
 
 
 def describe(node: Array | Group, depth: int | None = None) -> Report:
@@ -155,7 +228,8 @@ def describe(node: Array | Group, depth: int | None = None) -> Report:
     level = geo.levels[0].path if geo is not None and geo.levels else None
     dialects = tuple(meaning.dialects(held, level))
     below, unfinished = {} if geo else _pyramids(groups), tuple(find_unfinished(node.store, node.path))
-    return Report(node, arrays, geo, tuple(findings), time, dialects, below, unfinished, unreadable)
+    grids = tuple(_grids(meaning, held)) if is_grid else ()
+    return Report(node, arrays, geo, tuple(findings), time, dialects, grids, below, unfinished, unreadable)
 
 
 def _pyramids(groups: Mapping[str, Group]) -> dict[str, GeoModel]:
