@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import zstore
 from zstore.base.byterange import ByteRange, choose_gap, merge_ranges
 from zstore.base.limits import set_limits
 from zstore.engine import fetch
-from zstore.engine.fetch import Shard, ShardIndexes, ShardReplacedError
+from zstore.engine.fetch import Shard, ShardIndexes
 from zstore.errors import CodecError, StoreError
 from zstore.storage.base import Part, Parts, PrefixStore, Request, Store, Values
 from zstore.storage.memory import MemoryStore
@@ -313,7 +314,7 @@ class TestReplacedShards:
         assert array[0, 0] == 1
         assert count == 1
 
-    def test_again_and_again_is_an_error(self) -> None:
+    def test_again_and_again_is_read_whole(self) -> None:
         store = FarStore()
         array = again(shards(store))
 
@@ -322,9 +323,11 @@ class TestReplacedShards:
                 store._values[key] = self.swapped(store._values[key])
 
         store.before_request = replace
-        with pytest.raises(ShardReplacedError, match="replaced while it was read") as caught:
-            array[0, 0]
-        assert caught.value.key == "a/c/0/0"
+        assert array[0, 0] == 1 and array[0, 2] == 3
+        assert (array[:3, :3] == again(shards(FarStore()))[:3, :3]).all()
+        store.requests.clear()
+        assert asyncio.run(array.read_async((0, 2))) == 3
+        assert store.requests[-1][1:] == ("a/c/0/0", None)
 
     def test_by_a_shorter_one_without_versions(self) -> None:
         store = FarStore(has_versions=False)

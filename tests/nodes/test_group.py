@@ -109,6 +109,9 @@ def test_missing_members_are_key_errors_that_say_where(root):
 
 
 def test_the_tree_is_drawn(root):
+    assert str(zstore.tree(root)) == str(zstore.tree(root.store)) == str(root.tree())
+    with pytest.raises(TypeError, match="expected a group"):
+        zstore.tree(zstore.array([1]))
     assert repr(root.tree()) == (
         "/\n├── a\n│   ├── b\n│   │   └── y (4, 6) int16\n│   └── x (4, 6) int16\n└── c (4, 6) int16"
     )

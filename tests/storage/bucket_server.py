@@ -40,9 +40,9 @@ class BucketServer:
     `allowed` is the prefix of paths beyond which everything is 403, `hidden` has single paths that are, and
     without `tells_missing` all are that are not there; `lists` whether it lists; `region` the only one that
     is right, and `names_region` whether who asks in another one is told it, or only who asks of the bucket;
-    `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut"
-    or "hang" to how probable they are; `buckets`, where there are any, the only ones; `page_size` how many
-    keys one answer lists. `requests` has method
+    `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut",
+    "slow" or "hang" to how probable they are; `buckets`, where there are any, the only ones; `page_size` how
+    many keys one answer lists. `requests` has method
     and path of each request; those of a round (`expect`) are answered when all of it have come, and `late`
     has those that waited in vain; `deleted` the keys of each request that deletes many.
     """
@@ -176,6 +176,11 @@ class BucketServer:
         if fault == "cut" and status < 300:
             data = data[: len(data) // 2]
             request.close_connection = True
+        if fault == "slow":
+            for at in range(len(data)):
+                request.wfile.write(data[at : at + 1])
+                time.sleep(0.2)
+            return
         request.wfile.write(data)
 
     def answer(

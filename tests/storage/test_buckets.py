@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -462,6 +463,31 @@ def test_what_does_not_pass_ends(server: BucketServer) -> None:
         assert len(server.requests) == 4
     finally:
         zstore.set_limits(bucket_attempt_count=None)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "http"])
+def test_a_timeout_is_that_of_the_request_with_all_its_attempts(server: BucketServer, scheme: str) -> None:
+    server.values["/b/a"] = bytes(100)
+    url = "s3://b" if scheme == "s3" else f"{server.url}/b"
+    store = open_store(
+        url,
+        read_only=True,
+        storage_options={**server.options(), "timeout": 0.7} if scheme == "s3" else {"timeout": 0.7},
+    )
+    assert isinstance(store, ObjectStore)
+    server.faults = {"slow": 1.0}
+    began = time.monotonic()
+    with pytest.raises(StoreError, match=r"no whole answer came in 0.7 s, the storage option timeout"):
+        store.get("a")
+    assert time.monotonic() - began < 1.5
+    server.faults = {}
+    assert store.get("a") == bytes(100)
+
+
+@pytest.mark.parametrize(("url", "option"), [("s3://b/x", "endpoint_url"), ("gs://b/x", "base_url")])
+def test_an_empty_address_is_no_address(url: str, option: str) -> None:
+    with pytest.raises(StoreError, match="expected a URL, or no such option"):
+        open_store(url, storage_options={option: ""})
 
 
 def test_no_more_requests_at_once_than_the_limit(server: BucketServer) -> None:

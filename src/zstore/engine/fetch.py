@@ -549,8 +549,19 @@ class ShardFetch:
         names = _names(located[o] for o in in_parts if self._keys[o] in stale)
         stale = await self._get(names, {one.key: one.shard for one in located.values()}, values)
         if stale:
-            raise ShardReplacedError.of(sorted(stale), self._store.url)
+            await self._fetch_whole([o for o in in_parts if self._keys[o] in stale], located, values)
         return values
+
+    async def _fetch_whole(self, numbers: list[int], located: dict[int, Located], values: Values) -> None:
+        """Fetch shards that others replace all the time by one request each, which is of one moment."""
+        names: list[Name] = list(dict.fromkeys((self._keys[o], None) for o in numbers))
+        await self._get(names, {}, values)
+        for o, one in zip(numbers, self._open(numbers, values), strict=True):
+            located[o] = one
+            for name in _names([one]):
+                values[name] = _piece(values, one.key, name[1] or (0, 0), True)
+        for key, _ in names:
+            self._source.indexes.drop(key)
 
     async def _get(
         self, names: Sequence[Name], shards: Mapping[str, Shard | None], values: Values

@@ -130,12 +130,15 @@ def load(store: StoreLike, path: str | None = None, zarr_format: Any = None) -> 
     return {name: member[...] for name, member in node.arrays()}
 
 
-def tree(group: Group, level: int | None = None) -> Tree:
-    """A drawing of the group and the nodes below it: `group.tree(level)`.
+def tree(group: Group | StoreLike, level: int | None = None, *, storage_options: Any = None) -> Tree:
+    """A drawing of the group, or of the one at a URL, and the nodes below it: `group.tree(level)`.
 
     Raises
-        TypeError: it is no group.
+        TypeError: it is an array.
+        otherwise as `zstore.open_group`.
     """
+    if isinstance(group, Array):
+        raise TypeError(f"there is no tree of {group!r}; expected a group, or where one is")
     if not isinstance(group, Group):
-        raise TypeError(f"there is no tree of {group!r}; expected a group, as zstore.open_group gives")
+        group = open_group(group, mode="r", storage_options=storage_options)
     return group.tree(level)

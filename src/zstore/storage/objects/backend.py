@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from zstore.base.limits import current_limits
@@ -100,6 +102,7 @@ class Backend:
         self.has_ranges = True
         self.request_count = current_limits().bucket_request_count
         self._is_anonymous = self._hides_missing = False
+        self._total_time: float | None = None
         self.needs_loop = _is_awaited(getattr(target, "credential_provider", None))
         self._client = target
         self._forks = forks()
@@ -112,6 +115,7 @@ class Backend:
         self.has_versions = settings.check_versions
         self._is_anonymous = settings.is_anonymous
         self._hides_missing = settings.hides_missing
+        self._total_time = settings.total_time
         self.needs_loop = _is_awaited(settings.provider)
         with telling("open", self.url, None, self.address.kind):
             self._client = self._make_client(settings)
@@ -208,7 +212,18 @@ class Backend:
         """The result of `ask`, which is repeated after failures that may be temporary."""
         limits, is_bucket = current_limits(), not self.is_http
         pause_before = partial(pause_after, is_http=self.is_http)
-        return await repeated(partial(self._once, ask), pause_before, pause, limits, is_bucket=is_bucket)
+        if self._total_time is not None:
+            limits = replace(limits, total_time=self._total_time)
+        begin = monotonic()
+        try:
+            return await repeated(partial(self._once, ask), pause_before, pause, limits, is_bucket=is_bucket)
+        except Exception as error:
+            is_over = self._total_time is not None and monotonic() - begin >= self._total_time
+            if not is_over or pause_before(error, 1) is None:
+                raise
+            raise TimeoutError(
+                f"no whole answer came in {self._total_time:g} s, the storage option timeout"
+            ) from error
 
     async def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
         """The result of `ask`, asked again if the bucket turns out to be elsewhere."""

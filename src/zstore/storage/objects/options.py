@@ -176,7 +176,8 @@ class Settings(NamedTuple):
     """Settings of the bucket (`config`), of connections (`client`), and the `provider` of credentials.
 
     `is_named` says whether the caller named the region; else the bucket's own is found out. `hides_missing`
-    says that the server refuses (403) what does not exist, so that a refusal means that.
+    says that the server refuses (403) what does not exist, so that a refusal means that. `total_time` are the
+    seconds for a request with all attempts, where the caller says so (`timeout`).
     """
 
     config: dict[str, Any]
@@ -186,6 +187,7 @@ class Settings(NamedTuple):
     check_versions: bool
     is_named: bool
     hides_missing: bool
+    total_time: float | None
 
     @property
     def is_anonymous(self) -> bool:
@@ -211,6 +213,13 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
             file or a profile that is not there.
     """
     found = _flat(kind, options, url)
+    for name in ("endpoint", "base_url"):
+        if name in found and not str(found[name] or "").strip():
+            raise StoreError(
+                f"the storage option for the server's address is {found[name]!r}; expected a URL, or no such "
+                "option, for the provider's own",
+                path=url,
+            )
     check_versions = as_flag(found.pop("check_versions", True))
     hides_missing = as_flag(found.pop("hides_missing", False))
     retry, provider = found.pop("retry_config", None), found.pop("credential_provider", None)
@@ -238,8 +247,10 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
         for name in ("access_key_id", "secret_access_key", "session_token"):
             found.pop(name, None)
     client = {name: found.pop(name) for name in [*found] if name in CLIENT}
+    is_limited = "timeout" in client
     client = _client(client, str(endpoint), kind)
-    return Settings(found, client, retry, provider, check_versions, is_named, hides_missing)
+    total_time = client["timeout"].total_seconds() if is_limited and kind != "memory" else None
+    return Settings(found, client, retry, provider, check_versions, is_named, hides_missing, total_time)
 
 
 def fsspec_options(kind: str, options: Mapping[str, Any], url: str) -> dict[str, Any]:
