@@ -351,6 +351,22 @@ def test_what_a_plugins_convention_said_it_says_again(plugged: str, tmp_path: Pa
     assert "acme:epsg" not in zstore.build_pyramid(other, MemoryStore(), levels=1)["1"].attrs
 
 
+def test_levels_do_not_take_over_what_a_plugins_convention_says_of_the_source(
+    plugged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered = Acme.render
+
+    def render(self: Acme, geo: Any, zarr_format: int) -> dict[str, Document]:
+        return {path: said for path, said in rendered(self, geo, zarr_format).items() if path in ("", "0")}
+
+    monkeypatch.setattr(Acme, "render", render)
+    group = zstore.create_group(MemoryStore(), attributes={"acme:epsg": 32632, "title": "a scene"})
+    put_grid(group)
+    made = zstore.build_pyramid(group, MemoryStore(), levels=1)
+    assert made["0"].attrs["acme:epsg"] == 32632
+    assert made["1"].attrs["title"] == "a scene" and "acme:epsg" not in made["1"].attrs
+
+
 def test_a_plugins_convention_that_fails_stops_nothing(plugged: str) -> None:
     group = zstore.create_group(MemoryStore(), attributes={"acme:epsg": "fail", "proj:code": CODE})
     put_grid(group)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from zstore.codecs.transpose import Transpose
 from zstore.codecs.zstd import Zstd
 from zstore.errors import CodecError, StoreError
 from zstore.extensions.registry import resamplers
+from zstore.geo.conventions.base import Affine, Mend
 from zstore.geo.conventions.geozarr import Geozarr
 from zstore.model.dtype import DataType
 from zstore.storage.base import Part, Store, check_key, check_prefix
@@ -556,6 +558,22 @@ class RendersNaN(Geozarr):
         documents = super().render(geo, zarr_format)
         documents.setdefault("", {}).setdefault("attributes", {})["planted"] = float("nan")
         return documents
+
+
+@planted(ConventionContract, "test_what_it_writes_it_reads_and_finds_no_fault_with")
+class StatesAffinesOfNoShape(Geozarr):
+    def parse(self, node, parent=None):
+        facts = super().parse(node, parent)
+        return replace(facts, shape=None, affines=(("planted", Affine(10, 0, 3e5, 0, -10, 5000040)),))
+
+
+@planted(ConventionContract, "test_a_mend_mends")
+class MendsNothing(Geozarr):
+    def parse(self, node, parent=None):
+        facts = super().parse(node, parent)
+        mend = Mend("planted", {"planted": 1})
+        own = [replace(finding, mend=mend) for finding in facts.findings]
+        return replace(facts, findings=tuple(own))
 
 
 class _Type:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from zstore.base.once import once
 from zstore.engine.documents import Model, check_own, parse_node, publish_nodes, render_node
-from zstore.jobs.chunks import Location
+from zstore.jobs.chunks import Location, node_versions
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.record import BegunJob, Record, begin, begin_new, read_record
@@ -31,7 +31,8 @@ class Task(ABC, Generic[R]):
     `work`, `describe`, `sources` and `result` are the author's, and either a `plan` or `make`.
 
     work         the name of the job: one that a plugin offers by `register_jobs`, or zstore's own
-    there        the location of the target, where the job's record is until it ends
+    there        the location of the target, where the job's record is until it ends; its store is durable if
+                 the words ask for that
     how          the words of the call
     plan         the units, where `make` is not the author's
     zarr_format  of the new node at `there`; None: the job makes no node there, and files may be there
@@ -128,9 +129,10 @@ class Task(ABC, Generic[R]):
     def versions(self) -> Versions | None:
         """The versions of all that was made, for a fingerprint; none while nothing of it is there.
 
-        None: no fingerprint is kept.
+        By default those of the nodes. None: no fingerprint is kept.
         """
-        return None
+        nodes = self.models()
+        return node_versions(self.there, nodes) if nodes else None
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
         """The fingerprint of the finished target."""

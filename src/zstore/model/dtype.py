@@ -206,6 +206,7 @@ class DataType:
     """A data type: its name in v3, and the numpy dtype (in native byte order) of its items in memory.
 
     name, configuration  as in zarr-extensions; for types that v3 does not have, zstore's own
+    fill                 reads and writes fill values, by `parse` and `render` as `IntegerFill` has them
     is_object            items are Python objects or strings of any length, which the kernels cannot move
     default              the default fill value; None: zero bits
     formats              the Zarr formats (2, 3) that have the type

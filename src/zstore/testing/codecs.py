@@ -151,15 +151,18 @@ class OptionContract(Contract):
 
 
 class CodecContract(OptionContract):
-    """The tests of a bytes codec: inherit and define `make`."""
+    """The tests of a bytes codec: inherit and define `make`.
 
-    # The numbers of bytes to encode; for a codec of items, multiples of their size.
+    sizes           the numbers of bytes to encode; for a codec of items, multiples of their size
+    damage_count    the number of damaged copies of each encoded sample to decode
+    bound_to        the chunks that `make` has bound the codec to, if any
+    knows_its_end   whether the codec refuses bytes after the end of its own
+    configurations  further ones to try, for a codec that declares no `options`
+    """
+
     sizes: ClassVar[tuple[int, ...]] = (0, 1, 7, 16, 127, 128, 129, 4096, 65537, 300_000)
-    # The number of damaged copies of each encoded chunk to decode.
     damage_count: ClassVar[int] = 200
-    # The chunks that `make` has bound the codec to, if any.
     bound_to: ClassVar[ChunkSpec | None] = None
-    # Whether the codec refuses bytes after the end of its own.
     knows_its_end: ClassVar[bool] = True
 
     def make(self) -> BytesCodec:

@@ -26,10 +26,13 @@ from zstore.plugin.conventions import (
     Documents,
     Facts,
     GeoModel,
+    LevelEntry,
+    Mend,
     Stac,
     TimeAxis,
     Variable,
     is_array,
+    is_group,
     render_geo,
 )
 
@@ -170,6 +173,8 @@ class ConventionContract:
             for path, node, parent in _nodes(documents, geo, zarr_format):
                 is_data = is_array(node) and path.rpartition("/")[2] in geo.variables
                 _check_facts(convention.parse(node, parent), geo, path, is_data)
+                if is_group(node):
+                    _check_group(convention.parse(node, parent), path)
                 if path == "" or is_data:
                     errors = [f for f in convention.check(node, geo, parent) if f.severity == "error"]
                     assert not errors, f"it finds fault with its own document {path!r}: {errors}"
@@ -182,6 +187,22 @@ class ConventionContract:
                 node.attrs = {**attributes, name: nonsense}
                 convention.parse(node, parent)
                 convention.check(node, rendered[-1][1], parent)
+
+    def test_a_mend_mends(self) -> None:
+        convention, rendered = self.make(), [*self.rendered()]
+        for _, node, parent in _nodes(*rendered[-1]):
+            attributes = node.attrs
+            # A number written as text is what mends are for most often.
+            for name, value in attributes.items():
+                for wrong in (*NONSENSE, str(value)):
+                    node.attrs = {**attributes, name: wrong}
+                    for finding in convention.parse(node, parent).findings:
+                        if finding.mend is None or not finding.mend.attributes or finding.path != node.path:
+                            continue
+                        node.attrs = _mended({**attributes, name: wrong}, finding.mend)
+                        left = [(f.rule, f.message) for f in convention.parse(node, parent).findings]
+                        assert (finding.rule, finding.message) not in left, f"{finding} stays when mended"
+            node.attrs = attributes
 
 
 def _check_document(path: str, document: Mapping[str, Any]) -> None:
@@ -206,6 +227,21 @@ def _nodes(documents: Documents, geo: GeoModel, zarr_format: int) -> Iterator[tu
     for path in base:
         above = path.rpartition("/")[0]
         yield path, tree[path] if path else tree, (tree[above] if above else tree) if path else None
+
+
+def _mended(attributes: Mapping[str, Any], mend: Mend) -> dict[str, Any]:
+    joined = {**attributes, **mend.attributes}
+    return {name: value for name, value in joined.items() if value is not None}
+
+
+def _check_group(facts: Facts, path: str) -> None:
+    # Readers would drop them in silence.
+    assert not facts.affines or facts.shape is not None, (
+        f"affines of the group {path!r} count for arrays of its `shape` only, which the facts lack; "
+        "expected the shape, or affines as facts of each array"
+    )
+    for entry in facts.levels or ():
+        assert isinstance(entry, LevelEntry), f"level {entry!r} of {path!r} is no LevelEntry"
 
 
 def _check_facts(facts: Facts, geo: GeoModel, path: str, is_data: bool) -> None:

@@ -130,6 +130,13 @@ class JobContract(Contract):
         self.call(**arguments, resume=True)
         assert self.outcome(tmp_path / "other") == expected
 
+    def test_a_finished_job_is_called_again_without_harm(self, tmp_path: Path) -> None:
+        arguments = self.arguments(tmp_path)
+        self.call(**arguments, resume=True)
+        expected = self.outcome(tmp_path)
+        self.call(**arguments, resume=True)
+        assert self.outcome(tmp_path) == expected
+
     def test_overwrite_begins_an_interrupted_job_anew(self, tmp_path: Path) -> None:
         if "overwrite" in refused(self.call):
             return

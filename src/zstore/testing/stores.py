@@ -48,7 +48,7 @@ UNICODE_KEYS = ("é/ü", "数据/块", "a b/c d", "100%/x", "a+b&c=d", "q?a#b", 
 
 
 class StoreContract(StoreSharing):
-    """The tests of every promise of `zstore.storage.base.Store`: inherit and define `make_store`.
+    """The tests of every promise of `zstore.plugin.stores.Store`: inherit and define `make_store`.
 
     can_write           put and delete work; if not, `make_store_with` must be defined
     can_list            list, list_children and delete_prefix work

@@ -434,11 +434,14 @@ class LevelEntry:
 class Facts:
     """The facts about one node in one convention; any of them may be missing.
 
-    crs, affines  candidates, the most trustworthy first, each with the name of what says it
+    crs, affines  candidates, the most trustworthy first, each with the name of the attribute. A group's CRS
+                  counts for all arrays in it, its affines for those of its `shape` only
     dimensions    names of the y and the x dimension, as stated
-    coordinate_affine, coordinate_dimensions  what the node's coordinate variables come to
+    coordinate_affine, coordinate_dimensions  those of the node's coordinate variables
+    shape         (y, x) of the grid that a group describes; None: not stated
     bbox          (xmin, ymin, xmax, ymax)
-    levels        of a pyramid, () where there is one whose levels nobody can tell; None: no pyramid
+    levels        of a pyramid, () if its levels are unknown; None: no pyramid
+    variable      of an array: its nodata, scale, units, flags, bands
     """
 
     crs: tuple[tuple[str, Crs], ...] = ()
@@ -492,10 +495,10 @@ def parse_crs(
 class Convention(Protocol):
     """One dialect of georeference and meaning: how to parse, render and check it.
 
-    parse     the facts that one node states in this dialect; `parent` is the group that holds it, for what
-              an array inherits or has beside it
-    render    this dialect's part of every node's document
-    check     what is wrong with a node whose model is `geo`; inherited, it gives what `parse` finds
+    parse     the facts that one node states in this dialect; `parent` is the group that holds it, for
+              attributes that an array inherits, and arrays beside it
+    render    this dialect's attributes of every node, by its path; a node that is left out has none of them
+    check     the faults of a node whose model is `geo`; inherited, the findings of `parse`
     dialects  not required: the names by which people know what the attributes of a node are written in;
               without it, `name` stands for them all
     """

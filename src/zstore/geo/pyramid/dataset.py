@@ -18,7 +18,7 @@ from zstore.geo.conventions.base import GeoModel, HeldArray, HeldGroup, Variable
 from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS
+from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS, render_geo
 from zstore.geo.pyramid.boxes import with_sides
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
@@ -219,7 +219,17 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
         for array in data.values():
             placing += (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE)
     places = {name: arrays.pop(name) for name in dict.fromkeys(placing) if name in arrays}
-    return Dataset(place_of(group.node), geo, data, arrays, places, join_attributes(group.attrs, {}))
+    attributes = join_attributes(_without_plugins(group, geo), {})
+    return Dataset(place_of(group.node), geo, data, arrays, places, attributes)
+
+
+def _without_plugins(group: Any, geo: GeoModel) -> dict[str, Any]:
+    """A group's attributes, apart from those that conventions of plugins render anew for each level."""
+    rendered = render_geo(geo, group.zarr_format, geo.plugins)[0].values() if geo.plugins else ()
+    own = {
+        name for document in rendered if document.get("kind") != "array" for name in document["attributes"]
+    }
+    return {name: value for name, value in group.attrs.items() if name not in own}
 
 
 def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:

@@ -45,7 +45,7 @@ from zstore.geo.validation.view import (
 )
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.plugin.jobs import begin, forget, long_call, name_job
+from zstore.plugin.jobs import Location, begin, forget, long_call, name_job
 from zstore.storage.base import Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
@@ -326,7 +326,7 @@ def _drop_restyled(store: OverlayStore) -> None:
 
 @long_call()
 def fix(
-    target: str | Path | Store,
+    target: Target,
     profile: str | None = None,
     *,
     crs: Any = None,
@@ -358,7 +358,8 @@ def fix(
     )
     if not plan.changes and not plan.is_left:
         return plan, None
-    return plan, plan.write(open_store(target, storage_options=storage_options), backup)
+    store = Location.open(target, None, storage_options, read_only=False).store
+    return plan, plan.write(store, backup)
 
 
 def backup_place(store: Store, path: str = "") -> Path:
