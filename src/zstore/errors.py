@@ -1,13 +1,14 @@
 """Every exception that zstore raises, and the warnings that callers filter.
 
     ZstoreError
-    ├── NotFoundError          (LookupError)   no array, group or store there
+    ├── NotFoundError          (LookupError, FileNotFoundError)  no array, group or store there
     ├── MetadataError          (ValueError)    a metadata document is malformed or contradicts itself
     ├── UnsupportedError                       well-formed, but not something zstore does
     ├── SelectionError         (IndexError)    a selection that does not fit the array
     ├── CodecError                             a chunk that cannot be encoded or decoded
     │   └── ChecksumError                      a chunk whose checksum does not match
     ├── StoreError             (OSError)       the store failed, or the key is not one it takes
+    │   ├── ExistsError        (FileExistsError, ValueError)  a node is there already
     │   ├── ReadOnlyError                      a write to something opened for reading
     │   └── ChangedError                       somebody else wrote what was to be changed
     └── ExtensionError                         plugins
@@ -26,12 +27,14 @@ the code that raised could not know (`locate`).
 from __future__ import annotations
 
 import re
-from errno import EACCES, ENOTSUP, EPERM
+from errno import EACCES, EEXIST, ENOENT, ENOTSUP, EPERM
+from typing import Any
 
 __all__ = [
     "ChangedError",
     "ChecksumError",
     "CodecError",
+    "ExistsError",
     "ExtensionConflictError",
     "ExtensionError",
     "MetadataError",
@@ -133,8 +136,12 @@ def _rebuild(kind: type[ZstoreError], message: str, fields: dict[str, object]) -
     return kind(message, **fields)  # type: ignore[arg-type]
 
 
-class NotFoundError(ZstoreError, LookupError):
+class NotFoundError(ZstoreError, LookupError, FileNotFoundError):
     """There is no array, group or store at that path."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.errno = ENOENT
 
 
 class MetadataError(ZstoreError, ValueError):
@@ -169,6 +176,14 @@ class StoreError(ZstoreError, OSError):
     def is_no_list(self) -> bool:
         """Whether a list was asked of a store that has none, or none for this user; else it has failed."""
         return self.is_denied or self.errno == ENOTSUP
+
+
+class ExistsError(StoreError, FileExistsError, ValueError):
+    """A node that was to be made is there already."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.errno = EEXIST
 
 
 class ReadOnlyError(StoreError):

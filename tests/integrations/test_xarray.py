@@ -613,3 +613,26 @@ def test_all_that_is_selected_loads_in_an_event_loop(tmp_path, kind, select):
     found = pick(xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE))
     asyncio.run(found.load_async())
     assert found.identical(pick(make_dataset_as_read(tmp_path / "a.zarr")))
+
+
+def test_an_encoding_of_storage_alone_leaves_packing_and_units(tmp_path):
+    packing = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}
+    dataset = xr.Dataset({"a": (("t", "x"), np.arange(24.0).reshape(4, 6))}, {"t": np.arange(4)})
+    to_zarr(dataset, tmp_path / "first", encoding={"a": packing})
+    opened = xr.open_dataset(tmp_path / "first", engine="zstore")
+    made = to_zarr(opened, tmp_path / "second", encoding={"a": {"chunks": (2, 3), "shards": (4, 6)}})
+    assert made["a"].dtype == np.dtype("i2") and made["a"].chunks == (2, 3)
+    assert made["a"].attrs["scale_factor"] == 0.5 and made["a"].attrs["_FillValue"] == -1
+    xr.testing.assert_equal(xr.open_dataset(tmp_path / "second", engine="zstore"), dataset)
+    whole = to_zarr(opened, tmp_path / "third", encoding={"a": {"dtype": "f4", "chunks": (2, 3)}})
+    assert whole["a"].dtype == np.dtype("f4") and "scale_factor" not in whole["a"].attrs
+
+
+def test_chunks_that_do_not_fit_shards_are_told_by_the_remedy_first(tmp_path):
+    dataset = xr.Dataset({"a": (("t",), np.arange(5000.0))}).chunk({"t": 7})
+    with pytest.raises(
+        MetadataError, match=r"^expected align_chunks=True, or safe_chunks=False: dask"
+    ) as said:
+        to_zarr(dataset, tmp_path / "a", encoding={"a": {"chunks": (10,), "shards": (50,)}})
+    assert "(7, 7, 7, ...)" in str(said.value) and len(str(said.value)) < 500
+    to_zarr(dataset, tmp_path / "a", encoding={"a": {"chunks": (10,), "shards": (50,)}}, align_chunks=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import zarr
 
 import zstore
 from zstore.errors import (
+    ExistsError,
     MetadataError,
     NotFoundError,
     ReadOnlyError,
@@ -105,6 +108,10 @@ def test_opening_makes_no_file_and_no_directory(tmp_path):
 def test_a_miss_says_what_lies_near(tmp_path):
     root = create_group(tmp_path / "data" / "scene.zarr")
     root.create_array("bands/red", shape=(3,), dtype="i1")
+    root.consolidate()
+    with pytest.raises(NotFoundError, match="looked for") as caught:
+        open(tmp_path / "data" / "scene.zarr" / "none")
+    assert "is an array" not in str(caught.value)
     (tmp_path / "data" / "weather").write_bytes(b"GRIB rest")
     for store, path, hint in (
         (tmp_path / "data" / "scen.zarr", None, "near it: 'scene.zarr'"),
@@ -369,3 +376,27 @@ def test_modes_that_write_are_refused_where_the_store_can_be_read_only(opener, m
     with pytest.raises(ReadOnlyError, match=f"expected mode='r', not {re.escape(repr(mode))}"):
         opener(store.as_read_only(), mode=mode)
     assert zstore.open(store.as_read_only()).read_only
+
+
+def test_errors_are_those_that_programs_of_zarr_python_catch(tmp_path):
+    with pytest.raises(FileNotFoundError) as missing:
+        open(tmp_path / "a")
+    assert missing.value.errno == errno.ENOENT and isinstance(missing.value, LookupError)
+    group = create_group(tmp_path / "a")
+    with pytest.raises(KeyError):
+        group["b"]
+    group.create_array("b", shape=3, dtype="i1")
+    for make in (
+        lambda: group.create_array("b", shape=3, dtype="i1"),
+        lambda: group.create_group("b"),
+        lambda: create_group(tmp_path / "a"),
+        lambda: open_group(tmp_path / "a", mode="w-"),
+        lambda: open_array(tmp_path / "a" / "b", mode="w-", shape=3, dtype="i1"),
+    ):
+        with pytest.raises(FileExistsError) as taken:
+            make()
+        assert isinstance(taken.value, ValueError) and taken.value.errno == errno.EEXIST
+        again = pickle.loads(pickle.dumps(taken.value))
+        assert type(again) is ExistsError and str(again) == str(taken.value)
+    with pytest.raises(ValueError, match="a group is there"):
+        open_array(tmp_path / "a", mode="r")

@@ -391,3 +391,14 @@ def test_what_is_unknown_or_misplaced_is_refused_by_name(given, zarr_format, rea
 def test_a_codec_of_v3_alone_is_refused_in_v2():
     with pytest.raises(UnsupportedError, match="'bitround' cannot be said"):
         by_zstore("float32", 2, filters={"name": "bitround", "configuration": {"keepbits": 3}})
+
+
+@pytest.mark.parametrize("name", ["zlib", "lz4", "lzma", "bz2", "zlib:9"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_codecs_of_numcodecs_go_by_their_names_there(name, zarr_format):
+    items = np.arange(99, dtype="i4")
+    array = zstore.create_array(
+        MemoryStore(), data=items, compressors=name, filters=None, zarr_format=zarr_format
+    )
+    assert [codec.name for codec in array.compressors] == [f"numcodecs.{name.partition(':')[0]}"]
+    np.testing.assert_array_equal(array[...], items)

@@ -778,3 +778,19 @@ def test_conversions_add_a_checksum_once(tmp_path, source_format, target_format)
         names = [codec.name.removeprefix("numcodecs.") for codec in (*made.filters, *made.compressors)]
         assert names.count("crc32c") == 1 and made.has_checksum
         np.testing.assert_array_equal(made[...], items)
+
+
+def test_lengths_of_chunks_are_for_arrays_with_so_many_dimensions():
+    """Coordinates and bounds keep their own; an array that has no others beside it is cut."""
+    group = zstore.create_group(MemoryStore())
+    for name, dims in {"t2m": ("time", "y", "x"), "time": ("time",), "time_bnds": ("time", "two")}.items():
+        shape = tuple({"time": 40, "y": 20, "x": 30, "two": 2}[one] for one in dims)
+        group.create_array(name, data=np.ones(shape, "f4"), chunks=shape, dimension_names=dims)
+    made = zstore.convert(group.store, MemoryStore(), chunks=(10, 7, 8), shards=(20, 14, 16))
+    assert {name: (made[name].chunks, made[name].shards) for name in made} == {
+        "t2m": ((10, 7, 8), (20, 14, 16)),
+        "time": ((40,), None),
+        "time_bnds": ((40, 2), None),
+    }
+    one = zstore.convert(group["time"].store, MemoryStore(), path="time", chunks=(10, 7))
+    assert one.chunks == (7,)

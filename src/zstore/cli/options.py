@@ -34,7 +34,6 @@ from zstore.base.sizes import format_size
 from zstore.cli.root import LINE
 from zstore.errors import ZstoreError, clean
 from zstore.extensions.builtin import PROFILES
-from zstore.extensions.registry import codecs as registry
 
 if TYPE_CHECKING:
     from zstore.engine.intents import Unfinished
@@ -316,11 +315,8 @@ def hide_options(words: Iterable[str]) -> Iterator[str]:
 
 
 def codec_of(name: str | None) -> Any:
-    """The value of --codec in the form for `compressors`; the prefix "numcodecs." may be left out."""
-    if name is None or name == "none":
-        return "auto" if name is None else None
-    known, bare = registry.names(), name.partition(":")[0]
-    return f"numcodecs.{name}" if bare not in known and f"numcodecs.{bare}" in known else name
+    """The value of --codec in the form for `compressors`."""
+    return {None: "auto", "none": None}.get(name, name)
 
 
 def run_job(

@@ -17,6 +17,7 @@ from zstore.cli.options import (
     say,
     storage_options,
 )
+from zstore.errors import ZstoreError
 from zstore.extensions.builtin import REDUCTIONS
 
 
@@ -89,6 +90,8 @@ def reduce(
         made = run_job(
             options, reduce_array, source, method, out=target, label="reducing", target=path, **arguments
         )
+    except ZstoreError:
+        raise
     except (ValueError, OverflowError, TypeError) as error:
         raise click.ClickException(str(error)) from error
     if target is None:

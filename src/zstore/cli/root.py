@@ -21,6 +21,18 @@ from zstore.extensions.registry import commands
 
 # An argument of a Python function in the text of an error.
 ARGUMENT = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|[\w.-]*\w)")
+# What to type for words that other tools have.
+OTHER_WORDS = {
+    "rechunk": "convert SOURCE TARGET --chunks N",
+    "open": "info PATH",
+    "show": "info PATH",
+    "list": "tree PATH",
+    "ls": "tree PATH",
+    "cp": "copy SOURCE TARGET",
+    "check": "validate PATH` or `zstore verify PATH",
+    "overviews": "pyramid SOURCE TARGET",
+    "translate": "convert SOURCE TARGET",
+}
 QUOTES = "'\""
 # The command line, in the `meta` of every context of it.
 LINE = "zstore.line"
@@ -64,6 +76,8 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            if args[0] in OTHER_WORDS:
+                ctx.fail(f"No such command {args[0]!r}; type `zstore {OTHER_WORDS[args[0]]}`.")
             near = ["--help"] if args[0] == "help" else get_close_matches(args[0], commands.names(), 1)
             if near:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")

@@ -80,9 +80,22 @@ def _read_name(value: str, zarr_format: int) -> CodecModel:
 
 def _meant(name: str, zarr_format: int) -> CodecModel:
     """The model of a codec of which only the name was written."""
-    if zarr_format == 2 and not name.startswith(PREFIX):
+    if not name.startswith(PREFIX) and (zarr_format == 2 or _is_of_numcodecs(name)):
         name = PREFIX + name
     return CodecModel(name, MEANT.get(name, {}))
+
+
+def _is_of_numcodecs(name: str) -> bool:
+    """Whether a name without "numcodecs." is that of a codec which is offered only with it."""
+    try:
+        registry.resolve(name)
+    except UnknownExtensionError:
+        try:
+            registry.resolve(PREFIX + name)
+        except UnknownExtensionError:
+            return False
+        return True
+    return False
 
 
 def _describe(value: Any, zarr_format: int) -> CodecModel:

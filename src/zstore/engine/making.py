@@ -42,7 +42,7 @@ from zstore.engine.intents import (
     parse_intent,
 )
 from zstore.engine.schedulers import map_threads
-from zstore.errors import ChangedError, MetadataError, StoreError
+from zstore.errors import ChangedError, ExistsError, MetadataError, StoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import render_json
@@ -305,7 +305,7 @@ def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -
         raise in_the_way(store, path, intent, REPLACE)
     if (kind := node_kind(found)) is not None:
         kind = {"v3": "node", "v1": "Zarr v1 array"}.get(kind, kind)
-        raise StoreError(
+        raise ExistsError(
             f"cannot create: a {kind} is there already; pass overwrite=True to replace it",
             path=place(store, path),
         )

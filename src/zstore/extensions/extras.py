@@ -9,7 +9,26 @@ from zstore.errors import UnsupportedError
 
 # kind -> name -> the plugin package of zstore's that offers it.
 OFFERED_BY = {
-    "codec": {"zfp": "zstore-zfp", "numcodecs.imagecodecs_snappy": "zstore-snappy"},
+    "codec": {
+        **dict.fromkeys(("zfp", "numcodecs.zfp"), "zstore-zfp"),
+        **dict.fromkeys(("snappy", "numcodecs.imagecodecs_snappy"), "zstore-snappy"),
+        **{
+            f"{prefix}{name}": "zstore-imagecodecs"
+            for prefix in ("", "numcodecs.imagecodecs_")
+            for name in (
+                "avif",
+                "deflate",
+                "jpeg",
+                "jpeg2k",
+                "jpegls",
+                "jpegxl",
+                "jpegxr",
+                "lerc",
+                "png",
+                "webp",
+            )
+        },
+    },
     "command": {
         "export": "zstore-serve",
         "serve": "zstore-serve",

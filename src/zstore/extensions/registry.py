@@ -214,16 +214,18 @@ class Registry:
 
         known = self.names()
         # A codec of numcodecs' is called so by who knows it from Zarr v2.
-        near = [each for each in known if each.partition(".")[2] == name]
-        near = near or get_close_matches(name, known, 3, 0.5)
+        near = [each for each in known if each.partition(".")[2] == name or each.endswith(f"_{name}")]
+        hint = "" if near else package_hint(self.kind, name)
+        near = near or ([] if hint else get_close_matches(name, known, 3, 0.5))
         parts = [f"unknown {self.kind} {name!r}"]
         if reason is not None:
             parts.append(reason.message)
-        if hint := package_hint(self.kind, name):
+        if hint:
             parts.append(hint)
         if near:
             parts.append(f"did you mean {' or '.join(map(repr, near))}?")
-        parts.append(f"offered: {', '.join([*known, *(f'{prefix}*' for prefix, _ in self._prefixes)])}")
+        if not near and not hint:
+            parts.append(f"offered: {', '.join([*known, *(f'{prefix}*' for prefix, _ in self._prefixes)])}")
         for line in _troubled(self._load()):
             trouble = f"could not be loaded: {line.detail}" if line.state == "broken" else "is disabled"
             parts.append(f"plugin {line.name!r} ({line.package} {line.version}) {trouble}")

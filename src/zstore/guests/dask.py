@@ -215,10 +215,11 @@ def fit_chunks(
             lengths = align_chunks(lengths, edges, place.start)
         elif not is_aligned(lengths, edges, place.start) or not ends <= set(edges.tolist()):
             unit = (array.shards or array.chunks)[axis]
+            few = ", ".join(map(str, lengths[:3])) + (", ..." if len(lengths) > 3 else "")
             raise MetadataError(
-                f"dask's chunks {lengths} of {name} along axis {axis}, from {place.start} on, do not meet "
-                f"where stored objects of {unit} items do: writers would wait for each other or, on some "
-                f"stores, undo each other's work; rechunk, or {remedy}",
+                f"expected {remedy}: dask's chunks ({few}) of {name} along axis {axis}, from {place.start} "
+                f"on, do not meet where stored objects of {unit} items do, so that writers would wait for "
+                f"each other or, on some stores, undo each other's work",
                 path=join_url(array.store.url, array.path),
             )
         fitting.append(lengths)

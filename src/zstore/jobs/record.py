@@ -39,7 +39,7 @@ from zstore.engine.intents import (
 )
 from zstore.engine.making import clear, clear_rests
 from zstore.engine.schedulers import map_threads
-from zstore.errors import ChangedError, ExtensionError, MetadataError, StoreError
+from zstore.errors import ChangedError, ExistsError, ExtensionError, MetadataError, StoreError
 from zstore.jobs.journal import Journal
 from zstore.jobs.plan import current_part, name_job, naming_full_disks
 from zstore.jobs.runner import Executor, Runner, check_executor
@@ -576,7 +576,7 @@ def begin_new(
                 path=place(store, base),
             )
         if is_node and not overwrite:
-            raise StoreError(
+            raise ExistsError(
                 f"{words} cannot begin: an array or group is there already; "
                 "pass overwrite=True to replace it",
                 path=place(store, base),

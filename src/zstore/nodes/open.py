@@ -24,6 +24,7 @@ from zstore.engine.documents import (
     check_path,
     find_documents,
     node_kind,
+    parse_node,
     place,
     read_node,
 )
@@ -528,7 +529,7 @@ def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
     above = [*ancestors(path)]
     for at, documents in reversed([*zip(above, find_documents(store, above), strict=True)]):
         kind = node_kind(documents)
-        if kind in ("array", "v1") or (kind == "v3" and b'"array"' in bytes(documents["zarr.json"])):
+        if kind is not None and isinstance(parse_node(documents, _named(at, folder)), ArrayModel):
             yield f"{_named(at, folder)} is an array, which has no nodes below it"
             return
         if kind is not None:

@@ -19,6 +19,11 @@ from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
+# Keys of an encoding that say what stored numbers mean.
+MEANT = (
+    *("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"),
+    *("units", "calendar"),
+)
 # Keys of an encoding that say how an array is stored; all others are CF's, for xarray's encoders.
 STORED = ("chunks", "shards", "compressors", "filters", "serializer", "chunk_key_encoding", "order")
 # Keys that a variable keeps from the file it was read from, which do not concern Zarr.
@@ -59,12 +64,16 @@ def plan_new(
 ) -> VariablePlan:
     """The plan of a variable as a new array; `given` is an encoding that replaces the variable's own.
 
+    One that only says how the array is stored leaves the variable its packing and its units.
+
     Raises
         MetadataError: an unknown key in `given`, or dask chunks of different lengths.
     """
     if given is not None:
+        is_of_storage = {*given} <= {*STORED, "compressor"}
+        kept = {key: v for key, v in variable.encoding.items() if is_of_storage and key in MEANT}
         variable = variable.copy(deep=False)
-        variable.encoding = dict(given)
+        variable.encoding = {**kept, **given}
     carried = {**variable.encoding}
     stated_fill = carried.pop("fill_value", None)
     if "compressor" in carried and "compressors" not in carried:

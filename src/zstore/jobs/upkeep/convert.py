@@ -157,7 +157,8 @@ def convert(
 
     chunks, shards, filters, serializer, compressors, checksum
                 as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
-                lengths than an array has dimensions is for its last dimensions
+                lengths than an array has dimensions is for its last dimensions; beside an array that has
+                so many dimensions, those with fewer (coordinates and their bounds) keep what they have
     check       read source and target afterwards, and raise where an item differs
     scratch     where scratch arrays are kept: a directory, a URL (opened with `target_options`) or a store.
                 None: beside the target where that is a directory, or a bucket that workers of an executor
@@ -549,7 +550,9 @@ def _plan(
 ) -> list[_Change]:
     """The changes of all nodes, groups before their members; in place, only of nodes in another format."""
     changes = []
-    for below, old in here.nodes():
+    nodes = [*here.nodes()]
+    most = max((old.ndim for _, old in nodes if isinstance(old, ArrayModel)), default=0)
+    for below, old in nodes:
         if in_place and old.zarr_format == options.zarr_format:
             continue
         new: Model
@@ -560,17 +563,18 @@ def _plan(
             else:
                 source = here.array(below, old)
                 is_stored = isinstance(source, StoredArray)
+                asked = options.for_dimensions(old.ndim, most)
                 if in_place:
                     new = describe_in_place(old, options.zarr_format)
                 else:
-                    wanted = options if is_stored else options.for_sources()
+                    wanted = asked if is_stored else asked.for_sources()
                     new, is_copy = plan_array(old, wanted, may_copy=is_stored)
                 made = _array(there, below, new, options.allow_pickle)
                 made.bind()
                 if is_copy and isinstance(source, StoredArray) and not keeps_bytes(source, made):
                     if in_place:
                         raise UnsupportedError("the chunks must be encoded anew")
-                    new, is_copy = plan_array(old, options, may_copy=False)
+                    new, is_copy = plan_array(old, asked, may_copy=False)
                     _array(there, below, new, options.allow_pickle).bind()
             render_node(new)
         except ZstoreError as error:

@@ -43,6 +43,17 @@ class ConvertOptions:
         wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
         return self.checksum or not all(map(_is_same, wanted))
 
+    def for_dimensions(self, count: int, most: int) -> ConvertOptions:
+        """The options for one of several arrays, by how many dimensions it has, and the array with the most.
+
+        Lengths along more dimensions than an array has are for others, where there are such.
+        """
+        lengths = {"chunks": self.chunks, "shards": self.shards}
+        kept: dict[str, Any] = {
+            n: SAME for n, v in lengths.items() if isinstance(v, tuple) and count < len(v) <= most
+        }
+        return replace(self, **kept)
+
     def for_sources(self) -> ConvertOptions:
         """The options for items that no codec has encoded: what would be kept is as in a new array."""
         codecs = (self.filters, self.serializer, self.compressors)
