@@ -140,6 +140,8 @@ def test_what_has_no_document(array: zstore.Array, tmp_path: Path) -> None:
     assert not (tmp_path / "a.view.json").exists()
     with pytest.raises(NotFoundError, match="no view there"):
         zstore.open(tmp_path / "b.view.json")
+    with pytest.raises(MetadataError, match="expected no path, got 'b'"):
+        zstore.open(tmp_path / "b.view.json", "b")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,10 @@ def open(
         and os.fspath(store).endswith(".view.json")
         and mode in (None, "r")
     ):
+        if path:
+            raise MetadataError(
+                f"a view has no nodes below it; expected no path, got {path!r}", path=str(store)
+            )
         view: Array = higher.open_view(store, storage_options)
         return view
     if above:
