@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import zstore
+from zstore.cli.root import zstore as command
 from zstore.engine.intents import find_unfinished
 from zstore.errors import ChangedError, MetadataError, NotFoundError, ReadOnlyError, StoreError
 from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr
@@ -127,6 +129,22 @@ def test_levels_of_a_raster_are_those_of_its_conversion_and_gdals(raster: Path, 
         with rasterio.open(raster, overview_level=level) as file:
             for band, name in enumerate(("red", "band_2"), 1):
                 np.testing.assert_array_equal(made[f"{level + 1}/{name}"][...], file.read(band))
+
+
+@pytest.mark.filterwarnings("ignore:warning OC-09")
+def test_pyramids_are_made_of_files_by_their_paths(netcdf: Path, raster: Path, tmp_path: Path) -> None:
+    of_variable = zstore.build_pyramid(f"{netcdf}/t2m", tmp_path / "v", levels=1, copy_base=True)
+    assert of_variable["1/t2m"].shape == (3, 100, 125) and of_variable["1/t2m"].attrs["units"] == "K"
+    result = CliRunner().invoke(command, ["pyramid", str(raster), str(tmp_path / "p"), "--levels", "1"])
+    assert result.exit_code == 0, result.output
+    expected = nodes(zstore.build_pyramid(f"raster://{raster}", tmp_path / "q", levels=1))
+    assert nodes(zstore.open_group(tmp_path / "p")) == expected
+    with rasterio.open(raster, "r+") as file:
+        file.write(np.zeros((64, 64), "uint16"), 1, window=((0, 64), (0, 64)))
+    updated = zstore.update_pyramid(tmp_path / "p", {"y": slice(0, 64), "x": slice(0, 64)}, source=raster)
+    assert nodes(updated) == nodes(zstore.build_pyramid(raster, tmp_path / "anew", levels=1))
+    with pytest.raises(StoreError, match=r"raster|read"):
+        zstore.build_pyramid(updated, raster, levels=1)
 
 
 @pytest.mark.parametrize("build", [zstore.build_pyramid, zstore.build_tile_pyramid])

@@ -15,8 +15,8 @@ import pytest
 import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import ChangedError, NotFoundError, ReadOnlyError
+from zstore.jobs.chunks import as_array, source_of
 from zstore.jobs.source import Box, Shape, Source
-from zstore.jobs.sourced import as_array, source_of
 from zstore.model.grid import Edges, Grid, RectilinearGrid, RegularGrid
 
 

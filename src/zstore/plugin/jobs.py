@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from zstore.jobs.chunks import Location, StoredArray, node_versions
+from zstore.jobs.chunks import (
+    Location,
+    SourceStore,
+    StoredArray,
+    as_array,
+    is_shown,
+    node_versions,
+    source_of,
+)
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
 from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_part, expect_size
 from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.jobs.source import Made, Marks, Source, Sources, Versions
-from zstore.jobs.sourced import SourceStore, as_array, is_shown, source_of
 from zstore.jobs.target import check_outside
 from zstore.jobs.task import Task
 

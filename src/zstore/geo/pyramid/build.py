@@ -593,8 +593,9 @@ def build_pyramid(
 
     `source` is an array, a group of arrays on one grid, or a pyramid, whose finest level counts. Where it is
     a level of `target`, or there is no `target`, the levels are made beside it. A single array gives the
-    coarser levels only, unless `copy_base`. It may also be any `Source` of `zstore.plugin.jobs`, whose
-    `name`, `dimension_names` and `attributes`, as far as it has them, say what an array's do.
+    coarser levels only, unless `copy_base`. It may be a file that opens as one of these (a raster, NetCDF,
+    HDF5), or any `Source` of `zstore.plugin.jobs`, whose `name`, `dimension_names` and `attributes` say what
+    an array's do.
 
     levels       how many coarser ones; None: until one tile holds the coarsest
     method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means

@@ -18,7 +18,7 @@ from zstore.engine.documents import Model
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import is_stored
 from zstore.errors import MetadataError, StoreError, UnsupportedError
-from zstore.jobs.chunks import Location, StoredArray
+from zstore.jobs.chunks import Location, StoredArray, as_array, source_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, Progress, check_room, current_part, expect_size, name_job
 from zstore.jobs.record import BegunJob
@@ -27,7 +27,6 @@ from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, make_course, make_groups
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.source import Source, Sources
-from zstore.jobs.sourced import as_array, source_of
 from zstore.jobs.target import check_apart
 from zstore.jobs.task import Task
 from zstore.model.grid import RegularGrid

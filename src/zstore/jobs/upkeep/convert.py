@@ -37,13 +37,21 @@ from zstore.engine.making import create_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
-from zstore.jobs.chunks import Location, StoredArray, frame_of, node_versions, sources_of, stored_node
+from zstore.jobs.chunks import (
+    Location,
+    SourceStore,
+    StoredArray,
+    frame_of,
+    node_versions,
+    shown_source,
+    sources_of,
+    stored_node,
+)
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, check_room, current_part, free_size, name_job
 from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
-from zstore.jobs.sourced import SourceStore, shown_source
 from zstore.jobs.target import check_apart
 from zstore.jobs.task import Task
 from zstore.jobs.upkeep.plan import (
