@@ -51,5 +51,9 @@ def run_units(plan: str, part: tuple[int, int] | None, finish: bool, as_json: bo
     with going(options, f"part {part[0]} of {part[1]}", "units") as words:
         left = run(plan, *part, **words)
     said = {"plan": plan, "part": part[0], "part_count": part[1], "left_count": left, "is_finished": False}
-    more = f"{left} units are left to other parts" if left else "all units are made; end the job by --finish"
+    more = (
+        f"{left} units are left to other parts, or to all parts once more in the next pass"
+        if left
+        else "all units are made; end the job by --finish"
+    )
     say(as_json, said, f"{plan}: part {part[0]} of {part[1]} is made; {more}")

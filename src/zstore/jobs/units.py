@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -232,12 +233,17 @@ def finish_units(plan: str | os.PathLike[str], *, part_count: int | None = None,
         with as_part(JobPart(first=first)):
             return function(**arguments)
     except UnitsLeft as left:
-        said = f"{left.count} units are not made yet"
+        said, first_left = f"{left.count} units are not made yet", "K/N"
         if part_count is not None:
             numbers = left.parts(part_count)
+            first_left = f"{numbers[0] if numbers else 'K'}/{part_count}"
             shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
             said = f"of {part_count} parts, {shown} are not whole: {said}"
-        raise StoreError(f"{said}; expected all of them", path=os.fspath(plan)) from None
+        command = shlex.join(["zstore", "run-units", os.fspath(plan), "--part", first_left])
+        again = (
+            f"`{command}` for each part that is left, and for all of them once more where a pass comes next"
+        )
+        raise StoreError(f"{said}; expected all of them: {again}", path=os.fspath(plan)) from None
 
 
 def _read(
