@@ -246,7 +246,7 @@ def test_parts_in_other_processes_come_to_the_same(
     [found] = find_unfinished(LocalStore(target), "")
     assert found.again == f"zstore run-units {plan} --finish"
     with pytest.raises(
-        StoreError, match="of 3 parts, 1, 2, 3 are not whole.*`zstore run-units .* --part 1/3` for each"
+        StoreError, match=r"of 3 parts, 1, 2, 3 are not whole.*`zstore run-units .* --part 1/3` for each"
     ):
         in_small_units(zstore.finish_units, plan, part_count=3)
     if name in ("pyramid", "copy"):
