@@ -210,18 +210,18 @@ def test_damaged_documents_are_refused_or_read(data: st.DataObject, tmp_path_fac
             return
 
 
-def test_a_hundred_thousand_sources(tmp_path: Path) -> None:
+def test_a_view_of_many_sources_opens_none_of_them(tmp_path: Path) -> None:
     array = zstore.create_array(tmp_path / "a.zarr", data=DATA, chunks=(3, 4))
     array.lazy.save(tmp_path / "a.view.json")
     document = json.loads((tmp_path / "a.view.json").read_text())
     [one] = document["steps"]
-    count = 100_000
+    count = 20_000
     days = [{**one, "url": f"days/{n}.zarr"} for n in range(count)]
-    days[70_001] = one
+    days[17_001] = one
     document["steps"] = [*days, {"step": "concat", "of": [*range(count)], "axis": 0}]
     (tmp_path / "a.view.json").write_text(json.dumps(document))
     begin = time.process_time()
     view: Any = zstore.open(tmp_path / "a.view.json")
-    first = 70_001 * 6
+    first = 17_001 * 6
     np.testing.assert_array_equal(view[first : first + 6].read(), DATA)
-    assert time.process_time() - begin < 10  # about 1 s where nothing else runs
+    assert time.process_time() - begin < 10  # a fifth of a second where nothing else runs
