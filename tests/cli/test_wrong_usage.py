@@ -174,7 +174,7 @@ CALLS = {
     "zstore.create_group('n.zarr', zarr_version=2)": "use zarr_format",
     "zstore.open_group('a.zarr').create_array('c', shape=3, dtype='f4', codecs=[])": "filters, serializer",
     "zstore.create_array({}, shape=3, dtype='f4')": "got {}; 'memory://name' is a store in memory",
-    "zstore.array([1.0], compressors='lz5')": "did you mean",
+    "zstore.array([1.0], compressors='zsdt')": "did you mean 'zstd'?",
     "zstore.array([1.0], compressors='zstd:fast')": "level 'fast'; expected an integer, as in 'zstd:5'",
     "zstore.open('a.zarr')[3]": "member name 3 is no text",
     "zstore.tree('a.zarr')": "expected a group, as zstore.open_group gives",
