@@ -6,9 +6,11 @@ import sys
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
+import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import StoreError
 from zstore.storage import remote
@@ -151,3 +153,16 @@ def test_obstores_filesystem_is_one_like_others() -> None:
         assert part.total_size == 100
     assert store.get("a", ByteRange(200, 3)) == b""
     assert store.get("b") is None
+
+
+def test_a_mapping_of_fsspecs_opens(tmp_path):
+    import fsspec
+
+    items = np.arange(12.0)
+    for target in (fsspec.get_mapper("memory://mapped/a.zarr"), fsspec.get_mapper(str(tmp_path / "a.zarr"))):
+        zstore.create_array(target, data=items, chunks=(5,))
+        assert zstore.open(target, mode="r")[...].tolist() == items.tolist()
+        zstore.open(target)[0] = 7
+        assert zstore.open_array(target)[0] == 7
+    assert (tmp_path / "a.zarr" / "zarr.json").is_file()
+    fsspec.filesystem("memory").rm("/mapped", recursive=True)

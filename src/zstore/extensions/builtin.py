@@ -214,5 +214,6 @@ STORES = (
     Offer("obstore+memory", "zstore.storage.objects.store:ObjectStore"),
     *(Offer(f"obstore.store.{name}", "zstore.storage.objects.store:ObjectStore") for name in OBJECT_STORES),
     *(Offer(scheme, "zstore.storage.fsspec:FsspecStore", aliases) for scheme, aliases in FSSPEC_SCHEMES),
+    Offer("fsspec.mapping.FSMap", "zstore.storage.fsspec:FsspecStore"),
     Offer("zarr.abc.store.Store", "zstore.guests.zarr_python.stores:ZarrStore"),
 )

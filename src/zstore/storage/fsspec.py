@@ -33,6 +33,7 @@ from zstore.storage.base import (
     join_key,
     merge_requests,
 )
+from zstore.storage.local import LocalStore
 from zstore.storage.objects.failures import HIDDEN, no_listing
 from zstore.storage.objects.options import as_flag, fsspec_options, kind_of
 from zstore.storage.range_requests import (
@@ -129,6 +130,14 @@ class FsspecStore(BatchStore):
         options = fsspec_options(kind_of(scheme), given, url)
         options["hides_missing"] = given.get("hides_missing", False)
         return cls(url, options, read_only=read_only)
+
+    @classmethod
+    def from_object(cls, target: Any, *, read_only: bool = False) -> Store:
+        """The store around fsspec's mapping of a filesystem (`fsspec.get_mapper`); a directory is its own."""
+        url = target.fs.unstrip_protocol(target.root)
+        if protocols_of(target.fs) & {"file", "local"}:
+            return LocalStore(target.root, read_only=read_only)
+        return cls(url, target.fs.storage_options, read_only=read_only, filesystem=target.fs)
 
     @property
     def _filesystem(self) -> Any:

@@ -9,6 +9,10 @@ __all__ = ["register_stores"]
 
 @hookimpl
 def register_stores() -> list[Offer]:
-    """The scheme "virtual", and VirtualiZarr's `ManifestStore` by the name of its class."""
+    """The schemes "virtual" and "scan", and VirtualiZarr's `ManifestStore` by the name of its class."""
     target = "zstore_virtual.store:VirtualStore"
-    return [Offer("virtual", target), Offer("virtualizarr.manifests.store.ManifestStore", target)]
+    return [
+        Offer("virtual", target),
+        Offer("scan", "zstore_virtual.scan.opened:ScannedStore"),
+        Offer("virtualizarr.manifests.store.ManifestStore", target),
+    ]

@@ -242,7 +242,7 @@ class VirtualStore(BatchStore):
             "target_options": self._target_options,
             "stores": self._given,
         }
-        return partial(VirtualStore, **options), (self.manifest,)
+        return partial(type(self), **options), (self.manifest,)
 
     def _find(self, number: int) -> tuple[Place, str]:
         """The place of a source, and its name there."""
