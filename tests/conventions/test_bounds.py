@@ -142,3 +142,32 @@ def test_levels_and_rasters_lie_where_the_bounds_are(tmp_path: Path) -> None:
     made = zstore.build_pyramid(tmp_path / "z", tmp_path / "p", levels=1)
     for level in read_geo(made)[0].levels:
         np.testing.assert_allclose(level.affine.bounds(level.shape), edges_of(tmp_path / "z"), atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("kind", ["regular", "cut at the poles", "uneven"])
+def test_every_level_has_bounds(tmp_path: Path, kind: str, zarr_format: Any) -> None:
+    """As CMIP's files have them; the last level's cells reach beyond the last row."""
+    lat, lon = -87.5 + 5 * np.arange(36), 2.5 + 5.0 * np.arange(70)
+    if kind == "cut at the poles":
+        lat = -90 + 5 * np.arange(37.0)
+    edges = np.clip(around(lat), -90, 90)
+    if kind == "uneven":
+        ends = np.sin(np.linspace(-1.5, 1.5, 37)) * 90
+        edges = np.stack([ends[:-1], ends[1:]], axis=1)
+        lat = edges.mean(1)
+    write(tmp_path / "z", lat, lon, {"lat": edges, "lon": around(lon)}, zarr_format)
+    group = zstore.open_group(tmp_path / "z")
+    made = zstore.build_pyramid(group, tmp_path / "p", levels=2)
+    for level in ("0", "1", "2"):
+        for name, of in (("lat", edges), ("lon", around(lon))):
+            coordinate, bounds = made[f"{level}/{name}"], made[f"{level}/{name}_bnds"]
+            assert coordinate.attrs["bounds"] == f"{name}_bnds"
+            assert bounds.shape == (*coordinate.shape, 2) and bounds.dims == (name, "nv")
+            stored, size = bounds[...], 2 ** int(level)
+            whole = len(of) // size
+            np.testing.assert_allclose(stored[:whole, 0], of[: whole * size : size, 0], atol=1e-9)
+            np.testing.assert_allclose(stored[:whole, 1], of[size - 1 : whole * size : size, 1], atol=1e-9)
+    verdict = zstore.validate(tmp_path / "p")
+    assert {(f.severity, f.rule) for f in verdict.findings if f.severity != "note"} <= {("warning", "GZ-29")}

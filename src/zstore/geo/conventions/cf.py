@@ -268,6 +268,10 @@ def _find_mapping(
 def stand_in(node: ArrayNode, parent: GroupNode | None) -> Any:
     """The scalar beside a grid that is taken for its grid mapping variable, by its name; None without."""
     siblings = {} if parent is None or len(node.shape) < 2 else arrays_of(parent)
+    own = node.path.rpartition("/")[2]
+    if any(own in (array.attrs.get("bounds"), array.attrs.get("climatology")) for array in siblings.values()):
+        # The edges of cells are no data.
+        return None
     named = (siblings.get(name) for name in (CRS_VARIABLE, "crs"))
     return next((array for array in named if array is not None and array.shape == ()), None)
 

@@ -499,6 +499,7 @@ class PyramidPlan:
         documents, findings = render_geo(geo, encoding.zarr_format, profile=profile)
         warn_of(findings, stacklevel=4)
         grid.describe(geo, documents, profile)
+        describe_bounds(dataset, geo, documents)
         return cls(dataset, grid, layers, encoding, profile, geo, documents)
 
     @property
@@ -597,7 +598,7 @@ class PyramidPlan:
             assert isinstance(held, Group)
             for name, document in _auxiliaries(self.documents, level.path):
                 former = held.get(name)
-                if not isinstance(former, Array) or tuple(document["dimension_names"] or ()) != (name,):
+                if not isinstance(former, Array) or not document["dimension_names"]:
                     continue
                 if not np.array_equal(former[...], document["data"]):
                     del held[name]
@@ -630,15 +631,29 @@ class PyramidPlan:
                     message = f"coordinate {name!r} is not in order; levels would lie between its places"
                     raise MetadataError(message, path=array.path)
                 centres = downsample(stored, (factor,), grid=self.grid.kind)
-                if former is not None and former.shape != centres.shape:
-                    del group[path]
-                nodes.add_array(
-                    path,
-                    data=centres,
-                    fill_value=float("nan"),
-                    attributes={k: v for k, v in array.attrs.items() if k not in (*PACKING, "bounds")},
-                    dimension_names=(name,),
-                )
+                made = {name: (centres, array)}
+                bounds = bounds_of(array, self.dataset.extras)
+                if bounds is not None:
+                    edges = decode(bounds[...], bounds.attrs).astype(np.float64)
+                    low, high = (
+                        downsample(ends, (factor,), method, grid=self.grid.kind)
+                        for ends, method in ((edges.min(1), "min"), (edges.max(1), "max"))
+                    )
+                    is_rising = edges[0, 0] < edges[0, 1]
+                    ends = np.stack([low, high] if is_rising else [high, low], axis=1)
+                    made[array.attrs["bounds"]] = (ends, bounds)
+                lost = PACKING if bounds is not None else (*PACKING, "bounds")
+                for called, (data, source) in made.items():
+                    before = None if former is None else group.get(f"{level.path}/{called}")
+                    if isinstance(before, Array) and before.shape != data.shape:
+                        del group[f"{level.path}/{called}"]
+                    nodes.add_array(
+                        f"{level.path}/{called}",
+                        data=data,
+                        fill_value=float("nan"),
+                        attributes={k: v for k, v in source.attrs.items() if k not in lost},
+                        dimension_names=(name, "bnds")[: data.ndim] if source.dims is None else source.dims,
+                    )
 
     def _shape(self, level: Level, layer: Layer) -> tuple[int, ...]:
         return with_sides(layer.recipe.source.shape, layer.axes, level.shape)
@@ -673,6 +688,51 @@ class PyramidPlan:
         if encoding.compressors != "auto":
             codecs = {"compressors": encoding.compressors}
         return {**codecs, "chunks": chunks, "shards": shards}
+
+
+def bounds_of(coordinate: Array | None, arrays: Mapping[str, Array]) -> Array | None:
+    """The bounds of a coordinate among arrays: two edges of every cell; None without."""
+    name = None if coordinate is None else coordinate.attrs.get("bounds")
+    found = arrays.get(name) if isinstance(name, str) else None
+    if found is None or coordinate is None or 0 in found.shape or found.dtype.kind not in "iuf":
+        return None
+    return found if found.shape == (*coordinate.shape, 2) else None
+
+
+def describe_bounds(dataset: Dataset, geo: GeoModel, documents: Documents) -> None:
+    """Add bounds to the coordinates of all levels, where those of the source have them.
+
+    They end where the source's end, but for cells whose middle lies beyond.
+    """
+    for axis, dimension in enumerate(geo.dimensions):
+        coordinate = dataset.places.get(dimension)
+        bounds = bounds_of(coordinate, dataset.extras)
+        if coordinate is None or bounds is None:
+            continue
+        name, edges = str(coordinate.attrs["bounds"]), decode(bounds[...], bounds.attrs).astype(np.float64)
+        cell = 0.0 if geo.affine is None else geo.affine.cell[axis]
+        # Longitudes that jump by a circle end nowhere.
+        is_running = abs(np.ptp(edges) - cell * len(edges)) <= cell
+        first, last = (edges.min(), edges.max()) if is_running else (-np.inf, np.inf)
+        for level in geo.levels:
+            document = documents.get(join_key(level.path, dimension))
+            if document is None or level.affine is None:
+                continue
+            centres, half = document["data"], (level.affine.e, level.affine.a)[axis] / 2
+            made = edges
+            if level.shape[axis] != len(edges):
+                made = np.stack([centres - half, centres + half], axis=1)
+                made = made if (half > 0) == (edges[0, 0] < edges[0, 1]) else made[:, ::-1]
+                is_inside = (centres >= first) & (centres <= last)
+                made[is_inside] = np.clip(made[is_inside], first, last)
+            document["attributes"]["bounds"] = name
+            documents[join_key(level.path, name)] = Document(
+                kind="array",
+                attributes={k: v for k, v in bounds.attrs.items() if k not in PACKING},
+                dimension_names=(dimension, str((bounds.dims or ("", "bnds"))[1] or "bnds")),
+                data=made,
+                fill_value=float("nan"),
+            )
 
 
 def _auxiliaries(documents: Documents, level: str) -> Iterator[tuple[str, Document]]:

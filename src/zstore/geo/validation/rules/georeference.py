@@ -384,6 +384,9 @@ def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, flo
         if values is None or len(values) < 2:
             return None
         step = float(values[-1] - values[0]) / (len(values) - 1)
+        if np.abs(np.diff(values) - step).max() > TOLERANCE * abs(step):
+            # Cells of several sizes have no corner that one step tells.
+            return None
         corners.append(float(values[0]) - step / 2)
         steps.append(step)
     return (corners[0], corners[1]), (steps[0], steps[1])
