@@ -510,3 +510,26 @@ def test_the_examples_of_the_documentation(name) -> None:
     geo, findings = read_geo(node)
     assert geo.affine == UTM
     assert [finding for finding in findings if finding.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "code"),
+    [
+        ({"epsg_code": "EPSG:32632"}, "EPSG:32632"),
+        ({"epsg_code": "32632"}, "EPSG:32632"),
+        ({"epsg_code": "nonsense", "proj4": "+proj=utm +zone=32 +datum=WGS84"}, "EPSG:32632"),
+        ({"epsg_code": 4326, "crs_wkt": "EPSG:32632"}, "EPSG:32632"),
+        ({"epsg_code": True}, None),
+        ({"proj4text": ["+proj=utm"]}, None),
+    ],
+)
+def test_a_crs_by_attributes_that_are_not_cfs_counts_where_there_is_no_other(stated, code) -> None:
+    node = dataset(attrs={"grid_mapping": "spatial_ref"})
+    node.children["spatial_ref"] = FakeArray("spatial_ref", np.int32(0), (), stated)
+    geo, findings = read_geo(node)
+    assert (geo.crs is None) == (code is None)
+    assert geo.crs is None or geo.crs.is_same(Crs.from_user(code))
+    expected = (
+        {"error"} if code is None else {"error", "warning"} if "nonsense" in stated.values() else {"warning"}
+    )
+    assert {f.severity for f in findings if f.rule == "OC-05"} == (set() if "crs_wkt" in stated else expected)

@@ -276,6 +276,10 @@ def stand_in(node: ArrayNode, parent: GroupNode | None) -> Any:
     return next((array for array in named if array is not None and array.shape == ()), None)
 
 
+# Attributes of grid mapping variables that are not CF's, which count where none of CF's is there.
+FOREIGN_CRS = ("epsg_code", "EPSG_code", "proj4", "proj4text")
+
+
 def _parse_mapping(
     mapping: ArrayNode, units: Sequence[str | None], findings: list[Finding]
 ) -> list[tuple[str, Crs]]:
@@ -292,6 +296,16 @@ def _parse_mapping(
             findings.append(Finding("OC-05", "error", mapping.path, f"parameters: {error.message}"))
     elif found:
         findings += _check_parameters(mapping, found[0][1])
+    for member in FOREIGN_CRS if not found else ():
+        stated = mapping.attrs.get(member)
+        if stated is None:
+            continue
+        code = int(stated) if isinstance(stated, str) and stated.isdecimal() else stated
+        found += parse_crs(f"{name}.{member}", code, "OC-05", mapping.path, findings)
+        if found:
+            message = f"the CRS is stated only by {member}, an attribute that is not CF's; it is used"
+            findings.append(Finding("OC-05", "warning", mapping.path, message, "crs_wkt", stated))
+            break
     return found
 
 
