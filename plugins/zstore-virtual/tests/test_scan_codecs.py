@@ -120,8 +120,43 @@ class TestPackbits(_OfFiles):
     kind = Packbits
 
 
-class TestLzw(_OfFiles):
-    kind = Lzw
+class TestLzw(NativeCodecContract):
+    sizes = (0, 1, 7, 255, 256, 4096, 240_000)
+    knows_its_end = False
+
+    def make(self) -> BytesCodec:
+        made: BytesCodec = Lzw.from_configuration({})
+        return made
+
+
+@pytest.mark.parametrize("size", [1, 255, 4000, 1_000_003])
+def test_streams_of_lzw_are_those_of_imagecodecs(size: int) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
+    codec, chance = Lzw.from_configuration({}), np.random.default_rng(size)
+    runs = np.repeat(chance.integers(0, 256, size // 50 + 1), 50).astype("u1").tobytes()[:size]
+    for data in (bytes(size), chance.bytes(size), runs):
+        assert imagecodecs.lzw_decode(bytes(codec.encode(data)), out=size + 1) == data
+        assert codec.decode(imagecodecs.lzw_encode(data), size) == data
+
+
+def test_changed_streams_of_lzw_are_refused_or_as_long_as_allowed() -> None:
+    codec, chance, refused = Lzw.from_configuration({}), np.random.default_rng(0), 0
+    whole = bytes(codec.encode(np.add.outer(np.arange(53), np.arange(70) * 3).astype("u1").tobytes()))
+    for number in range(2000):
+        changed = bytearray(whole)
+        for at in chance.integers(0, len(whole) - 9, 3):
+            if number % 2:
+                changed[at] = int(chance.integers(256))
+            else:
+                del changed[at : at + int(chance.integers(9))]
+        size = int(chance.choice([0, 1, 100, 53 * 70, 1 << 16]))
+        try:
+            assert len(codec.decode(memoryview(changed), size)) <= size
+        except CodecError:
+            refused += 1
+    assert 0 < refused < 2000
+    with pytest.raises(CodecError):
+        codec.decode(memoryview(b"\0\1\2\3"), 100)
 
 
 class TestLz4h5(_OfFiles):

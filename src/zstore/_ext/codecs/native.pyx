@@ -51,6 +51,9 @@ cdef extern from "deflate.h" nogil:
 cdef extern from "lz4.h" nogil:
     zstore_codec *zs_lz4_new(int acceleration)
 
+cdef extern from "lzw.h" nogil:
+    zstore_codec *zs_lzw_new()
+
 cdef extern from "crc32c.h" nogil:
     zstore_codec *zs_crc32c_new(int at_start)
     uint32_t zs_crc32c_extend(uint32_t crc, const void *data, size_t size)
@@ -133,6 +136,11 @@ def zlib(int level=6):
 def lz4(int acceleration=1):
     """A capsule for numcodecs' LZ4 format."""
     return _capsule(zs_lz4_new(acceleration))
+
+
+def lzw():
+    """A capsule for TIFF's LZW."""
+    return _capsule(zs_lzw_new())
 
 
 def crc32c(bint at_start=False):

@@ -112,10 +112,14 @@ class _Stream(_Codec, BytesCodec):
         return bytes(decoded)
 
 
-class Lzw(_Stream):
-    """TIFF's LZW."""
+@dataclass(frozen=True)
+class Lzw(NativeCodec):
+    """TIFF's LZW, by a kernel: imagecodecs crashes on some damaged streams."""
 
     name: ClassVar[str] = "numcodecs.imagecodecs_lzw"
+
+    def _make_capsule(self) -> object:
+        return native.lzw()
 
 
 class Packbits(_Stream):
