@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -432,3 +433,22 @@ def test_names_from_a_store_are_shown_with_escapes_escaped(tmp_path):
     group = zstore.open_group(tmp_path, name)
     for text in (str(group.tree()), repr(group), repr(group[name])):
         assert "\x1b" not in text and "\\x1b[31m\\x07" in text
+
+
+@pytest.mark.parametrize("is_consolidated", [False, True])
+def test_a_member_that_cannot_be_read_hides_no_neighbour(tmp_path, is_consolidated) -> None:
+    group = create_group(tmp_path / "g")
+    for name in "abc":
+        group.create_array(name, data=np.arange(4))
+    document = tmp_path / "g" / "a" / "zarr.json"
+    document.write_text(document.read_text().replace('"int64"', '"float99"'))
+    if is_consolidated:
+        whole = tmp_path / "g" / "zarr.json"
+        documents = {name: json.loads((tmp_path / "g" / name / "zarr.json").read_text()) for name in "abc"}
+        said = {"kind": "inline", "must_understand": False, "metadata": documents}
+        whole.write_text(json.dumps({**json.loads(whole.read_text()), "consolidated_metadata": said}))
+    group, names = open_group(tmp_path / "g", mode="r"), []
+    with pytest.raises(UnsupportedError, match="float99"):
+        for name, _ in group.arrays():
+            names.append(name)
+    assert names == ["b", "c"]

@@ -210,7 +210,10 @@ class Group(GroupNames):
         return ((name, self._open(name, model)) for name, model in self._models())
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
-        """(name, array) of the arrays among the direct members."""
+        """(name, array) of the arrays among the direct members.
+
+        The error of a member that cannot be read is raised after all others were given.
+        """
         for name, model in self._models():
             if isinstance(model, ArrayModel):
                 yield name, Array(self._store, join_key(self._path, name), model, self._access)
@@ -460,7 +463,17 @@ class Group(GroupNames):
             yield name, partial(_load, documents, f"{self._where()}/{name}")
 
     def _models(self) -> Iterator[tuple[str, ArrayModel | GroupModel]]:
-        return ((name, load()) for name, load in self._loaders())
+        """(name, model) of the members; the error of one that cannot be read comes after all others."""
+        unreadable: ZstoreError | None = None
+        for name, load in self._loaders():
+            try:
+                model = load()
+            except ZstoreError as error:
+                unreadable = unreadable or error
+            else:
+                yield name, model
+        if unreadable is not None:
+            raise unreadable
 
     def _walk(
         self,
