@@ -177,7 +177,6 @@ CALLS = {
     "zstore.array([1.0], compressors='zsdt')": "did you mean 'zstd'?",
     "zstore.array([1.0], compressors='zstd:fast')": "level 'fast'; expected an integer, as in 'zstd:5'",
     "zstore.open('a.zarr')[3]": "member name 3 is no text",
-    "zstore.tree('a.zarr')": "expected a group, as zstore.open_group gives",
     "zstore.set_threads('many')": "thread count 'many', expected 1 or more",
     "zstore.from_dask(5, 'n.zarr')": "data is 5; expected a dask array",
     "zstore.storage.ZipStore('a.zip')": "use a path or a URL",
