@@ -374,7 +374,10 @@ def test_files_are_made_in_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(zstore.open(target)["band_1"][...].reshape(-1), np.arange(70 * 90))
     assert "writes" in run("convert", target, tmp_path / "b.tif", "--dry-run").output
     assert not (tmp_path / "b.tif").exists()
-    for option in ("--plan=p", "--resume", "--processes=2"):
+    run("convert", target, tmp_path / "b.tif", "--processes=2")
+    with rasterio.open(tmp_path / "b.tif") as made:
+        np.testing.assert_array_equal(made.read(1).reshape(-1), np.arange(70 * 90))
+    for option in ("--plan=p", "--resume"):
         said = run("convert", target, tmp_path / "b.tif", option, code=2).output
         option = option.partition("=")[0]
         assert f"{option} does not go with a GeoTIFF made of a Zarr" in said
