@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid, update_pyramid
     from zstore.geo.pyramid.quicklook import preview, quicklook
     from zstore.geo.pyramid.tiles import open_tiles, read_tile
+    from zstore.geo.pyramid.warp import GeoGrid, GeoView, mosaic, reproject
     from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
     from zstore.geo.report.summary import describe
     from zstore.geo.resampling.methods import downsample
@@ -70,6 +71,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Array": "zstore.nodes.array",
     "CachedStore": "zstore.storage.cached",
+    "GeoGrid": "zstore.geo.pyramid.warp",
+    "GeoView": "zstore.geo.pyramid.warp",
     "Group": "zstore.nodes.group",
     "View": "zstore.views.view",
     "build_pyramid": "zstore.geo.pyramid.build",
@@ -89,6 +92,7 @@ _HOMES = {
     "fix": "zstore.geo.validation.fixing.fix",
     "from_dask": "zstore.guests.dask",
     "manifest": "zstore.jobs.upkeep.manifest",
+    "mosaic": "zstore.geo.pyramid.warp",
     "netcdf_to_zarr": "zstore.geo.rasters.netcdf",
     "open": "zstore.nodes.open",
     "open_array": "zstore.nodes.open",
@@ -103,6 +107,7 @@ _HOMES = {
     "rasters_to_zarr": "zstore.geo.rasters.stack",
     "read_tile": "zstore.geo.pyramid.tiles",
     "reduce": "zstore.jobs.reduction.reduce",
+    "reproject": "zstore.geo.pyramid.warp",
     "restore_backup": "zstore.geo.validation.fixing.fix",
     "run_units": "zstore.jobs.units",
     "set_cache_size": "zstore.engine.schedulers",
@@ -143,6 +148,8 @@ _HOMES = {
 __all__ = [
     "Array",
     "CachedStore",
+    "GeoGrid",
+    "GeoView",
     "Group",
     "View",
     "aio",
@@ -173,6 +180,7 @@ __all__ = [
     "group",
     "load",
     "manifest",
+    "mosaic",
     "netcdf_to_zarr",
     "ones",
     "ones_like",
@@ -190,6 +198,7 @@ __all__ = [
     "rasters_to_zarr",
     "read_tile",
     "reduce",
+    "reproject",
     "restore_backup",
     "run_units",
     "save",

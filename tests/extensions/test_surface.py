@@ -42,6 +42,8 @@ OF_WINGS = {
     *("Made", "Marks", "Versions", "as_part", "asked_as", "begin_new", "check_begun", "check_outside"),
     *("SourceStore", "as_array", "is_shown", "source_of"),
     *("check_room", "current_part", "expect_size", "forget", "node_versions", "units_at_once"),
+    # Views, of which geo makes those on other grids of the Earth.
+    *("View", "overlay", "view"),
 }
 
 

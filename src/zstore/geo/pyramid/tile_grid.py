@@ -405,22 +405,17 @@ WINDOW_CELL_SIZE = 10
 LEAST_WINDOW = 1 << 14
 
 
-@dataclass(frozen=True)
-class Reprojection(LevelPlan):
-    """The plan of a tile pyramid's finest level: a unit for each chunk, or shard, that the data may lie in.
+@dataclass(frozen=True, kw_only=True)
+class Warp:
+    """The sampling of an array for the cells of a grid in any CRS.
 
     source  the array that is sampled; `axes` are its y and x
     nodata  the value that sampling leaves out; None: only what the mask leaves out
-    scale   (y, x) cells of the level per cell of the source
+    scale   (y, x) cells of the grid per cell of the source
     window  how many cells of the source are read at a time
-    most    how many units memory holds at a time; None: as many as keep the threads busy
-    within  the box of the dimensions beside y and x that is made
-    clears  whether units without any of the source are written too: they may hold cells that once had some
-    tiles   the tiles to make; they are not pickled with the plan
     """
 
     source: Source
-    target: Array
     axes: tuple[int, int]
     transform: GridTransform
     sampling: str
@@ -428,71 +423,23 @@ class Reprojection(LevelPlan):
     mask: Mask | None
     scale: tuple[float, float]
     window: int
-    most: int | None
-    within: Box
-    clears: bool = False
-    tiles: Tiles = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False, compare=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "tiles": self.tiles[:0]}
 
     @property
     def empty(self) -> Any:
         """The value of cells outside the data: nodata, or 0 with a mask."""
         return 0 if self.nodata is None else self.nodata
 
-    @property
-    def unit(self) -> Shape:
-        """The lengths of a unit, in cells of the level."""
-        return outer_chunks(self.target)
+    def places(self, row: int, column: int, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+        """(columns, rows) of the source that the sampling takes for the cells of a block at (row, column)."""
+        return self.transform.under_block(row, column, shape, corners=self.sampling == "average")
 
-    def own(self, unit: Shape) -> Box:
-        """The box of the level that the unit beginning at `unit` makes."""
-        sides = zip(unit, self.unit, self.target.shape, strict=True)
-        return tuple(slice(begin, min(begin + length, size)) for begin, length, size in sides)
+    def fill(self, box: Box, places: tuple[Floats, Floats], tile: Items) -> bool:
+        """Fill `tile` (..., y, x) with the cells at places; returns whether any of the source lies in it.
 
-    def units(self) -> list[Shape]:
-        """The first cells of the units, row by row."""
-        steps = [self.unit[axis] for axis in self.axes]
-        tile = [self.target.chunks[axis] for axis in self.axes]
-        ranges: list[Sequence[int]] = [
-            range(side.start // length * length, side.stop, length)
-            for side, length in zip(self.within, self.unit, strict=True)
-        ]
-        places = (np.unique(self.tiles * tile // steps, axis=0) * steps).tolist()
-        return [unit for y, x in places for unit in product(*with_sides(ranges, self.axes, ([y], [x])))]
-
-    def cell_count(self, unit: Shape) -> int:
-        """The number of cells of the level that a unit makes."""
-        return volume(self.own(unit))
-
-    @property
-    def arrays(self) -> Sequence[Array]:
-        return [self.target]
-
-    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
-        return [(self.target, self.own(unit))]
-
-    def make(self, unit: Shape) -> list[Items]:
-        """Make a unit, and write it if any of the source lies in it; nothing is returned."""
-        box = self.own(unit)
-        made = np.full(lengths(box), self.empty, self.target.dtype)
-        rows, columns = box[self.axes[0]], box[self.axes[1]]
-        height, width = (self.target.chunks[axis] for axis in self.axes)
-        on_top, is_seen = np.moveaxis(made, self.axes, (-2, -1)), False
-        for row in range(rows.start, rows.stop, height):
-            for column in range(columns.start, columns.stop, width):
-                y, x = row - rows.start, column - columns.start
-                is_seen |= self._fill_tile(box, row, column, on_top[..., y : y + height, x : x + width])
-        if is_seen or self.clears:
-            self.target[box] = made
-        return []
-
-    def _fill_tile(self, box: Box, row: int, column: int, tile: Items) -> bool:
-        """Fill `tile`, a tile of the unit `box`; returns whether any of the source lies in it."""
-        is_average, shape = self.sampling == "average", (tile.shape[-2], tile.shape[-1])
-        places = self.transform.under_block(row, column, shape, corners=is_average)
+        box  the cells of the tile's dimensions beside y and x; its y and x do not count
+        """
         is_seen = self._fill(box, *places, tile)
+        is_average = self.sampling == "average"
         across = self.transform.across_cut(*places) if is_seen and is_average else None
         if across is not None:
             # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
@@ -551,6 +498,74 @@ class Reprojection(LevelPlan):
             sides.append(slice(max(0, int(begin) - reach), min(size, int(end) + 1 + reach)))
         return sides[0], sides[1]
 
+
+@dataclass(frozen=True, kw_only=True)
+class Reprojection(Warp, LevelPlan):
+    """The plan of a tile pyramid's finest level: a unit for each chunk, or shard, that the data may lie in.
+
+    most    how many units memory holds at a time; None: as many as keep the threads busy
+    within  the box of the dimensions beside y and x that is made
+    clears  whether units without any of the source are written too: they may hold cells that once had some
+    tiles   the tiles to make; they are not pickled with the plan
+    """
+
+    target: Array
+    most: int | None
+    within: Box
+    clears: bool = False
+    tiles: Tiles = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "tiles": self.tiles[:0]}
+
+    @property
+    def unit(self) -> Shape:
+        """The lengths of a unit, in cells of the level."""
+        return outer_chunks(self.target)
+
+    def own(self, unit: Shape) -> Box:
+        """The box of the level that the unit beginning at `unit` makes."""
+        sides = zip(unit, self.unit, self.target.shape, strict=True)
+        return tuple(slice(begin, min(begin + length, size)) for begin, length, size in sides)
+
+    def units(self) -> list[Shape]:
+        """The first cells of the units, row by row."""
+        steps = [self.unit[axis] for axis in self.axes]
+        tile = [self.target.chunks[axis] for axis in self.axes]
+        ranges: list[Sequence[int]] = [
+            range(side.start // length * length, side.stop, length)
+            for side, length in zip(self.within, self.unit, strict=True)
+        ]
+        places = (np.unique(self.tiles * tile // steps, axis=0) * steps).tolist()
+        return [unit for y, x in places for unit in product(*with_sides(ranges, self.axes, ([y], [x])))]
+
+    def cell_count(self, unit: Shape) -> int:
+        """The number of cells of the level that a unit makes."""
+        return volume(self.own(unit))
+
+    @property
+    def arrays(self) -> Sequence[Array]:
+        return [self.target]
+
+    def written(self, unit: Shape) -> list[tuple[Array, Box]]:
+        return [(self.target, self.own(unit))]
+
+    def make(self, unit: Shape) -> list[Items]:
+        """Make a unit, and write it if any of the source lies in it; nothing is returned."""
+        box = self.own(unit)
+        made = np.full(lengths(box), self.empty, self.target.dtype)
+        rows, columns = box[self.axes[0]], box[self.axes[1]]
+        height, width = (self.target.chunks[axis] for axis in self.axes)
+        on_top, is_seen = np.moveaxis(made, self.axes, (-2, -1)), False
+        for row in range(rows.start, rows.stop, height):
+            for column in range(columns.start, columns.stop, width):
+                y, x = row - rows.start, column - columns.start
+                tile = on_top[..., y : y + height, x : x + width]
+                is_seen |= self.fill(box, self.places(row, column, tile.shape[-2:]), tile)
+        if is_seen or self.clears:
+            self.target[box] = made
+        return []
+
     def tiles_of(self, matrix: TileMatrix, box: Box) -> Tiles:
         """The tiles, as (row, column), that depend on a box of the source.
 
@@ -569,8 +584,7 @@ class Reprojection(LevelPlan):
     def _depends(self, matrix: TileMatrix, tile: list[int], region: tuple[slice, slice]) -> bool:
         """Whether cells of a tile are sampled from a (y, x) region of the source."""
         row, column = (place * length for place, length in zip(tile, matrix.tile_shape, strict=True))
-        corners = self.sampling == "average"
-        window = self._window(*self.transform.under_block(row, column, matrix.tile_shape, corners=corners))
+        window = self._window(*self.places(row, column, matrix.tile_shape))
         return window is not None and all(
             side.start < other.stop and side.stop > other.start
             for side, other in zip(window, region, strict=True)
@@ -728,17 +742,19 @@ class TileGrid(LevelGrid):
         budget = wanted.budget
         axes, recipe, finest, mask = layer.axes, layer.recipe, arrays[0], layer.recipe.mask
         assert layer.sampling is not None
+        window, most = window_cells(finest, axes, budget)
         work = Reprojection(
-            recipe.source,
-            finest,
-            axes,
-            self.transform,
-            layer.sampling,
-            0 if recipe.nodata is None and layer.is_mask else recipe.nodata,
-            mask,
-            self.scale,
-            *window_cells(finest, axes, budget),
-            whole(recipe.source.shape) if box is None else box,
+            source=recipe.source,
+            target=finest,
+            axes=axes,
+            transform=self.transform,
+            sampling=layer.sampling,
+            nodata=0 if recipe.nodata is None and layer.is_mask else recipe.nodata,
+            mask=mask,
+            scale=self.scale,
+            window=window,
+            most=most,
+            within=whole(recipe.source.shape) if box is None else box,
             clears=self.has_moved,
             tiles=self.every[0],
         )

@@ -1,0 +1,426 @@
+"""Views of arrays on other grids of the Earth: one array reprojected, or many laid over each other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.errors import MetadataError, UnsupportedError
+from zstore.geo.conventions.base import Affine, GeoModel, Variable
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.tilesets.registry import TileMatrix
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, with_sides
+from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, make_mask, open_dataset
+from zstore.geo.pyramid.tile_grid import GridTransform, Warp, cover, limits_of
+from zstore.geo.resampling.sample import SAMPLINGS
+from zstore.model.grid import RegularGrid
+from zstore.model.packing import fit_nodata
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.plugin.jobs import Source, name_job, source_of
+from zstore.plugin.views import View, overlay, view
+
+__all__ = ["GeoGrid", "GeoView", "mosaic", "reproject"]
+
+# Rows and columns of the blocks that are sampled at a time; places depend on a block, and on no selection.
+BLOCK_LENGTH = 256
+# In cells of the source: how far an approximated place may be off.
+TOLERANCE = 1e-3
+# The cells of the source that are read at a time.
+WINDOW = 1 << 22
+# Sides of a lattice of places that shows how far a source reaches in another CRS.
+LATTICE = 65
+# Differences between cells and corners below this, in cells, are those of rounding.
+SLACK = 1e-6
+
+# What has a grid of its own: an array, a group of one array, a raster, a view, or an address of one.
+Placed = Array | Group | Source | PlaceLike
+
+
+@dataclass(frozen=True)
+class GeoGrid:
+    """The cells of a raster on Earth: a CRS, an affine, and (rows, columns)."""
+
+    crs: Crs
+    affine: Affine
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, source: Placed) -> GeoGrid:
+        """The grid of an array, a group, a raster or a view.
+
+        Raises
+            MetadataError: it has no CRS, or no affine.
+        """
+        return _grid_of(open_dataset(source))
+
+    @classmethod
+    def around(
+        cls,
+        sources: Iterable[Placed],
+        *,
+        crs: Any = None,
+        resolution: float | tuple[float, float] | None = None,
+    ) -> GeoGrid:
+        """The smallest grid around sources.
+
+        crs         a code, WKT, PROJJSON or a CRS of pyproj; None: the one that most sources have
+        resolution  of cells, or of their (y, x), in the CRS's unit; corners are multiples of it. None: cells
+                    of the size and corners that most sources of this CRS have
+
+        Raises
+            MetadataError: a source has no CRS or affine, or none of them is defined in the CRS; no source has
+                this CRS, and there is no resolution.
+        """
+        return _around([_grid_of(open_dataset(source)) for source in sources], crs, resolution)
+
+
+class GeoView(View):
+    """A view on a grid of the Earth, with the georeference, nodata and units that jobs store with it.
+
+    Selections and computations of it are plain views, which have none of these.
+    """
+
+    def __init__(self, items: View, geo: GeoModel) -> None:
+        super().__init__(items.step)
+        self.geo = geo
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GeoView, (View(self.step), self.geo)
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.geo.variables))
+
+    @property
+    def dimension_names(self) -> Sequence[str | None] | None:
+        return self.geo.variables[self.name].dimensions
+
+    @property
+    def fill_value(self) -> Any:
+        return self.geo.variables[self.name].nodata
+
+    @once
+    def attributes(self) -> Mapping[str, Any]:
+        documents, _ = render_geo(self.geo, 3)
+        # An array alone has no coordinates and no variable of the CRS beside it.
+        own = {k: v for k, v in documents[self.name]["attributes"].items() if k != "grid_mapping"}
+        return {**documents[""]["attributes"], **own}
+
+
+def reproject(
+    source: Placed,
+    grid: GeoGrid | Placed,
+    *,
+    resampling: str = "nearest",
+    nodata: Any = None,
+) -> GeoView:
+    """A view of a raster on another grid of the Earth, in any CRS; no item is read.
+
+    Reading a box of it reads the cells of the source under the box, and no others. Cells are sampled with
+    gdalwarp's arithmetic at places that are off by at most a thousandth of a cell of the source.
+
+    source      an array, a group or a raster with one array, a level of a pyramid, or an address of one
+    grid        a `GeoGrid`, or something that has one
+    resampling  "nearest", "bilinear", "cubic" or "average"
+    nodata      of a source without it: the value that is left out, and that cells beside it have; None: the
+                source's own, of floats without one NaN
+
+    Shapes
+        those of the source, y and x as the grid has them.
+    Raises
+        MetadataError: the source has no CRS or affine, several arrays, or no nodata for cells beside it, or
+            another one than `nodata`.
+        UnsupportedError: no such resampling, or it does not take the data type.
+    """
+    dataset = open_dataset(source)
+    warped, geo = _warp(dataset, _as_grid(grid), resampling, nodata)
+    return GeoView(view(warped), geo)
+
+
+def mosaic(
+    sources: Iterable[Placed],
+    grid: GeoGrid | Placed | None = None,
+    *,
+    resampling: str = "nearest",
+    nodata: Any = None,
+    first: bool = False,
+) -> GeoView:
+    """A view of rasters of any CRS, resolution and offset on one grid; of valid cells, the last one's count.
+
+    Reading a box of it reads the sources that it lies in, and no others.
+
+    sources     as for `reproject`
+    grid        a `GeoGrid`, or something that has one; None: that of `GeoGrid.around`
+    resampling  "nearest", "bilinear", "cubic" or "average"
+    nodata      of sources without it; None: the sources' own, which has to be the same
+    first       whether of valid cells the first source's count
+
+    Raises
+        ValueError: no sources.
+        MetadataError: as for `reproject`; sources that differ in nodata, scale, offset or units,
+            or in their other dimensions.
+        UnsupportedError: no such resampling, or it does not take the data type.
+    """
+    datasets = [open_dataset(source) for source in sources]
+    if not datasets:
+        raise ValueError("no sources; expected one or more")
+    wanted = _around([*map(_grid_of, datasets)], None, None) if grid is None else _as_grid(grid)
+    views: list[View] = []
+    starts: list[list[int]] = []
+    holes: list[Any] = []
+    model: GeoModel | None = None
+    shape: Shape = ()
+    for dataset in datasets:
+        warped, geo = _warp(dataset, wanted, resampling, nodata)
+        if model is None:
+            model, shape = geo, warped.shape
+        else:
+            _check_alike(model, geo, dataset.place)
+            if with_sides(warped.shape, warped.axes, wanted.shape) != shape:
+                raise MetadataError(
+                    f"a source has the shape {warped.shape} on the grid; expected {shape}, as the first has",
+                    path=dataset.place,
+                )
+        box = warped.covered()
+        views.append(view(warped)[box])
+        starts.append([side.start for side in box])
+        holes.append(warped.warp.nodata)
+    assert model is not None
+    items = overlay(views, starts, shape=shape, nodata=holes, first=first)
+    return GeoView(items, model)
+
+
+@dataclass(frozen=True)
+class Warped(Source):
+    """An array as it is on another grid, sampled when a box is read."""
+
+    warp: Warp
+    target: GeoGrid
+    place: str = field(compare=False)
+
+    @property
+    def axes(self) -> tuple[int, int]:
+        """The y and the x dimension."""
+        return self.warp.axes
+
+    @property
+    def shape(self) -> Shape:
+        return with_sides(self.warp.source.shape, self.axes, self.target.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.warp.source.dtype.newbyteorder("=")
+
+    @property
+    def grid(self) -> RegularGrid:
+        chunks = [max(1, length) for length in self.warp.source.grid.chunk_shape]
+        return RegularGrid(with_sides(chunks, self.axes, (BLOCK_LENGTH, BLOCK_LENGTH)))
+
+    @property
+    def url(self) -> str:
+        return f"warp:{self.place}#{name_job(self.describe())}"
+
+    def describe(self) -> dict[str, str]:
+        warp, mask = self.warp, self.warp.mask
+        transform = warp.transform
+        said = {
+            "from": [transform.source_crs.wkt, [*transform.source_affine]],
+            "to": [self.target.crs.wkt, [*self.target.affine], [*self.target.shape]],
+            "sampling": [warp.sampling, repr(warp.nodata)],
+            "mask": None if mask is None else mask.array.describe(),
+        }
+        return {**warp.source.describe(), "warp": repr(said)}
+
+    def version(self) -> str:
+        mask = self.warp.mask
+        versions = [self.warp.source.version(), *([] if mask is None else [mask.array.version()])]
+        if not all(versions):
+            return ""
+        return name_job(versions) + ("?" if any(one.endswith("?") for one in versions) else "")
+
+    @property
+    def request_count(self) -> int:
+        return self.warp.source.request_count
+
+    def close(self) -> None:
+        self.warp.source.close()
+
+    def read(self, box: Box, out: Items | None = None) -> Items:
+        """The items of a box, block by block."""
+        made = np.empty(lengths(box), self.dtype) if out is None else out
+        made[...] = self.warp.empty
+        if not made.size:
+            return made
+        on_top = np.moveaxis(made, self.axes, (-2, -1))
+        rows, columns = (box[axis] for axis in self.axes)
+        more = 1 if self.warp.sampling == "average" else 0
+        for row, y, place_y in _blocks(rows):
+            for column, x, place_x in _blocks(columns):
+                height, width = (
+                    min(BLOCK_LENGTH, size - at)
+                    for size, at in zip(self.target.shape, (row, column), strict=True)
+                )
+                across, down = self.warp.places(row, column, (height, width))
+                part = (
+                    slice(place_y.start, place_y.stop + more),
+                    slice(place_x.start, place_x.stop + more),
+                )
+                self.warp.fill(box, (across[part], down[part]), on_top[..., y, x])
+        return made
+
+    def covered(self) -> Box:
+        """The box in which cells of the source may lie."""
+        rows, columns = self.target.shape
+        left, _, right, _ = self.target.affine.bounds(self.target.shape)
+        crs = self.target.crs
+        half = math.pi / crs.radians_per_unit * (1 + SLACK) if crs.is_geographic else math.inf
+        sides = slice(0, rows), slice(0, columns)
+        # Places of the source are told between the antimeridians: what lies beyond shows nowhere.
+        if -half <= left and right <= half:
+            count = (-(-rows // BLOCK_LENGTH), -(-columns // BLOCK_LENGTH))
+            blocks = TileMatrix("", 1.0, 1.0, (0.0, 0.0), (BLOCK_LENGTH, BLOCK_LENGTH), count)
+            tiles = cover(self.warp.transform, blocks)
+            if not len(tiles):
+                sides = slice(0, 0), slice(0, 0)
+            else:
+                top, bottom, west, east = (n * BLOCK_LENGTH for n in limits_of(tiles))
+                sides = (
+                    slice(top, min(bottom + BLOCK_LENGTH, rows)),
+                    slice(west, min(east + BLOCK_LENGTH, columns)),
+                )
+        return with_sides([slice(0, length) for length in self.shape], self.axes, sides)
+
+
+def _blocks(side: slice) -> Iterable[tuple[int, slice, slice]]:
+    """(first cell, its cells in the result, its cells in the block) of each block under a side of a box."""
+    for first in range(side.start // BLOCK_LENGTH * BLOCK_LENGTH, side.stop, BLOCK_LENGTH):
+        low, high = max(first, side.start), min(first + BLOCK_LENGTH, side.stop)
+        yield first, slice(low - side.start, high - side.start), slice(low - first, high - first)
+
+
+def _warp(dataset: Dataset, grid: GeoGrid, resampling: str, nodata: Any) -> tuple[Warped, GeoModel]:
+    """The only array of a dataset on another grid, and the model of the result."""
+    if resampling not in SAMPLINGS:
+        raise UnsupportedError(f"resampling is {resampling!r}; expected one of {', '.join(SAMPLINGS)}")
+    mask_name = find_mask(dataset)
+    names = [name for name in dataset.arrays if name != mask_name] or [*dataset.arrays]
+    if len(names) != 1:
+        raise MetadataError(
+            f"there are the arrays {', '.join(sorted(names))}; expected one: its address, or the array",
+            path=dataset.place,
+        )
+    [name] = names
+    array, axes, variable = dataset.arrays[name], dataset.axes(name), dataset.geo.variables[name]
+    own = _grid_of(dataset)
+    hole = variable.nodata if nodata is None else nodata
+    if hole is None and array.dtype.kind == "f":
+        hole = float("nan")
+    if hole is None:
+        raise MetadataError(
+            f"{name!r} of data type {array.dtype} has no nodata for cells beside it; expected nodata",
+            path=dataset.place,
+        )
+    hole = fit_nodata(hole, array.dtype)
+    if variable.nodata is not None and hole != variable.nodata and hole == hole:
+        raise MetadataError(
+            f"nodata is {hole!r}; expected {variable.nodata!r}, as {name!r} has it", path=dataset.place
+        )
+    mask = None
+    if mask_name is not None and mask_name != name:
+        mask = make_mask(dataset.arrays[mask_name], array, axes, hole, dataset.place)
+    transform = GridTransform(own.crs, own.affine, own.shape, grid.crs, grid.affine, TOLERANCE)
+    warp = Warp(
+        source=source_of(array),
+        axes=axes,
+        transform=transform,
+        sampling=resampling,
+        nodata=hole,
+        mask=mask,
+        scale=_scale(transform, grid),
+        window=WINDOW,
+    )
+    dimensions = dataset.dimensions(name)
+    meaning = Variable(
+        **{**vars(variable), "nodata": hole, "dimensions": dimensions, "dtype": array.dtype.newbyteorder("=")}
+    )
+    y, x = (dimensions[axis] for axis in axes)
+    model = GeoModel(grid.crs, grid.affine, grid.shape, (y, x), variables={name: meaning})
+    return Warped(warp, grid, dataset.place), model
+
+
+def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
+    """(y, x) cells of the grid per cell of the source, in the source's middle if that lies in the grid."""
+    rows, columns = transform.source_shape
+    x, y = transform.to_target(np.array([columns / 2]), np.array([rows / 2]))
+    at = (float(y[0]), float(x[0]))
+    if not all(np.isfinite(place) and 0 <= place <= n for place, n in zip(at, grid.shape, strict=True)):
+        at = (grid.shape[0] / 2, grid.shape[1] / 2)
+    return transform.scale(*at)
+
+
+def _check_alike(first: GeoModel, other: GeoModel, place: str) -> None:
+    """Check that a source has the nodata, packing and units of the first one."""
+    [one], [two] = first.variables.values(), other.variables.values()
+    for name in ("nodata", "scale_factor", "add_offset", "units"):
+        a, b = getattr(one, name), getattr(two, name)
+        if a != b and not (a != a and b != b):
+            raise MetadataError(f"{name} is {b!r}; expected {a!r}, as the first source has it", path=place)
+
+
+def _as_grid(grid: GeoGrid | Placed) -> GeoGrid:
+    return grid if isinstance(grid, GeoGrid) else GeoGrid.of(grid)
+
+
+def _grid_of(dataset: Dataset) -> GeoGrid:
+    geo = dataset.geo
+    if geo.crs is None or geo.affine is None:
+        what = "CRS" if geo.crs is None else "affine"
+        raise MetadataError(f"the data have no {what}; expected one, to reproject them", path=dataset.place)
+    return GeoGrid(geo.crs, geo.affine, geo.shape)
+
+
+def _around(grids: Sequence[GeoGrid], crs: Any, resolution: float | tuple[float, float] | None) -> GeoGrid:
+    """The smallest grid around others."""
+    if not grids:
+        raise ValueError("no sources; expected one or more")
+    wanted = Counter(grid.crs for grid in grids).most_common(1)[0][0] if crs is None else Crs.from_user(crs)
+    if resolution is None:
+        alike = [grid.affine for grid in grids if grid.crs.is_same(wanted)]
+        if not alike:
+            raise MetadataError(f"no source has the CRS {wanted.label}; expected a resolution")
+        common = Counter(_cells(affine) for affine in alike).most_common(1)[0][0]
+        affine = next(affine for affine in alike if _cells(affine) == common)
+    else:
+        height, width = resolution if isinstance(resolution, tuple) else (resolution, resolution)
+        affine = Affine.from_user((width, 0, 0, 0, -height, 0))
+    low, high = np.full(2, np.inf), np.full(2, -np.inf)
+    for grid in grids:
+        places = np.meshgrid(np.linspace(0, grid.shape[1], LATTICE), np.linspace(0, grid.shape[0], LATTICE))
+        x, y = grid.affine.at(*places)
+        if not grid.crs.is_same(wanted):
+            x, y = grid.crs.transform(wanted, x, y)
+        is_defined = np.isfinite(x) & np.isfinite(y)
+        if is_defined.any():
+            cells = affine.cell_at(x[is_defined], y[is_defined])
+            low = np.minimum(low, [cells[1].min(), cells[0].min()])
+            high = np.maximum(high, [cells[1].max(), cells[0].max()])
+    if not np.isfinite(low).all():
+        raise MetadataError(f"no source is defined in the CRS {wanted.label}; expected one that is")
+    top, left = (math.floor(place + SLACK) for place in low.tolist())
+    bottom, right = (math.ceil(place - SLACK) for place in high.tolist())
+    return GeoGrid(wanted, affine.moved(left, top), (max(1, bottom - top), max(1, right - left)))
+
+
+def _cells(affine: Affine) -> tuple[float, ...]:
+    """A value that is equal for grids whose cells coincide."""
+    column, row = affine._replace(c=0.0, f=0.0).cell_at(affine.c, affine.f)
+    phase = [round(place % 1, 4) % 1 for place in (column, row)]
+    return (affine.a, affine.b, affine.d, affine.e, *phase)

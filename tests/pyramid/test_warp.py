@@ -1,0 +1,218 @@
+"""Reprojected views and mosaics: cells against rasterio's, sources that are read, what is stored of them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+from zstore.errors import MetadataError, UnsupportedError
+
+rasterio = pytest.importorskip("rasterio")
+pytest.importorskip("rasterio.vrt")
+
+HOLE = -1
+
+
+def _raster(
+    path: Path, crs: str, affine: tuple[float, ...], shape: tuple[int, ...] = (300, 400), dtype: str = "i2"
+) -> Any:
+    """A smooth raster with holes, whose values differ everywhere nearby."""
+    y, x = np.mgrid[: shape[-2], : shape[-1]]
+    cells = (1000 + 300 * np.sin(y / 9) + 400 * np.cos(x / 13)).astype(dtype)
+    cells[50:70, 60:90] = HOLE
+    data = np.broadcast_to(cells, shape)
+    attributes = {"proj:code": crs, "spatial:transform": list(affine), "units": "m", "_FillValue": HOLE}
+    attributes["spatial:dimensions"] = ["y", "x"]
+    names = ("time", "y", "x")[-len(shape) :]
+    return zstore.create_array(
+        path,
+        data=data,
+        chunks=(1,) * (len(shape) - 2) + (64, 64),
+        attributes=attributes,
+        dimension_names=names,
+    )
+
+
+def _gdal(
+    array: Any, crs: str, affine: tuple[float, ...], made: Any, resampling: str
+) -> np.ndarray[Any, Any]:
+    """What gdalwarp makes of the array, with kernels that are stretched as the view's are."""
+    grid, sampling = made.step.source.target, made.step.source.warp
+    stretch = {} if resampling == "nearest" else {
+        "XSCALE": repr(sampling.scale[1]), "YSCALE": repr(sampling.scale[0])
+    }  # fmt: skip
+    profile = {"driver": "GTiff", "count": 1, "dtype": array.dtype.name, "nodata": HOLE, "crs": crs}
+    with rasterio.io.MemoryFile() as file:
+        height, width = array.shape
+        with file.open(**profile, width=width, height=height, transform=rasterio.Affine(*affine)) as raster:
+            raster.write(array[...], 1)
+        with (
+            file.open() as raster,
+            rasterio.vrt.WarpedVRT(
+                raster, crs=grid.crs.code, transform=rasterio.Affine(*grid.affine), width=grid.shape[1],
+                height=grid.shape[0], resampling=getattr(rasterio.enums.Resampling, resampling), nodata=HOLE,
+                tolerance=1e-9, **stretch,
+            ) as warped,
+        ):  # fmt: skip
+            cells: np.ndarray[Any, Any] = warped.read(1)
+            return cells
+
+
+UTM_32 = (10.0, 0.0, 600000.0, 0.0, -10.0, 5300000.0)
+TURNED = (9.0, 2.0, 600000.0, 2.0, -9.0, 5300000.0)
+DEGREES = (0.01, 0.0, 10.0, 0.0, -0.01, 48.0)
+
+
+PLACES = [
+    ("EPSG:32632", UTM_32, "EPSG:32633", 10.0),
+    ("EPSG:32632", UTM_32, "EPSG:3857", 40.0),
+    ("EPSG:32632", TURNED, "EPSG:4326", (0.0001, 0.00015)),
+    ("EPSG:4326", DEGREES, "EPSG:3035", 900.0),
+]
+
+
+# Means are compared where the cells of both grids are parallel: of turned ones GDAL's are others.
+@pytest.mark.parametrize(
+    ("crs", "affine", "target", "resolution", "resampling"),
+    [(*place, resampling) for place in PLACES for resampling in ("nearest", "bilinear", "cubic")]
+    + [(*PLACES[3], "average")],
+)
+def test_cells_are_gdalwarps(
+    tmp_path: Path, crs: str, affine: Any, target: str, resolution: Any, resampling: str
+) -> None:
+    array = _raster(tmp_path / "a.zarr", crs, affine)
+    grid = zstore.GeoGrid.around([array], crs=target, resolution=resolution)
+    made = zstore.reproject(array, grid, resampling=resampling)
+    assert made.shape == grid.shape
+    cells = made.read()
+    expected = _gdal(array, crs, affine, made, resampling)
+    differ = cells != expected
+    if resampling == "nearest":
+        assert np.count_nonzero(differ) <= 0.001 * cells.size
+    else:
+        both = (cells != HOLE) & (expected != HOLE)
+        assert np.count_nonzero((cells != HOLE) != (expected != HOLE)) <= 0.002 * cells.size
+        off = np.abs(cells[both].astype(int) - expected[both])
+        assert np.count_nonzero(off > 1) <= 0.001 * cells.size
+    assert np.count_nonzero(cells != HOLE) > cells.size // 3
+
+
+def test_boxes_equal_the_whole_and_read_little(tmp_path: Path) -> None:
+    array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32, (2, 300, 400))
+    made = zstore.reproject(array, zstore.GeoGrid.around([array], crs="EPSG:32633", resolution=10.0))
+    cells = made.read()
+    assert made[1, 17:201:3, 255:258].read().tolist() == cells[1, 17:201:3, 255:258].tolist()
+    assert (
+        pickle.loads(pickle.dumps(made)).read((0, slice(3), slice(3))).tolist() == cells[0, :3, :3].tolist()
+    )
+    assert made[:0].read().shape == (0, *made.shape[1:])
+    # A chunk that no cell of the box lies in may be damaged.
+    row, column = np.argwhere(cells[0] == array[0, 20, 20])[0].tolist()
+    (tmp_path / "a.zarr/c/1/4/6").write_bytes(b"damaged")
+    assert made[0, row, column].read() == array[0, 20, 20]
+    with pytest.raises(zstore.errors.CodecError):
+        made.read()
+
+
+def test_a_view_is_stored_with_its_place(tmp_path: Path) -> None:
+    array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    grid = zstore.GeoGrid.around([array], crs="EPSG:32633", resolution=20.0)
+    made = zstore.reproject(array, grid, resampling="bilinear")
+    stored = zstore.convert(made, tmp_path / "b.zarr")
+    assert stored[...].tolist() == made.read().tolist()
+    assert zstore.GeoGrid.of(tmp_path / "b.zarr") == grid
+    assert stored.attrs["units"] == "m"
+    assert stored.dims == ("y", "x")
+    assert stored.fill_value == HOLE
+    again = zstore.reproject(made, grid)
+    assert again.read().tolist() == made.read().tolist()
+
+
+def test_mosaic_of_two_zones(tmp_path: Path) -> None:
+    west = _raster(tmp_path / "w.zarr", "EPSG:32632", (10.0, 0.0, 700000.0, 0.0, -10.0, 5300000.0))
+    east = _raster(tmp_path / "e.zarr", "EPSG:32633", (20.0, 0.0, 255000.0, 0.0, -20.0, 5300000.0))
+    made = zstore.mosaic([west, east])
+    grid = zstore.GeoGrid.of(made)
+    assert grid.crs.code == "EPSG:32632"
+    parts = [zstore.reproject(one, grid).read() for one in (west, east)]
+    assert all((part != HOLE).any() for part in parts)
+    assert made.read().tolist() == np.where(parts[1] != HOLE, parts[1], parts[0]).tolist()
+    first = zstore.mosaic([west, east], first=True)
+    assert first.read().tolist() == np.where(parts[0] != HOLE, parts[0], parts[1]).tolist()
+    stored = zstore.convert(made, tmp_path / "m.zarr")
+    assert stored[...].tolist() == made.read().tolist()
+    assert zstore.GeoGrid.of(tmp_path / "m.zarr") == grid
+
+
+def test_mosaic_with_half_a_cell_of_shift_keeps_cells_of_the_shared_grid(tmp_path: Path) -> None:
+    one = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    other = _raster(tmp_path / "b.zarr", "EPSG:32632", (10.0, 0.0, 603000.0, 0.0, -10.0, 5300000.0))
+    shifted = _raster(tmp_path / "c.zarr", "EPSG:32632", (10.0, 0.0, 601005.0, 0.0, -10.0, 5296995.0))
+    made = zstore.mosaic([one, other, shifted])
+    grid = zstore.GeoGrid.of(made)
+    assert (grid.affine.c, grid.affine.f) == (600000.0, 5300000.0)
+    assert grid.shape == (601, 700)
+    cells = made.read()
+    assert cells[:300, :300].tolist() == one[:, :300].tolist()
+    assert cells[0:300, 300:].tolist()[:49] == other[:49].tolist()
+
+
+def test_sources_beside_a_box_are_not_read(tmp_path: Path) -> None:
+    one = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    far = _raster(tmp_path / "b.zarr", "EPSG:32632", (10.0, 0.0, 640000.0, 0.0, -10.0, 5300000.0))
+    made = zstore.mosaic([one, far])
+    for chunk in (tmp_path / "b.zarr/c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"damaged")
+    assert made[:300, :400].read().tolist() == one[...].tolist()
+    with pytest.raises(zstore.errors.CodecError):
+        made.read()
+
+
+def test_across_the_antimeridian_and_at_a_pole(tmp_path: Path) -> None:
+    affine = (60.0, 0.0, 262000.0, 0.0, -60.0, 5300000.0)
+    fiji = _raster(tmp_path / "a.zarr", "EPSG:32601", affine)
+    grid = zstore.GeoGrid(
+        zstore.GeoGrid.of(fiji).crs.from_user("EPSG:4326"), _affine(0.001, 179.5, 48), (500, 2000)
+    )
+    made = zstore.mosaic([fiji], grid).read()
+    assert (made != HOLE).sum() > 1000
+    assert made.tolist() == zstore.reproject(fiji, grid).read().tolist()
+    pole = _raster(tmp_path / "p.zarr", "EPSG:3413", (1000.0, 0.0, -200000.0, 0.0, -1000.0, 150000.0))
+    world = zstore.GeoGrid(grid.crs, _affine(0.05, -180, 90), (60, 7200))
+    cells = zstore.mosaic([pole], world).read()
+    assert cells.tolist() == zstore.reproject(pole, world).read().tolist()
+    assert (cells[0] != HOLE).all()
+
+
+def _affine(size: float, left: float, top: float) -> Any:
+    from zstore.geo.conventions.base import Affine
+
+    return Affine(size, 0.0, float(left), 0.0, -size, float(top))
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    with pytest.raises(UnsupportedError, match="resampling is 'mode'; expected one of nearest"):
+        zstore.reproject(array, array, resampling="mode")
+    with pytest.raises(MetadataError, match="nodata is 7; expected -1"):
+        zstore.reproject(array, array, nodata=7)
+    bare = zstore.create_array(tmp_path / "bare.zarr", data=np.zeros((4, 4)), dimension_names=("y", "x"))
+    with pytest.raises(MetadataError, match="no CRS; expected one"):
+        zstore.reproject(bare, array)
+    with pytest.raises(ValueError, match="no sources"):
+        zstore.mosaic([])
+    other = _raster(tmp_path / "b.zarr", "EPSG:32632", UTM_32)
+    other.attrs["units"] = "km"
+    with pytest.raises(MetadataError, match="units is 'km'; expected 'm'"):
+        zstore.mosaic([array, other])
+    del array.attrs["_FillValue"]
+    with pytest.raises(MetadataError, match="has no nodata for cells beside it"):
+        zstore.reproject(array, array)
+    with pytest.raises(MetadataError, match="no source has the CRS EPSG:3857; expected a resolution"):
+        zstore.GeoGrid.around([other], crs="EPSG:3857")
