@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, UnsupportedError
+from zstore.errors import ChangedError, MetadataError, UnsupportedError
+from zstore.geo.pyramid.warp import Warped
 
 rasterio = pytest.importorskip("rasterio")
 pytest.importorskip("rasterio.vrt")
@@ -216,3 +217,28 @@ def test_what_is_refused(tmp_path: Path) -> None:
         zstore.reproject(array, array)
     with pytest.raises(MetadataError, match="no source has the CRS EPSG:3857; expected a resolution"):
         zstore.GeoGrid.around([other], crs="EPSG:3857")
+
+
+def test_a_stored_mosaic_that_was_interrupted_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    west = _raster(tmp_path / "west", "EPSG:32632", (10, 0, 700000, 0, -10, 5300000))
+    east = _raster(tmp_path / "east", "EPSG:32633", (20, 0, 254000, 0, -20, 5300000))
+    expected = zstore.convert(zstore.mosaic([west, east]), tmp_path / "whole")
+    read, calls = Warped.read, []
+
+    def stopping(self: Warped, *rest: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return read(self, *rest)
+
+    monkeypatch.setattr(Warped, "read", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        zstore.convert(zstore.mosaic([west, east]), tmp_path / "made", memory=2 << 20)
+    made = zstore.convert(zstore.mosaic([west, east]), tmp_path / "made", memory=2 << 20, resume=True)
+    np.testing.assert_array_equal(made[...], expected[...])
+    assert made.attrs == expected.attrs
+    west[0, 0] = 7
+    with pytest.raises(ChangedError, match="source was written to since"):
+        zstore.convert(zstore.mosaic([west, east]), tmp_path / "made", memory=2 << 20, resume=True)

@@ -326,15 +326,15 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
     def version(self) -> str:
         """A text that changes whenever an item of a source is written; "" if that is unknown."""
         versions: dict[str, str] = {}
-        for step in postorder(self._step):
+        for number, step in enumerate(postorder(self._step)):
             if isinstance(step, StoredItems):
                 source: Source = StoredArray.of(step.opened)
                 versions[source.url] = source.version()
             elif isinstance(step, BoxedItems):
                 is_source = isinstance(step.source, Source)
-                versions[f"{id(step)}"] = step.source.version() if is_source else ""
+                versions[f"{number}"] = step.source.version() if is_source else ""
             elif isinstance(step, MemoryItems):
-                versions[f"{len(versions)}"] = flat.hash_items(step.items)
+                versions[f"{number}"] = flat.hash_items(step.items)
         if not all(versions.values()):
             return ""
         may_stay = any(version.endswith("?") for version in versions.values())
