@@ -36,8 +36,8 @@ CALLS = {
 REFUSED = re.compile(
     "refused: (ChangedError"
     "|StoreError (a copy|a conversion|a reduction|the building of a pyramid) is unfinished"
-    "|StoreError a (conversion|reduction) cannot begin: an array or group is there already"
-    "|StoreError (levels 0, 1, 2 are there already|the key is there already|somebody else))"
+    "|ExistsError a (conversion|reduction) cannot begin: an array or group is there already"
+    "|(StoreError|ExistsError) (levels 0, 1, 2 are there already|the key is there already|somebody else))"
 )
 # Carries out a call for one target after the other, each when a line says so, and tells how it ended.
 RACER = """

@@ -53,7 +53,8 @@ class Call(Function):
         Raises
             TypeError: the function takes no such items.
         """
-        return np.asarray(self._result([np.empty(0, dtype) for dtype in dtypes])).dtype
+        made: np.dtype[Any] = np.asarray(self._result([np.empty(0, dtype) for dtype in dtypes])).dtype
+        return made
 
     def _arguments(self, inputs: Sequence[Items]) -> list[Any]:
         return [inputs[one.number] if isinstance(one, Input) else one for one in self.arguments]

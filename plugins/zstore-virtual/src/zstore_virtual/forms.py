@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from zstore.errors import MetadataError, NotFoundError, StoreError, without_secrets
-from zstore.plugin.stores import AtMost, LocalStore, Store, current_limits, open_store
+from zstore.plugin.stores import AtMost, LocalStore, PrefixStore, Store, current_limits, open_store
 from zstore_virtual.kerchunk import read_json, write_json
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.parquet import DOCUMENT, read_parquet, write_parquet
@@ -84,9 +84,9 @@ def has_manifest(address: str | os.PathLike[str]) -> bool:
     if "://" not in address:
         return Path(address).exists()
     is_folder = address.rstrip("/").endswith(FOLDERS)
-    beside = open_beside(f"{address.rstrip('/')}/{DOCUMENT}" if is_folder else address, read_only=True)
-    with beside[0] as store:
-        return store.size(beside[1]) is not None
+    beside, name = open_beside(address, read_only=True)
+    with beside as store:
+        return store.size(f"{name}/{DOCUMENT}" if is_folder else name) is not None
 
 
 def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifest:
@@ -97,12 +97,12 @@ def _read_at(address: str, storage_options: Mapping[str, Any] | None) -> Manifes
     # The query of a web address is part of every request.
     is_web = address.lower().startswith(("http://", "https://"))
     plain, mark, query = address.partition("?") if is_web else (address, "", "")
-    if plain.rstrip("/").endswith(FOLDERS):
-        return read_parquet(
-            open_store(address, read_only=True, storage_options=storage_options), path=address
-        )
-    top, _, name = plain.rpartition("/")
+    top, _, name = plain.rstrip("/").rpartition("/")
     top += mark + query
+    if name.endswith(FOLDERS):
+        # From its parent directory: by its own name it opens as what the references lead to.
+        store = open_store(top, read_only=True, storage_options=storage_options)
+        return read_parquet(PrefixStore(store, name), path=address)
     with open_store(top, read_only=True, storage_options=storage_options) as store:
         data = store.get(name, AtMost(current_limits().value_size + 1))
     if data is None:
@@ -161,12 +161,14 @@ def write_manifest(
         warnings.warn(
             f"{secret!r} is written in full: whoever reads the manifest sees what '...' hides", stacklevel=2
         )
-    if address.rstrip("/").endswith(FOLDERS):
-        is_local = "://" not in address
-        store = LocalStore(address) if is_local else open_store(address, storage_options=storage_options)
-        write_parquet(manifest, store.as_durable() if durable else store)
+    is_folder, is_local = address.rstrip("/").endswith(FOLDERS), "://" not in address
+    if is_folder and is_local:
+        write_parquet(manifest, LocalStore(address, durable=durable))
         return
     store, name = open_beside(address, storage_options=storage_options)
+    if is_folder:
+        write_parquet(manifest, PrefixStore(store.as_durable() if durable else store, name))
+        return
     with store:
         check_replaceable(store, name, address)
         (store.as_durable() if durable else store).put(name, write_json(manifest))

@@ -261,13 +261,14 @@ def _parse_item(
     shape = parse_numbers(item.get("spatial:shape"), 2)
     cell = item.get("cell_size")
     cells = parse_numbers(cell, 2) or parse_numbers([cell, cell], 2)
+    method = item.get("resampling_method")
     return LevelEntry(
         asset,
         affine=affine,
         shape=None if shape is None else (int(shape[0]), int(shape[1])),
         cell=None if cells is None else (float(cells[0]), float(cells[1])),
         scale=scale,
-        resampling=item["resampling_method"] if isinstance(item.get("resampling_method"), str) else None,
+        resampling=METHOD_NAMES.get(method, method) if isinstance(method, str) else None,
     )
 
 
