@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -598,9 +599,12 @@ class PyramidPlan:
             assert isinstance(held, Group)
             for name, document in _auxiliaries(self.documents, level.path):
                 former = held.get(name)
-                if not isinstance(former, Array) or not document["dimension_names"]:
+                if former is None:
+                    with suppress(KeyError):  # what an interrupted removal has left of it
+                        del held[name]
+                elif not isinstance(former, Array) or not document["dimension_names"]:
                     continue
-                if not np.array_equal(former[...], document["data"]):
+                elif not np.array_equal(former[...], document["data"]):
                     del held[name]
             self._draft_beside(group, nodes, level)
         nodes.publish()
