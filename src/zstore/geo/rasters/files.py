@@ -11,6 +11,7 @@ from functools import partial
 from itertools import compress, islice
 from math import prod
 from typing import Any, NamedTuple, Self, TypeAlias
+from weakref import finalize
 
 import numpy as np
 
@@ -90,12 +91,13 @@ def check_version(version: Version, path: str) -> None:
 class OpenFiles:
     """Files that stay open from one box to the next, each for one thread at a time.
 
-    They are not sent to other processes, and close with whoever reads them.
+    They are not sent to other processes. They close with `close`, or when nobody has this object any more.
     """
 
     def __init__(self) -> None:
         self._guard = Lock()
         self._idle = list[tuple[str, ExitStack, Any]]()
+        finalize(self, _close, self._idle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenFiles, ()
@@ -121,9 +123,14 @@ class OpenFiles:
     def close(self) -> None:
         """Close the files that wait."""
         with self._guard:
-            idle, self._idle = self._idle, []
-        for _, stack, _ in idle:
-            stack.close()
+            idle = [*self._idle]
+            self._idle.clear()
+        _close(idle)
+
+
+def _close(files: Iterable[tuple[str, ExitStack, Any]]) -> None:
+    for _, stack, _ in files:
+        stack.close()
 
 
 class FileArray(Source):
