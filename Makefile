@@ -224,8 +224,10 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(filter %.h %.cc,$(KERNEL_SOURCES))
 
-types: $(STAMP)
+# Those of the package, of a user's script, and of the kernels beside their stubs.
+types: $(BUILT)
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m types tests/test_public_api.py
 
 # The site, in site/; a link that leads nowhere stops it. No kernels are needed, so it has an environment of its own.
 DOCS := .docs

@@ -213,6 +213,7 @@ def test_every_public_member_has_a_docstring(name):
             assert inspect.getdoc(function), member
 
 
+@pytest.mark.types
 def test_types_of_compiled_modules_are_those_of_the_stubs(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
@@ -238,6 +239,7 @@ def test_types_of_compiled_modules_are_those_of_the_stubs(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.types
 def test_a_users_script_runs_and_its_types_are_checked(tmp_path):
     script = Path(__file__).with_name("typed_script.py")
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "MYPYPATH": str(SOURCE)}
