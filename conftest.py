@@ -1,7 +1,7 @@
 """A test that is left out for a reason that the table of docs/correctness.md does not have has failed.
 
 `make test` asks for that (`--known-skips`); in environments with other packages, other tests are left out.
-The tests themselves are kept from the garbage collector, which else walks through all of them each time.
+The garbage collector waits until all tests are collected, and lets them be; else it walks through them often.
 """
 
 from __future__ import annotations
@@ -54,6 +54,12 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report
 
 
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()

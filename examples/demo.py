@@ -20,7 +20,7 @@ from rich.console import Console
 
 import zstore
 from zstore import quicklook, raster_to_zarr, zarr_to_raster
-from zstore.plugin.pyramids import encode_png
+from zstore.plugin.pictures import encode_png
 
 RASTER = Path(__file__).parent / "data" / "LC80030172015001LGN00_B5.tiff"
 WINDOW = (slice(400, 700), slice(300, 800))

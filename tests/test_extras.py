@@ -53,6 +53,15 @@ PROOFS = {
                 raise AssertionError(extra)
     """,
     ),
+    "telemetry": (
+        ARRAY,
+        """
+        from opentelemetry.trace import get_tracer
+        with zstore.trace(tracer=get_tracer("zstore")) as trace:
+            group["b"][0]
+        assert trace.totals["read"].count == 1
+    """,
+    ),
     "geo": (
         ARRAY,
         """

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import surface
 
 import zstore
 from zstore.storage.local import LocalStore
@@ -303,28 +304,82 @@ def test_set_threads():
     assert thread_count() >= 1
 
 
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [
-        ("zstore.integrations.zarr_python", "zstore.guests.zarr_python"),
-        ("zstore.integrations.rasters.raster", "zstore.geo.rasters.raster"),
-        ("zstore.conventions.read", "zstore.geo.conventions.read"),
-        ("zstore.conventions.model", "zstore.geo.conventions.base"),
-        ("zstore.model.fill", "zstore.model.dtype"),
-        ("zstore.base.settings", "zstore.base.limits"),
-        ("zstore.validation.fixing.fix", "zstore.geo.validation.fixing.fix"),
-        ("zstore.upkeep.copy", "zstore.jobs.upkeep.copy"),
-        ("zstore.report.notebook", "zstore.geo.report.notebook"),
-    ],
-)
-def test_former_names_of_modules_give_the_same_modules(former, present):
-    program = (
-        f"import {former} as former, {present} as present; "
-        f"assert former is present and present.__spec__.name == {present!r} == present.__name__"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+FORMER = {
+    "zstore.integrations.zarr_python": "zstore.guests.zarr_python",
+    "zstore.integrations.rasters.raster": "zstore.geo.rasters.raster",
+    "zstore.conventions.read": "zstore.geo.conventions.read",
+    "zstore.conventions.model": "zstore.geo.conventions.base",
+    "zstore.model.fill": "zstore.model.dtype",
+    "zstore.base.settings": "zstore.base.limits",
+    "zstore.validation.fixing.fix": "zstore.geo.validation.fixing.fix",
+    "zstore.upkeep.copy": "zstore.jobs.upkeep.copy",
+    "zstore.report.notebook": "zstore.geo.report.notebook",
+}
+# Each in a process of its own, which has imported nothing but the package and numpy.
+FORKS = """
+import os, sys
+import numpy, zstore
+
+def check(former, present):
+    names = {}
+    exec(f"import {former} as former, {present} as present", names)
+    former, module = names["former"], names["present"]
+    assert former is module and module.__spec__.name == present == module.__name__
+
+def is_right(*names):
+    child = os.fork()
+    if not child:
+        try:
+            check(*names)
+        except BaseException as error:
+            print(*names, repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+sys.exit(not all([is_right(*names) for names in FORMER.items()]))
+"""
+
+
+def test_former_names_of_modules_give_the_same_modules():
+    program = f"FORMER = {FORMER}\n{FORKS}"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_long_calls_do_without_docstrings():
     program = "import zstore; assert [zstore.copy, zstore.convert, zstore.build_pyramid, zstore.verify]"
     subprocess.run([sys.executable, "-OO", "-c", program], check=True)
+
+
+def test_the_surface_is_the_one_that_is_kept():
+    now, kept = surface.surface(), surface.KEPT.read_text().splitlines()
+    assert surface.difference(kept, now) == [], "`python tools/surface.py --write`, and a word in changes/"
+
+
+def test_a_name_that_is_gone_is_told_of(tmp_path, monkeypatch, capsys):
+    """A planted break fails until changes/ says so; a new name does not."""
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "docs/surface.txt").write_text("zstore.a(x)\nzstore.b\n")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "before")
+    monkeypatch.setattr(surface, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["surface.py", "--since", "HEAD"])
+    monkeypatch.setattr(surface, "surface", lambda: ["zstore.a(x)", "zstore.b", "zstore.c"])
+    assert surface.main() == 0
+    assert capsys.readouterr().out == "+zstore.c\n"
+    monkeypatch.setattr(surface, "surface", lambda: ["zstore.a(x, y)", "zstore.b"])
+    assert surface.main() == 1
+    said = capsys.readouterr()
+    assert said.out == "-zstore.a(x)\n+zstore.a(x, y)\n"
+    assert "changes/*.changed.md" in said.err
+    (tmp_path / "changes/a.changed.md").write_text("`a` takes `y`.")
+    git("add", ".")
+    assert surface.main() == 0

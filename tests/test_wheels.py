@@ -23,6 +23,7 @@ RECIPE = (ROOT / "recipe" / "recipe.yaml").read_text()
 WHEELS = sorted(Path(os.environ.get("ZSTORE_WHEELS", ROOT / "dist")).resolve().glob("*.whl"))
 # By what is linked into the kernels: words of its licence.
 LICENSES = {
+    "colour-maps": "Copyright (c) 2015 Kristen M. Thyng",
     "bitshuffle": "Kiyoshi Masui",
     "c-blosc2": "Blosc Development Team",
     "fastlz": "Ariya Hidayat",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +60,7 @@ WINGS: dict[str, dict[str, int]] = {
     "views": {
         "zstore.views": 11,
         "zstore.plugin.views": 12,
+        "zstore.training": 12,
     },
     "geo": {
         "zstore.geo": 13,
@@ -66,9 +68,11 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore.geo.conventions": 14,
         "zstore.geo.pyramid": 15,
         "zstore.geo.validation": 15,
+        "zstore.geo.pictures": 16,
         "zstore.geo.rasters": 16,
-        "zstore.geo.report": 16,
+        "zstore.geo.report": 17,
         "zstore.plugin.conventions": 17,
+        "zstore.plugin.pictures": 17,
         "zstore.plugin.pyramids": 17,
         "zstore.plugin.rasters": 17,
         "zstore.plugin.resamplers": 17,
@@ -117,6 +121,8 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "xarray": ("zstore.guests.xarray",),
     "zarr": ("zstore.guests.zarr_python",),
     "dask": ("zstore.guests",),
+    "torch": ("zstore.guests.torch", "zstore.training.batches"),
+    "jax": ("zstore.training.batches",),
     "h5netcdf": ("zstore.geo.rasters",),
     "h5py": ("zstore.geo.rasters",),
     "click": ("zstore.cli",),
@@ -183,17 +189,28 @@ def _uses(path: Path, *, with_attributes: bool = False) -> Iterator[tuple[str, s
 
     with_attributes  whether names in `zstore.name` count, too
     """
-    for node in ast.walk(ast.parse(path.read_text())):
+    imported, attributes = _uses_in(path, path.read_text())
+    yield from imported
+    if with_attributes:
+        yield from attributes
+
+
+@cache
+def _uses_in(path: Path, text: str) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
+    """The imports in a text, and its attributes; all rules ask for them, and a text takes long to parse."""
+    imported, attributes = list[tuple[str, str, int]](), list[tuple[str, str, int]]()
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "", node.lineno) for alias in node.names)
+            imported += [(alias.name, "", node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 raise ValueError(f"{path}:{node.lineno}: relative import, expected an absolute one")
-            yield from ((node.module or "", alias.name, node.lineno) for alias in node.names)
+            imported += [(node.module or "", alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-            yield _named(node), "", node.lineno
-        elif isinstance(node, ast.Attribute) and with_attributes:
-            yield getattr(node.value, "id", ""), node.attr, node.lineno
+            imported.append((_named(node), "", node.lineno))
+        elif isinstance(node, ast.Attribute):
+            attributes.append((getattr(node.value, "id", ""), node.attr, node.lineno))
+    return imported, attributes
 
 
 def _called(node: ast.Call) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of docs/gallery.md, drawn from arrays made here and from the figures of docs/performance.md.
+"""The pictures of the documentation, drawn from arrays made here and from the figures of docs/performance.md.
 
     python tools/pictures.py [directory; docs/pictures by default]
 
@@ -17,7 +17,10 @@ from pathlib import Path
 import numpy as np
 
 import zstore
-from zstore.geo.pyramid.quicklook import encode_png, preview, quicklook
+from zstore.geo.pictures.png import encode_png
+from zstore.geo.pictures.quicklook import preview, quicklook
+from zstore.storage.memory import MemoryStore
+from zstore.training.samples import NUMBER_SIZE
 
 ROOT = Path(__file__).resolve().parent.parent
 STYLE = """<style>
@@ -31,6 +34,8 @@ text{fill:#ddd}.ahead{fill:#4fb3c4}.a{fill:#2f7f8c}.b{fill:#1f4f57}.behind{fill:
 ROW = re.compile(r"^\| ([^|]+?) \| ([\d.]+) \| ([^|]+?) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
 GROUP = re.compile(r"^\| ([^|]+?) \| \d+ \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
 HEIGHTS_SIDE = 512
+# Curves from the least memory to the most, and the last one of a full shuffle.
+CURVES = ("#c2703d", "#d9a441", "#5aa9b5", "#2a7f8e", "#8888")
 
 
 def heights(side: int = HEIGHTS_SIDE) -> np.ndarray:
@@ -152,6 +157,42 @@ def draw_shard() -> str:
     return svg(760, 276, "The anatomy of a shard", parts)
 
 
+def draw_mixing() -> str:
+    """How far apart in the array the samples are that follow each other, for several sizes of memory."""
+    array = zstore.create_array(MemoryStore(), shape=(20_000, 4), dtype="i4", chunks=(20, 4))
+    chunk = 20 * 4 * 4 + 20 * NUMBER_SIZE
+    orders = {
+        f"{count} chunk{'s' * (count > 1)}": array.batches(sample={0: 1}, memory=count * chunk)
+        for count in (1, 4, 16, 64)
+    }
+    orders["a full shuffle"] = array.batches(sample={0: 1}, shuffle="full")
+    left, top, width, height = 60, 44, 480, 240
+    title = "How far apart in the array samples are that follow each other, for memory of 1 to 64 chunks"
+    parts = [text(8, 20, title)]
+    for share in (0, 0.5, 1):
+        y = top + height * (1 - share)
+        parts.append(f'<path class="line" d="M{left} {y:g}H{left + width}"/>')
+        parts.append(text(left - 8, y + 4, f"{share:.0%}", "small faint", "end"))
+        parts.append(text(left + width * share, top + height + 18, f"{share:.0%}", "small faint", "middle"))
+    parts.append(text(left, top - 8, "of neighbours, nearer than", "small faint"))
+    parts.append(text(left + width, top + height + 34, "of the array's length", "small faint", "end"))
+    for number, (name, batches) in enumerate(orders.items()):
+        order = np.fromiter(batches.order(), np.int64)
+        far = np.abs(np.diff(order)) / len(order)
+        edges = np.linspace(0, 1, 61)
+        below = [float((far <= edge).mean()) for edge in edges]
+        points = " ".join(
+            f"{left + width * edge:.1f},{top + height * (1 - share):.1f}"
+            for edge, share in zip(edges, below, strict=True)
+        )
+        color = CURVES[number]
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+        y = top + 40 + 22 * number
+        parts.append(f'<path d="M{left + width + 20} {y - 4}h24" stroke="{color}" stroke-width="2"/>')
+        parts.append(text(left + width + 52, y, f"{name}: {batches.report.mixing:.2f}", "small"))
+    return svg(760, top + height + 44, title, parts)
+
+
 def draw(place: Path) -> list[Path]:
     """Draw all pictures there, and say which."""
     place.mkdir(parents=True, exist_ok=True)
@@ -168,6 +209,7 @@ def draw(place: Path) -> list[Path]:
             4.5,
         ),
         "shard.svg": draw_shard(),
+        "mixing.svg": draw_mixing(),
     }
     for name, drawing in drawn.items():
         (place / name).write_text(drawing)

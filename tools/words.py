@@ -10,6 +10,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,13 +41,29 @@ class FirstLine(NamedTuple):
 def first_lines(source: Path = SOURCE) -> Iterator[FirstLine]:
     """The first line of every docstring of a module, a class or a function."""
     for path in sorted(source.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text:
-                    line = node.body[0].lineno
-                    name = getattr(node, "name", "")
-                    yield FirstLine(str(path.relative_to(source)), line, name, text.splitlines()[0])
+        for _, line, name, text in _definitions(path.read_text()):
+            if text:
+                yield FirstLine(str(path.relative_to(source)), line, name, text)
+
+
+@cache
+def _definitions(text: str) -> list[tuple[bool, int, str, str]]:
+    """The modules, classes and functions of a text.
+
+    Of each: whether it is a class, the line below its head, its name ("" for the module), and the first line
+    of its docstring ("" where it has none).
+    """
+    return [
+        (
+            isinstance(node, ast.ClassDef),
+            node.body[0].lineno,
+            getattr(node, "name", ""),
+            said.partition("\n")[0],
+        )
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body
+        for said in [ast.get_docstring(node) or ""]
+    ]
 
 
 def riddles(source: Path = SOURCE) -> list[FirstLine]:
@@ -59,9 +76,9 @@ def same_names(source: Path = SOURCE) -> dict[str, list[str]]:
     files: dict[str, list[str]] = defaultdict(list)
     for path in sorted(source.rglob("*.py")):
         short = str(path.relative_to(source))
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and short not in REPEATED:
-                files[node.name].append(short)
+        for is_class, _, name, _ in _definitions(path.read_text()) if short not in REPEATED else ():
+            if is_class:
+                files[name].append(short)
     return {name: paths for name, paths in files.items() if len(paths) > 1}
 
 

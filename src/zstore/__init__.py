@@ -14,18 +14,32 @@ if TYPE_CHECKING:
 
     from zstore import aio, errors
     from zstore.base.limits import set_durable, set_limits
+    from zstore.base.tracing import trace
     from zstore.engine.schedulers import set_cache_size, set_threads
+    from zstore.engine.statistics import stats
     from zstore.geo.conventions.base import use_conventions
+    from zstore.geo.pictures.quicklook import preview, quicklook
     from zstore.geo.pyramid.build import build_pyramid, build_tile_pyramid, update_pyramid
-    from zstore.geo.pyramid.quicklook import preview, quicklook
+    from zstore.geo.pyramid.calculate import calculate
+    from zstore.geo.pyramid.coarsen import coarsen
+    from zstore.geo.pyramid.cube import cube
+    from zstore.geo.pyramid.selection import select
     from zstore.geo.pyramid.tiles import open_tiles, read_tile
-    from zstore.geo.pyramid.warp import GeoGrid, GeoView, mosaic, reproject
-    from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
+    from zstore.geo.pyramid.warp import GeoGrid, mosaic, reproject
+    from zstore.geo.pyramid.zonal import clip, zonal_statistics
+    from zstore.geo.rasters import (
+        netcdf_to_zarr,
+        raster_to_zarr,
+        rasters_to_zarr,
+        zarr_to_netcdf,
+        zarr_to_raster,
+    )
     from zstore.geo.report.summary import describe
     from zstore.geo.resampling.methods import downsample
     from zstore.geo.validation.fixing.fix import fix, plan_fix, restore_backup
     from zstore.geo.validation.run import validate
     from zstore.guests.dask import from_dask, to_dask
+    from zstore.guests.torch import to_torch
     from zstore.jobs.reduction.reduce import reduce
     from zstore.jobs.units import finish_units, plan_units, run_units
     from zstore.jobs.upkeep.convert import convert, convert_metadata
@@ -61,6 +75,7 @@ if TYPE_CHECKING:
         zeros_like,
     )
     from zstore.storage.cached import CachedStore, cache_info
+    from zstore.training.batches import Batches, batches
     from zstore.views.view import View, concat, overlay, stack, unpack, view
 
 former.install()
@@ -70,14 +85,18 @@ __version__ = "0.1.0"
 # Where each public name lives; imported when first asked for.
 _HOMES = {
     "Array": "zstore.nodes.array",
+    "Batches": "zstore.training.batches",
     "CachedStore": "zstore.storage.cached",
     "GeoGrid": "zstore.geo.pyramid.warp",
-    "GeoView": "zstore.geo.pyramid.warp",
     "Group": "zstore.nodes.group",
     "View": "zstore.views.view",
+    "batches": "zstore.training.batches",
     "build_pyramid": "zstore.geo.pyramid.build",
     "build_tile_pyramid": "zstore.geo.pyramid.build",
     "cache_info": "zstore.storage.cached",
+    "calculate": "zstore.geo.pyramid.calculate",
+    "clip": "zstore.geo.pyramid.zonal",
+    "coarsen": "zstore.geo.pyramid.coarsen",
     "concat": "zstore.views.view",
     "consolidate": "zstore.nodes.open",
     "convert": "zstore.jobs.upkeep.convert",
@@ -86,6 +105,7 @@ _HOMES = {
     "create_array": "zstore.nodes.open",
     "create_group": "zstore.nodes.open",
     "create_hierarchy": "zstore.nodes.open",
+    "cube": "zstore.geo.pyramid.cube",
     "describe": "zstore.geo.report.summary",
     "downsample": "zstore.geo.resampling.methods",
     "finish_units": "zstore.jobs.units",
@@ -101,8 +121,8 @@ _HOMES = {
     "overlay": "zstore.views.view",
     "plan_fix": "zstore.geo.validation.fixing.fix",
     "plan_units": "zstore.jobs.units",
-    "preview": "zstore.geo.pyramid.quicklook",
-    "quicklook": "zstore.geo.pyramid.quicklook",
+    "preview": "zstore.geo.pictures.quicklook",
+    "quicklook": "zstore.geo.pictures.quicklook",
     "raster_to_zarr": "zstore.geo.rasters.raster",
     "rasters_to_zarr": "zstore.geo.rasters.stack",
     "read_tile": "zstore.geo.pyramid.tiles",
@@ -110,19 +130,25 @@ _HOMES = {
     "reproject": "zstore.geo.pyramid.warp",
     "restore_backup": "zstore.geo.validation.fixing.fix",
     "run_units": "zstore.jobs.units",
+    "select": "zstore.geo.pyramid.selection",
     "set_cache_size": "zstore.engine.schedulers",
     "set_durable": "zstore.base.limits",
     "set_limits": "zstore.base.limits",
     "set_threads": "zstore.engine.schedulers",
     "stack": "zstore.views.view",
+    "stats": "zstore.engine.statistics",
     "to_dask": "zstore.guests.dask",
+    "to_torch": "zstore.guests.torch",
+    "trace": "zstore.base.tracing",
     "unpack": "zstore.views.view",
     "update_pyramid": "zstore.geo.pyramid.build",
     "use_conventions": "zstore.geo.conventions.base",
     "validate": "zstore.geo.validation.run",
     "verify": "zstore.jobs.upkeep.verify",
     "view": "zstore.views.view",
+    "zarr_to_netcdf": "zstore.geo.rasters.netcdf_target",
     "zarr_to_raster": "zstore.geo.rasters.geotiff",
+    "zonal_statistics": "zstore.geo.pyramid.zonal",
     **dict.fromkeys(
         [
             "array",
@@ -147,16 +173,20 @@ _HOMES = {
 
 __all__ = [
     "Array",
+    "Batches",
     "CachedStore",
     "GeoGrid",
-    "GeoView",
     "Group",
     "View",
     "aio",
     "array",
+    "batches",
     "build_pyramid",
     "build_tile_pyramid",
     "cache_info",
+    "calculate",
+    "clip",
+    "coarsen",
     "concat",
     "consolidate",
     "convert",
@@ -166,6 +196,7 @@ __all__ = [
     "create_array",
     "create_group",
     "create_hierarchy",
+    "cube",
     "describe",
     "downsample",
     "empty",
@@ -202,12 +233,16 @@ __all__ = [
     "restore_backup",
     "run_units",
     "save",
+    "select",
     "set_cache_size",
     "set_durable",
     "set_limits",
     "set_threads",
     "stack",
+    "stats",
     "to_dask",
+    "to_torch",
+    "trace",
     "tree",
     "unpack",
     "update_pyramid",
@@ -215,9 +250,11 @@ __all__ = [
     "validate",
     "verify",
     "view",
+    "zarr_to_netcdf",
     "zarr_to_raster",
     "zeros",
     "zeros_like",
+    "zonal_statistics",
 ]
 
 
@@ -253,8 +290,13 @@ def _late(home: str, name: str) -> Callable[..., Any]:
 # What methods of nodes use of the wings above.
 above.read_tile = _late("zstore.geo.pyramid.tiles", "read_tile")
 above.reduce = _late("zstore.jobs.reduction.reduce", "reduce")
+above.batches = _late("zstore.training.batches", "batches")
+above.group_batches = _late("zstore.training.batches", "group_batches")
 above.view = _late("zstore.views.view", "view")
 above.open_view = _late("zstore.views.view", "open_view")
+above.circle_of_array = _late("zstore.geo.conventions.content", "circle_of_array")
+above.carried_of = _late("zstore.geo.pyramid.carried", "carried_of")
+above.outline = _late("zstore.geo.pyramid.outline", "outline_of")
 above.render_html = _late("zstore.geo.report.notebook", "render_html")
 
 if not TYPE_CHECKING:  # type checkers are to find names that are not there

@@ -27,7 +27,11 @@ the code that raised could not know (`locate`).
 from __future__ import annotations
 
 import re
-from errno import EACCES, EEXIST, ENOENT, ENOTSUP, EPERM
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from errno import EACCES, EEXIST, EISDIR, ELOOP, ENOENT, ENOLINK, ENOTDIR, ENOTSUP, EPERM, EXDEV
 from typing import Any
 
 __all__ = [
@@ -177,6 +181,11 @@ class StoreError(ZstoreError, OSError):
         """Whether a list was asked of a store that has none, or none for this user; else it has failed."""
         return self.is_denied or self.errno == ENOTSUP
 
+    @property
+    def is_of_key(self) -> bool:
+        """Whether one key alone is out of reach: a link leads astray, or the store refuses."""
+        return self.is_denied or self.errno in (EXDEV, ENOLINK, ELOOP, EISDIR, ENOTDIR)
+
 
 class ExistsError(StoreError, FileExistsError, ValueError):
     """A node that was to be made is there already."""
@@ -214,6 +223,57 @@ class RasterWarning(UserWarning):
     """The warning that a raster lacks something, or has something that Zarr cannot express."""
 
 
+# By path, the errors of what the call that is under way has left out.
+_left: ContextVar[dict[str, ZstoreError] | None] = ContextVar("left", default=None)
+
+
+def is_loss(error: Exception) -> bool:
+    """Whether an error is of one value alone, damaged or out of reach, and not of a store that fails."""
+    return error.is_of_key if isinstance(error, StoreError) else isinstance(error, CodecError)
+
+
+def leave_out(path: str, error: ZstoreError, *, is_asked: bool = True) -> None:
+    """Warn that a node is left out, and have the call that is under way raise the error at its end.
+
+    is_asked  whether the call is about the node too; else nothing is raised
+
+    Warns
+        ReadingWarning: with the path and the reason; of one call once.
+    """
+    left = _left.get()
+    if left is not None and is_asked:
+        if str(left.get(path)) == str(error):
+            return
+        left.setdefault(path, error)
+    warnings.warn(ReadingWarning(f"{path!r} is left out: {error}"), stacklevel=3)
+
+
+@contextmanager
+def left_out() -> Iterator[dict[str, ZstoreError]]:
+    """Context with the errors, by path, of the nodes that are left out within it; nothing is raised."""
+    left = dict[str, ZstoreError]()
+    token = _left.set(left)
+    try:
+        yield left
+    finally:
+        _left.reset(token)
+
+
+@contextmanager
+def going_on() -> Iterator[None]:
+    """Context of a call that goes on without unreadable nodes, and raises the first error at its end.
+
+    Within another such context it does nothing: the outermost raises.
+    """
+    if _left.get() is not None:
+        yield
+        return
+    with left_out() as left:
+        yield
+    for error in left.values():
+        raise error
+
+
 def missing_name(owner: str, name: str, hint: str | None) -> AttributeError:
     """The error for a name that `owner` lacks, with its replacement, if there is one."""
     ending = f"; use {hint}" if hint and not name.startswith("_") else ""
@@ -233,5 +293,6 @@ _WITHOUT_MEMORY = (
 def say_no_memory(error: Exception) -> None:
     """Raise a MemoryError if an error of another library means a lack of memory; else do nothing."""
     said = str(error)
-    if not isinstance(error, ZstoreError) and any(words in said for words in _WITHOUT_MEMORY):
+    is_caused = isinstance(error, SystemError) and isinstance(error.__cause__, MemoryError)
+    if is_caused or (not isinstance(error, ZstoreError) and any(words in said for words in _WITHOUT_MEMORY)):
         raise MemoryError(f"no memory: {said}") from error

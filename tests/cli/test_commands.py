@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -17,7 +18,10 @@ from zstore.extensions.extras import OFFERED_BY  # noqa: E402
 from zstore.extensions.offers import Offer  # noqa: E402
 from zstore.extensions.plugins import Plugin  # noqa: E402
 from zstore.extensions.registry import Registry  # noqa: E402
+from zstore.storage.cached import CachedStore  # noqa: E402
 from zstore.testing.commands import CommandContract  # noqa: E402
+
+from ..engine.test_remote import FarStore  # noqa: E402
 
 
 @pytest.mark.parametrize("word", [offer.name for offer in builtin.COMMANDS])
@@ -142,3 +146,20 @@ def test_the_registry_is_what_the_command_line_asks() -> None:
 )
 def test_sizes_are_said_in_decimals_too(said: str, size: int) -> None:
     assert SIZE["type"](said) == size
+
+
+def test_a_cache_is_shown_and_cleared(tmp_path) -> None:
+    far = FarStore()
+    far.put("a", bytes(range(200)))
+    CachedStore(far, tmp_path).get("a")
+
+    def run(*words: str) -> testing.Result:
+        return testing.CliRunner().invoke(root.zstore, ["cache", *words])
+
+    said = json.loads(run(str(tmp_path), "--json").stdout)
+    assert (said["value_count"], said["stored_size"]) == (1, 200 + 256)
+    assert "1 ranges of 1 values, 1 store, last used 2" in run(str(tmp_path)).stdout
+    assert "0 ranges of 0 values" in run(str(tmp_path), "--clear").stdout
+    told = run(str(tmp_path / "none"))
+    assert told.exit_code == 1
+    assert "no cache of zstore's there" in told.stderr

@@ -44,8 +44,16 @@ def test_words_are_options(name: str, tmp_path: Path) -> None:
 
 
 COMMANDS: dict[str, list[str]] = {
-    "convert": ["netcdf_to_zarr", "raster_to_zarr", "rasters_to_zarr", "zarr_to_raster", "convert"],
+    "convert": [
+        "netcdf_to_zarr",
+        "raster_to_zarr",
+        "rasters_to_zarr",
+        "zarr_to_raster",
+        "zarr_to_netcdf",
+        "convert",
+    ],
     "pyramid": ["build_pyramid", "build_tile_pyramid", "update_pyramid"],
+    "mosaic": ["convert"],
     **{name: [name] for name in ("copy", "export", "manifest", "reduce", "tune", "verify", "virtualize")},
 }
 

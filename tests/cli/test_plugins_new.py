@@ -64,7 +64,7 @@ PROOFS = {
         made = zstore.build_pyramid(source, "pyramid.zarr", levels=2, method="$name")
         assert np.array_equal(made["1/v"][...], cells[1::2, 1::2])
         words = ["pyramid", "scene.zarr", "typed.zarr", "--levels", "1", "--method", "$name"]
-        subprocess.run([sys.executable, "-m", "zstore", *words], check=True)
+        type_words(*words)
         assert np.array_equal(zstore.open("typed.zarr", "1/v", mode="r")[...], cells[1::2, 1::2])
     """,
     "job": """
@@ -75,8 +75,7 @@ PROOFS = {
             call("a.zarr", "out", progress=lambda done, total: done and 1 / 0)
         except ZeroDivisionError:
             pass
-        main = [sys.executable, "-m", "zstore", "info", "out"]
-        said = subprocess.run(main, capture_output=True, text=True).stdout
+        said = type_words("info", "out", code=None)
         assert "unfinished" in said and "$name" in said, said
         assert call("a.zarr", "out", resume=True) == {"0.0": 1169, "0.1": 1199, "1.0": 2369, "1.1": 2399}
         assert "0.1" in json.loads(Path("out/largest.json").read_text())
@@ -99,8 +98,7 @@ PROOFS = {
             geo, _ = read_geo(zstore.open_group(place, mode="r"))
             assert geo.crs is not None, f"no CRS in {place}"
             assert geo.crs.code == "EPSG:32632", geo.crs
-            main = [sys.executable, "-m", "zstore", "info", place]
-            assert "EPSG:32632" in subprocess.run(main, check=True, capture_output=True, text=True).stdout
+            assert "EPSG:32632" in type_words("info", place)
     """,
 }
 HEAD = """
@@ -111,6 +109,14 @@ import numpy as np
 import zstore
 
 cells = np.arange(2400, dtype="uint16").reshape(40, 60)
+
+def type_words(*words, code=0):
+    from click.testing import CliRunner
+    from zstore.cli.root import zstore as command
+
+    done = CliRunner().invoke(command, words)
+    assert code is None or done.exit_code == code, done.output
+    return done.output
 """
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import NotFoundError, ReadOnlyError, ZstoreError
+from zstore.errors import NotFoundError, RasterWarning, ReadOnlyError, StoreError, ZstoreError
 from zstore.nodes.array import Array
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
@@ -20,6 +20,8 @@ pytest.importorskip("h5netcdf", reason="NetCDF-4 is read with h5netcdf")
 xr = pytest.importorskip("xarray", reason="what is opened is compared by xarray (extra 'xarray')")
 pytest.importorskip("zstore_virtual", reason="references are read by zstore-virtual")
 from zstore.cli.root import zstore as command  # noqa: E402
+
+from ..storage.bucket_server import BucketServer, forget_settings  # noqa: E402
 
 ITEMS = np.arange(64 * 80, dtype="f4").reshape(64, 80)
 
@@ -33,7 +35,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raster.write(ITEMS, 1)
         raster.set_band_description(1, "t2m")
     shutil.copy(here / "a.tif", here / "raster")
-    group = zstore.raster_to_zarr(here / "a.tif", here / "a.zarr")
+    with pytest.warns(RasterWarning, match="has no nodata"):
+        group = zstore.raster_to_zarr(here / "a.tif", here / "a.zarr")
     zstore.copy(here / "a.zarr", here / "a.zip")
     for kind, name in {"NETCDF4": "a.nc", "NETCDF3_64BIT_OFFSET": "classic.nc"}.items():
         with netCDF4.Dataset(here / name, "w", format=kind) as file:
@@ -46,6 +49,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file["t2m"].grid_mapping = "spatial_ref"
             words = {k: v for k, v in group["spatial_ref"].attrs.items() if isinstance(v, str | float)}
             file.createVariable("spatial_ref", "i4", ()).setncatts(words)
+    for number in range(2):
+        part = xr.open_dataset(here / "a.nc", decode_cf=False).isel(y=slice(32 * number, 32 * number + 32))
+        part.to_netcdf(here / f"half_{number}.nc")
     shutil.copy(here / "a.nc", here / "a.h5")
     shutil.copy(here / "a.nc", here / "netcdf")
     result = testing.CliRunner().invoke(command, ["convert", str(here / "a.nc"), str(here / "a.json")])
@@ -62,7 +68,10 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-KINDS = ["a.zarr", "a.zip", "a.tif", "raster", "a.nc", "classic.nc", "a.h5", "netcdf", "a.json", "a.parquet"]
+KINDS = [
+    *("a.zarr", "a.zip", "a.tif", "raster", "a.nc", "classic.nc", "a.h5", "netcdf", "a.json", "a.parquet"),
+    "half_*.nc",
+]
 LINES = [
     "info {}",
     "tree {}",
@@ -121,7 +130,8 @@ def test_every_function_that_opens_takes_every_kind(kind: str, here: Path) -> No
     with pytest.raises(NotFoundError):
         zstore.open(f"{kind}/nothing")
     if kind != "a.zarr" and kind != "a.zip":
-        with pytest.raises(ReadOnlyError):
+        # A pattern would be the name of a new Zarr.
+        with pytest.raises(StoreError if "*" in kind else ReadOnlyError):
             zstore.open_group(kind, mode="a")
 
 
@@ -154,3 +164,32 @@ def test_what_is_nothing_says_so_and_makes_nothing(tmp_path: Path, monkeypatch: 
         with pytest.raises(ZstoreError):
             zstore.open(name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "notes.json"]
+
+
+@pytest.mark.parametrize("kind", ["a.zarr", "a.nc", "half_*.nc"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_storage_options_reach_every_kind_in_a_bucket(
+    kind: str, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By commands that read on other threads than the one that opened the source."""
+    forget_settings(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with BucketServer() as server:
+        files = {path for path in here.rglob("*") if path.is_file()}
+        server.fill("/b/", {str(path.relative_to(here)): path.read_bytes() for path in files})
+        options = "".join(f" --storage-option {name}={value}" for name, value in server.options().items())
+        for line in (
+            *(
+                "info {}#/t2m",
+                "convert {} {out}/made.tif",
+                "convert {} {out}/made.png",
+                "copy {} {out}/c.zarr",
+            ),
+            "pyramid {} {out}/p.zarr --levels 1",
+        ):
+            code, said = type_line(line.format(f"s3://b/{kind}", out=tmp_path) + options)
+            assert code == 0, (line, said)
+    with rasterio.open(tmp_path / "made.tif") as raster:
+        np.testing.assert_array_equal(raster.read(1), ITEMS)
+    for path in ("c.zarr/t2m", "p.zarr/0/t2m"):
+        np.testing.assert_array_equal(zstore.open(tmp_path / path)[...], ITEMS)

@@ -45,6 +45,12 @@ def made(tmp_path_factory) -> Path:
     zstore.build_pyramid(place / "a.zarr", place / "p.zarr", levels=1)
     for name, begin in {"x.tif": b"II*\0", "x.png": b"\x89PNG", "x.nc": b"CDF\1", "x.txt": b"hello"}.items():
         (place / name).write_bytes(begin)
+    item = {"type": "Feature", "properties": {"datetime": "2020-01-01"}, "assets": {"b": {"href": "a.zarr"}}}
+    (place / "items.json").write_text(json.dumps(item))
+    (place / "z.geojson").write_text('{"type": "Feature", "geometry": null}')
+    (place / "files").mkdir()
+    for name in ("0.nc", "1.nc"):
+        (place / "files" / name).write_bytes(b"CDF\1")
     return place
 
 
@@ -65,7 +71,28 @@ TYPED = {
     "info": "Missing argument 'PATH'",
     "info a.zarr --jsn": "No such option",
     "info a.zrr": "near it: 'a.zarr'",
+    "info missing.nc": "there are: 'a.zarr', 'p.zarr', 'plain.zarr'",
+    "info a.zarr/nothing": "there are: 'b'",
     "info a.zarr/c": "no array or group there",
+    "quicklook a.zarr": "Missing argument 'TARGET'; expected NAME.png",
+    "quicklook a.zarr q.gif": "pictures are PNG, expected NAME.png",
+    "convert a.zarr c.zarr --compressor zstd": "Did you mean '--codec'?",
+    "convert a.zarr c.zarr --chunk-size 8": "Did you mean '--chunks'?",
+    "convert a.zarr c.zarr --variables b": "Did you mean '--bands'?",
+    "reduce a.zarr/b --dim y": "Did you mean '--axis'?",
+    "convert a.zarr c.zarr --chunks lat=ten": "'lat=ten' is no length, like time=240, y=auto or x=all",
+    "convert a.zarr c.zarr --chunks lat=10": "no dimension 'lat' to cut; expected one of y, x",
+    "convert a.zarr c.zarr --select time=2020": "no dimension 'time'; there are y, x",
+    "convert a.zarr c.zarr --select time": "'time' is no selection, like time=2020-06,level=700",
+    "convert a.zarr c.zarr --bbox 1,2": "'1,2' is no box, like",
+    "convert a.zarr c.zarr --bbox 900,900,901,901": "there is no cell; there are 0, -231, 240, 9",
+    "convert a.zarr c.h5": "HDF5 is written as NetCDF-4: `zstore convert SOURCE NAME.nc`",
+    "convert a.zarr c.nc --codec zstd": "expected deflate",
+    "convert a.zarr c.nc --resume": "a file appears whole or not at all",
+    "convert a.zarr c.tiff5": "is nearly '.tiff'",
+    "convert a.zarr s3:/b/c.zarr": "did you mean 's3://b/c.zarr'?",
+    "convert a.zarr s4://b/c.zarr": "did you mean 's3' or 'gs'?",
+    "copy a.zarr c.nc": "`zstore convert SOURCE c.nc` makes one",
     "info a.zarr/b/c": "is an array, which has no nodes below it",
     "info x.tif": DAMAGED,
     "tree x.tif": DAMAGED,
@@ -118,7 +145,7 @@ TYPED = {
     "reduce a.zarr/b --dtype flaot32": "'flaot32' is no data type; did you mean 'float32'?",
     "reduce a.zarr/b --axis z": "expected one of the dimensions ('y', 'x')",
     "reduce a.zarr/b --method meen": "'meen' is not one of",
-    "reduce a.zarr": "a group is there, expected an array",
+    "reduce a.zarr": "a group is there, expected a target for the new group, or an array, such as 'b' in it",
     "consolidate a.zarr/b": "an array is there, expected a group",
     "validate a.zarr --profile geo": "'geo' is not one of 'geozarr-draft'",
     "validate a.zarr --class cor": "expected of core, time",
@@ -131,6 +158,17 @@ TYPED = {
     "info a.zarr --storage-option region": "expected NAME=VALUE",
     "info http://127.0.0.1:{port}/a": "no server answers there; expected one that runs",
     "info s3://b/a {anonymous}": "no server answers there",
+    "convert plain.zarr c.zarr --shards 7": "expected ones such as (8, 8), or other chunks",
+    "convert plain.zarr http://127.0.0.1:{port}/c.zarr": "expected a directory, or a bucket as s3://BUCKET/NAME",
+    "convert a.zarr c.zarr --plan p.json --bbox 0,0,9,9": "expected --processes, or a copy of the part",
+    "convert a.zarr none.zarr c.zarr": "there is no 'none.zarr'; expected files, Zarrs or rasters",
+    "convert x.tif a.zarr c.zarr": "there are rasters, and 'a.zarr' is none",
+    "convert x.nc files/0.nc files/1.nc": "expected a TARGET behind all sources",
+    "convert y*.nc c.zarr": "no name matches 'y*.nc' in '{here}'; there are 'a.zarr', 'files', ",
+    "convert x.txt d.zarr": "expected a raster, a Zarr, NetCDF or HDF5",
+    "info files": "there are files below it; '{here}/files/*.nc' opens them as one",
+    "info x.nc files/0.nc": 'a pattern in quotes, as "*.nc", is one source',
+    "fix a.zarr --apply": "Did you mean '--write'?",
 }
 
 
@@ -145,6 +183,7 @@ def test_a_wrong_line_says_what_to_type(line, here):
     assert TYPED[line].format(here=here) in " ".join(said.split())
     assert "Traceback" not in said and not re.search(r"\b(overwrite|resume|anon)=True", said)
     assert "did not foresee" not in said
+    assert len([text for text in said.splitlines() if text and not text.startswith("notice:")]) <= 3
 
 
 CALLS = {
@@ -163,6 +202,11 @@ CALLS = {
     "zstore.open('a.zarr')['c']": "group has no array and no group 'c'",
     "zstore.open('a.zarr', mode='r').create_group('c')": "read",
     "zstore.open('a.zarr/b')[9]": "out of bounds",
+    "zstore.open('a.zarr/b').sel(y=3)": "use zstore.select(array, {dimension: value})",
+    "zstore.select('a.zarr', {'time': 1})": "no dimension 'time'; there are y, x",
+    "zstore.reproject('a.zarr', 'EPSG:3857')": "zstore.GeoGrid.around([source], crs='EPSG:3857')",
+    "zstore.open(['a.zarr', 'p.zarr'])": "expected the same arrays in all members (at 'p.zarr')",
+    "zstore.open('y*.nc')": "no name matches 'y*.nc'",
     "zstore.open('a.zarr/b').compresor": "has no attribute 'compresor'",
     "zstore.open('a.zarr/b').compressor": "use array.compressors",
     "zstore.copy_store": "use zstore.copy(source, target)",
@@ -196,15 +240,19 @@ def test_there_are_wrong_usages_enough():
 
 
 JSON = {
+    "cache kept": "stored_size",
+    "calc b+1 a.zarr k.zarr": "dtype",
     "consolidate a.zarr": "nodes",
     "convert a.zarr c.zarr --chunks 5": "nodes",
     "convert a.zarr c.zarr --dry-run": "arrays",
     "convert a.zarr --metadata-only": "nodes",
     "copy p.zarr c.zarr": "key_count",
+    "cube items.json u.zarr --bands b": "dtype",
     "doctor": "kernels",
     "fix a.zarr": "keys_changed",
     "info p.zarr": "arrays",
     "manifest p.zarr": "root",
+    "mosaic a.zarr m.zarr": "dtype",
     "plugins": "offers",
     "pyramid a.zarr q.zarr": "nodes",
     "quicklook a.zarr -o q.png": "rows",
@@ -215,6 +263,7 @@ JSON = {
     "tree p.zarr": "nodes",
     "validate p.zarr": "findings",
     "verify p.zarr": "is_sound",
+    "zonal a.zarr z.geojson": "rows",
 }
 
 
@@ -222,6 +271,8 @@ JSON = {
 def test_what_is_said_is_said_as_json(line, here):
     if line.startswith("run-units"):
         assert type_line("copy p.zarr c.zarr --plan plan.json")[0] == 0
+    if line.startswith("cache"):
+        zstore.CachedStore("memory://kept", "kept").get("a")
     code, said, trouble = type_line(f"{line} --json")
     assert code == 0 or line.startswith("fix"), trouble
     assert JSON[line] in json.loads(said)
@@ -281,6 +332,23 @@ def test_the_doctor_advises_a_checksum_where_there_is_none(tmp_path):
     assert type_line(f"convert {tmp_path}/g.zarr {tmp_path}/h.zarr --checksum")[0] == 0
     assert json.loads(type_line(f"doctor --json {tmp_path}/h.zarr")[1])["advice"] == []
     assert type_line(f"doctor {tmp_path}/nothing.zarr")[0] == 1
+
+
+def test_what_a_read_takes_is_said_at_the_prompt(tmp_path):
+    zstore.create_array(tmp_path / "a.zarr", data=np.ones((100, 64), "f4"), chunks=(10, 64))
+    code, said, _ = type_line(f"info --json --explain 5:15,-1 {tmp_path}/a.zarr")
+    assert code == 0
+    found = json.loads(said)
+    assert (found["chunk_count"], found["selected_size"], found["keys"]) == (2, 40, ["c/0/0", "c/1/0"])
+    assert "fetched   from 10 stored values" in type_line(f"info --explain ...,0 {tmp_path}/a.zarr")[1]
+    for wrong, expected in (
+        ("a:b", "'a:b' is no part"),
+        ("1,,2", "'' is no part"),
+        ("100", "100"),
+        ("1,2,3", "3"),
+    ):
+        code, _, error = type_line(f"info --explain {wrong} {tmp_path}/a.zarr")
+        assert code and expected in error and len(error.splitlines()) <= 5
 
 
 def test_a_band_opened_by_itself_has_no_fault_of_its_group(here):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 import numcodecs
 import numpy as np
 import pytest
 import zstandard
 
+import zstore
 from zstore.codecs.zstd import NumcodecsZstd, Zstd
 from zstore.errors import ChecksumError, CodecError, MetadataError
 from zstore.testing.codecs import NativeCodecContract
@@ -127,3 +130,33 @@ def test_numcodecs_configurations_come_back_as_they_were():
         codec = NumcodecsZstd.from_configuration(configuration)
         assert codec.to_configuration() == configuration
         assert codec.decode(codec.encode(SAMPLE[:100]), 100) == SAMPLE[:100]
+
+
+def test_frames_of_a_large_chunk_are_read_block_by_block(tmp_path):
+    """Chunks that an interrupt may end in the midst: several frames, those that are skipped, damage."""
+    data = np.random.default_rng(0).integers(0, 9, 17 << 20, "u1")
+    array = zstore.create_array(
+        tmp_path, shape=data.shape, dtype="u1", chunks=data.shape, compressors=[Zstd(1)]
+    )
+    array[...] = data
+    path = tmp_path / "c" / "0"
+    whole = path.read_bytes()
+    assert whole == Zstd(1).encode(data)
+    codec = Zstd(1, checksum=True)
+    skipped = struct.pack("<II", 0x184D2A53, 5) + b"12345"
+    frames = [codec.encode(data[:40]), skipped, codec.encode(data[40:]), struct.pack("<II", 0x184D2A50, 0)]
+    path.write_bytes(b"".join(frames))
+    np.testing.assert_array_equal(array[...], data)
+    path.write_bytes(b"".join(frames)[:-9])
+    with pytest.raises(CodecError, match="damaged"):
+        array[...]
+    frames[2] = frames[2][:-4] + bytes(4)
+    path.write_bytes(b"".join(frames))
+    with pytest.raises(ChecksumError):
+        array[...]
+    for at in (9, 500, len(frames[2]) // 2):
+        path.write_bytes(
+            b"".join([*frames[:2], frames[2][:at], bytes([frames[2][at] ^ 0x55]), frames[2][at + 1 :]])
+        )
+        with pytest.raises(CodecError):
+            array[...]

@@ -31,7 +31,7 @@ from zstore.geo.conventions.base import (
 )
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.pyramid.quicklook import quicklook
+from zstore.geo.pictures.quicklook import quicklook
 from zstore.geo.report.summary import describe
 from zstore.geo.validation.fixing.fix import plan_fix
 from zstore.geo.validation.run import validate

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import zstore
 from zstore._ext.engine.transfer import kept_size
+from zstore.engine import schedulers
 from zstore.errors import CodecError
 
 CHUNK = 64 * 64 * 4
@@ -152,12 +153,74 @@ def test_the_limit_holds_for_all_arrays_together(tmp_path: Path) -> None:
         for array in arrays:
             assert (array[5] == 5 * 640 + np.arange(640)).all()
     assert 10 * CHUNK < kept_size() <= size
+    arrays[-1][5]
+    before = zstore.cache_info()
+    arrays[-1][5]
+    after = zstore.cache_info()
+    assert after.decoded_hit_count - before.decoded_hit_count == 10
+    assert after[5:] == before[5:]  # no miss, nothing evicted
     zstore.set_cache_size(3 * CHUNK)
     assert kept_size() <= 3 * CHUNK
     zstore.set_cache_size(0)
     assert kept_size() == 0
     assert all((array[5] == 5 * 640 + np.arange(640)).all() for array in arrays)
     assert kept_size() == 0
+
+
+def test_a_loop_over_more_than_there_is_room_for_hits_what_is_kept(tmp_path: Path) -> None:
+    array = zstore.create_array(tmp_path / "a", shape=(64, 64 * 60), dtype="i4", chunks=(64, 64))
+    array[...] = np.arange(64 * 64 * 60).reshape(64, -1)
+    settle()
+    zstore.set_cache_size(40 * (CHUNK + 256))  # a loop over 1.5 times as much
+    for _ in range(3):
+        array[5]
+    before = zstore.cache_info()
+    for row in range(10):
+        array[row]
+    after = zstore.cache_info()
+    assert after.decoded_hit_count - before.decoded_hit_count >= 10 * 36
+    assert 10 * 15 <= after.thrash_count - before.thrash_count <= 10 * 24
+    for _ in range(3):  # chunks that nobody reads any more leave soon
+        array[7, : 64 * 30]
+    again = zstore.cache_info()
+    array[8, : 64 * 30]
+    assert zstore.cache_info().decoded_hit_count - again.decoded_hit_count >= 24
+    # The log has one hint, of a process whose chunks are decoded again more often than taken from memory.
+    code = f"""if True:
+        import zstore
+        from zstore._ext.engine import transfer
+        from zstore.engine import schedulers
+        transfer.hint_at_thrash(100, schedulers._say_thrash)
+        array = zstore.open({str(tmp_path / "a")!r})
+        zstore.set_cache_size({9 * CHUNK})
+        for row in range(60):
+            array[row, : 64 * 30], array[row, 64 * 30 :]
+        """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("again and again") == done.stderr.count("zstore.set_cache_size") == 1
+
+
+def test_several_windows_read_together_cost_no_more_than_one_by_one(tmp_path: Path) -> None:
+    array = zstore.create_array(tmp_path / "a", shape=(24 * 8, 64), dtype="i4", chunks=(8, 64))
+    array[...] = np.arange(24 * 8 * 64).reshape(-1, 64)
+    settle()
+    zstore.set_cache_size(15 * (8 * 64 * 4 + 256))
+    windows = [slice(n, n + 2) for n in np.random.default_rng(1).permutation(191).tolist()]
+    counts = []
+    for together in (1, 32):
+        for _ in range(2):
+            before = zstore.cache_info()
+            for first in range(0, 191, together):
+                array.read_many(windows[first : first + together])
+            after = zstore.cache_info()
+        counts.append(after.decoded_miss_count - before.decoded_miss_count)
+    assert counts[1] <= min(counts[0], 6 * 12)
+
+
+def test_the_cache_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for memory, size in ((1 << 30, 128 << 20), (8 << 30, 256 << 20), (1 << 40, 512 << 20)):
+        monkeypatch.setattr(schedulers, "memory_size", lambda memory=memory: memory)
+        assert schedulers.default_cache_size() == size
 
 
 def test_a_chunk_too_large_for_the_limit_is_not_kept(array: zstore.Array) -> None:
@@ -172,23 +235,29 @@ def test_the_size_is_checked() -> None:
         zstore.set_cache_size(-1)
 
 
-def test_the_environment_sets_the_size(tmp_path: Path, array: zstore.Array) -> None:
+def test_the_environment_sets_the_size(tmp_path: Path) -> None:
+    for name, options in FORMATS.items():
+        zstore.create_array(tmp_path / name, data=np.arange(65536).reshape(256, 256), **options)
+    settle()
     script = (
         "import sys, zstore\n"
         "from zstore._ext.engine.transfer import kept_size\n"
-        "array = zstore.open_array(sys.argv[1])\n"
-        "for _ in range(3): array[0, 0]\n"
-        "print(kept_size() > 0)\n"
+        "arrays = [zstore.open_array(path) for path in sys.argv[1:]]\n"
+        "for array in arrays:\n"
+        "    before = kept_size()\n"
+        "    for _ in range(3): array[0, 0]\n"
+        "    print(kept_size() > before)\n"
     )
-    for size, is_kept in (("0", "False"), ("1000000", "True"), ("", "True")):
+    paths = [str(tmp_path / name) for name in FORMATS]
+    for size, is_kept in (("0", False), ("1000000", True), ("", True)):
         done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "a")],
+            [sys.executable, "-c", script, *paths],
             env=os.environ | {"ZSTORE_CACHE_SIZE": size},
             capture_output=True,
             text=True,
             check=True,
         )
-        assert done.stdout.strip() == is_kept, size
+        assert done.stdout.split() == [str(is_kept)] * len(FORMATS), size
 
 
 def test_threads_share_what_is_kept_while_others_replace_it(array: zstore.Array) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine import chunks
+from zstore.engine import chunks, schedulers
 from zstore.nodes.open import open_ahead
 from zstore.storage import local
 from zstore.storage.memory import MemoryStore
@@ -105,3 +105,99 @@ def test_an_interrupt_is_heard_while_a_read_waits_for_its_store(way):
     assert not out.any()
     store.seconds = 0.0
     assert (array[...] == 7).all()
+
+
+@pytest.mark.parametrize("count", [2, 40])
+@pytest.mark.usefixtures("hears_interrupts")
+def test_an_interrupt_is_heard_while_codecs_in_python_decode(monkeypatch, count):
+    """Two chunks in one window, and chunks in windows on threads."""
+    monkeypatch.setattr(schedulers, "thread_count", lambda: 2)
+    monkeypatch.setattr(chunks, "windows", lambda *_: (40 // count, 4))
+    store = SlowStore()
+    bz2 = {"name": "numcodecs.bz2", "configuration": {"level": 1}}
+    array = zstore.create_array(store, shape=(40,), dtype="u4", chunks=(40 // count,), compressors=[bz2])
+    array[...] = 7
+    decode = chunks.RegularChunks._plain
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(1.2)
+        return decode(*arguments)
+
+    monkeypatch.setattr(chunks.RegularChunks, "_plain", slowly)
+    out = np.zeros(array.shape, array.dtype)
+    before = {*threading.enumerate()}
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        array.read(out=out)
+    assert time.monotonic() - begin < 0.9
+    for thread in {*threading.enumerate()} - before:
+        thread.join()  # what they decode is for nobody
+    assert not out.any()
+    monkeypatch.undo()
+    assert (array[...] == 7).all()
+
+
+# What is encoded or decoded as one chunk: long enough to be interrupted in the midst.
+LONG = {
+    "zstd": {"name": "zstd", "configuration": {"level": 19, "checksum": False}},
+    "gzip": {"name": "gzip", "configuration": {"level": 9}},
+    "blosc": {
+        "name": "blosc",
+        "configuration": {
+            "cname": "zlib",
+            "clevel": 9,
+            "shuffle": "noshuffle",
+            "typesize": 1,
+            "blocksize": 0,
+        },
+    },
+}
+
+
+def noise(size: int) -> np.ndarray[Any, Any]:
+    """Bytes of 1 to 16, which no codec is done with soon."""
+    return np.random.default_rng(0).integers(1, 17, size, "u1")
+
+
+@pytest.fixture
+def after_work():
+    """A function that has this process interrupted when it has worked for so many seconds."""
+    before = signal.signal(signal.SIGPROF, signal.default_int_handler)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
+
+
+@pytest.mark.parametrize("codec", LONG)
+def test_an_interrupt_is_heard_while_one_large_chunk_is_encoded(tmp_path, after_work, codec):
+    size = 32 << 20
+    array = zstore.create_array(tmp_path, shape=size, dtype="u1", chunks=size, compressors=[LONG[codec]])
+    data, begin = noise(size), time.process_time()
+    after_work(0.02)
+    with pytest.raises(KeyboardInterrupt):
+        array[...] = data
+    assert time.process_time() - begin < 0.4
+    assert [path.name for path in tmp_path.rglob("*")] == ["zarr.json"]
+    array[:3] = 0
+    assert array[0] == 0 and array.nchunks_initialized == 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "size"), [("gzip", 56 << 20), pytest.param("zstd", 1 << 29, marks=pytest.mark.slow)]
+)
+def test_an_interrupt_is_heard_while_one_large_chunk_is_decoded(tmp_path, after_work, codec, size):
+    quick = {"name": codec, "configuration": LONG[codec]["configuration"] | {"level": 1}}
+    array = zstore.create_array(tmp_path, shape=size, dtype="u1", chunks=size, compressors=[quick])
+    array[...] = noise(size)
+    out, took = np.ones(size, "u1"), []
+    for _ in range(2):  # the first time, the file and the memory are new
+        begin = time.process_time()
+        array.read(out=out)
+        took.append(time.process_time() - begin)
+    out[...] = 0
+    after_work(min(took) / 3)
+    with pytest.raises(KeyboardInterrupt):
+        array.read(out=out)
+    assert out[0] and not out[-1]
+    assert array.read(out=out)[-1]

@@ -32,7 +32,7 @@ warnings.simplefilter("ignore")
 sentinel, port, *places = sys.argv[1:]
 import numpy as np, zstore, xarray, pyproj
 from zstore.geo.conventions.read import read_geo
-from zstore.geo.pyramid.quicklook import quicklook
+from zstore.geo.pictures.quicklook import quicklook
 from zstore.geo.rasters import zarr_to_raster
 from zstore.geo.report.summary import describe
 seen = []

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -178,36 +179,38 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path / "files", source, target)
 
 
-def expected(kind: Kind, state: int, place: Path) -> tuple[dict[str, Any], int]:
-    """What the job makes of a source in one state, and of how many units."""
-    place.mkdir()
-    count = Counter[str]()
-    one, make = Site(place, MemoryStore(), MemoryStore()), runner._make
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], tuple[dict[str, Any], int]]:
+    """Gives what a job makes of a source in one state, and of how many units: the same at every moment."""
 
-    def counted(sent: Any, unit: Any) -> Any:
-        count["units"] += 1
-        return make(sent, unit)
+    @cache
+    def carried_out(name: str, state: int) -> tuple[dict[str, Any], int]:
+        kind, count, make = KINDS[name], Counter[str](), runner._make
+        one = Site(tmp_path_factory.mktemp("expected"), MemoryStore(), MemoryStore())
 
-    kind.put(one, state)
-    if kind is KINDS["update"]:
-        kind.run(one)
-        count.clear()
-    runner._make, former = counted, runner._make  # type: ignore[assignment]
-    try:
-        kind.run(one)
-    finally:
-        runner._make = former
-    return kind.read(one), count["units"]
+        def counted(sent: Any, unit: Any) -> Any:
+            count["units"] += 1
+            return make(sent, unit)
+
+        kind.put(one, state)
+        if name == "update":
+            kind.run(one)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "_make", counted)
+            kind.run(one)
+        return kind.read(one), count["units"]
+
+    return carried_out
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_made_is_of_one_state(name, moment, site, tmp_path, monkeypatch):
+def test_what_is_made_is_of_one_state(name, moment, site, expected, monkeypatch):
     kind = KINDS[name]
     for place, size in SMALL.items():
         monkeypatch.setattr(place, size)
-    old, count = expected(kind, 1, tmp_path / "old")
-    new, _ = expected(kind, 2, tmp_path / "new")
+    old, count = expected(name, 1)
+    new, _ = expected(name, 2)
     assert count > 1 and old != new
     kind.put(site, 1)
     if name == "update":

@@ -91,6 +91,16 @@ def series(place: Path) -> None:
     zstore.create_array(place, data=data, chunks=(8, 16, 16), compressors="gzip", dimension_names=[*"tyx"])
 
 
+def days(place: Path) -> None:
+    """Two arrays of a group along days, which are reduced by months to several patches each."""
+    group = zstore.create_group(place)
+    units = {"units": "days since 2001-01-01", "calendar": "360_day"}
+    group.create_array("time", data=np.arange(512), attributes=units, dimension_names=["time"])
+    for seed, name in enumerate("ab"):
+        options = {"chunks": (8, 16, 16), "compressors": "gzip", "dimension_names": ["time", "y", "x"]}
+        group.create_array(name, data=cells((512, 32, 32), seed), **options)
+
+
 def raster(place: Path, data: np.ndarray | None = None, corner: int = 0) -> None:
     rasterio = pytest.importorskip("rasterio", reason="rasters need rasterio (extra 'raster')")
     data = cells((SIDE, SIDE)) if data is None else data
@@ -196,6 +206,10 @@ def reduce(source: str, target: str, **options: Any) -> None:
     zstore.reduce(source, "std", 0, out=target, **options)
 
 
+def by_months(source: str, target: str, **options: Any) -> None:
+    zstore.reduce(source, "mean", every="month", out=target, **options)
+
+
 def verify(source: str, target: str, *, journal: str, **options: Any) -> None:
     assert zstore.verify(source, journal=journal, **options).is_sound
 
@@ -228,6 +242,7 @@ JOBS = {
     "rechunk": Job(maps, rechunk),
     "rechunk by way of scratch": Job(maps, in_between),
     "reduce": Job(series, reduce),
+    "reduce by months": Job(days, by_months),
     "verify": Job(maps, verify, takes_resume=False),
     "raster": Job(raster, from_raster, is_file=True),
     "stack": Job(rasters, from_stack, is_file=True),
@@ -388,7 +403,8 @@ class Site:
             with self.server.lock:
                 found = {key: value for key, value in self.server.values.items() if key.startswith("/to/")}
         # What who is killed has not removed: a file on its way, a look at which conditions a bucket keeps.
-        rest = (".zstore-tmp", ".zstore-conditions")
+        # The fingerprint is kept by who resumes, and by nobody else.
+        rest = (".zstore-tmp", ".zstore-conditions", MADE)
         found = {key: value for key, value in found.items() if not any(word in key for word in rest)}
         return {key: PLACE.sub(b"", value) for key, value in found.items()}
 

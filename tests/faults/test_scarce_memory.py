@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from zstore.errors import say_no_memory
+
 from .calls import HERE, KERNELS, MAKE, MEMORY, OPEN, READ, WRITE, build, run_counted
 
 # As verbs.py has them, which imports what cannot be imported here.
@@ -92,3 +94,11 @@ def test_memory_that_is_refused(library, tmp_path, refusal, step):
 @pytest.mark.parametrize("name", NAMES)
 def test_all_that_is_refused(library, tmp_path, name, refusal):
     check_refusals(library, tmp_path / "b", (name,), refusal, 1)
+
+
+def test_an_error_that_a_lack_of_memory_has_caused_is_one_of_memory():
+    error = SystemError("<_json.Encoder object> returned a result with an exception set")
+    say_no_memory(error)
+    error.__cause__ = MemoryError()
+    with pytest.raises(MemoryError, match="no memory: <_json"):
+        say_no_memory(error)

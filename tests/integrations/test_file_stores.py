@@ -17,11 +17,13 @@ from zstore.cli.root import zstore as command
 from zstore.engine.intents import find_unfinished
 from zstore.errors import ChangedError, MetadataError, NotFoundError, ReadOnlyError, StoreError
 from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr
+from zstore.geo.rasters.joined import JoinedStore
 from zstore.geo.rasters.netcdf import NetcdfStore
 from zstore.geo.rasters.raster import RasterBand, RasterStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 from zstore.testing.stores import StoreContract
+from zstore.views.view import ViewStore
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
 xr = pytest.importorskip("xarray", reason="NetCDF files are written with xarray")
@@ -31,11 +33,11 @@ SHAPE = (400, 320)
 
 
 class TestRaster(StoreContract):
-    """Of documents alone; the other tests are of chunks. The two kinds differ in how they are opened."""
+    """Of documents alone; the other tests are of chunks. The kinds differ in how they are opened."""
 
     can_write = False
     can_reopen = False
-    kinds = (RasterStore, NetcdfStore)
+    kinds = (RasterStore, NetcdfStore, ViewStore, JoinedStore)
 
     def make_store(self, place: Path) -> Any:
         return self.make_store_with(place, {})
@@ -44,7 +46,7 @@ class TestRaster(StoreContract):
         documents = MemoryStore()
         for key, value in values.items():
             documents.put(key, value)
-        return self.kinds[len(values) % 2](f"raster://{place}/a.tif", documents, {})
+        return self.kinds[len(values) % 4](f"raster://{place}/a.tif", documents, {})
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import NotFoundError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.geo.rasters import netcdf_sources, netcdf_to_zarr
 from zstore.model.json_attributes import AttributeWarning
 from zstore.storage.kinds import is_netcdf
@@ -100,7 +100,11 @@ def test_packed_values_stay_packed(file, tmp_path):
     assert packed.dims == ("time", "lat", "lon")
     with h5py.File(file) as opened:
         np.testing.assert_array_equal(packed[...], opened["t2m"][...])
-    assert group["lat"].chunks == (5,) and group["name"][3] == "ж3"
+    assert group["lat"].chunks == (20,) and group["name"][3] == "ж3"
+    named = netcdf_to_zarr(file, tmp_path / "named.zarr", chunks={"time": 2, "lat": "auto", "lon": -1})
+    assert named["t2m"].chunks == (2, 20, 31)
+    with pytest.raises(MetadataError, match="there is no dimension 'y' to cut; expected one of"):
+        netcdf_to_zarr(file, tmp_path / "none.zarr", chunks={"y": 2})
 
 
 def test_one_length_is_for_both_dimensions_of_a_grid(file, tmp_path):

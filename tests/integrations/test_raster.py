@@ -284,6 +284,61 @@ def test_a_third_dimension_gives_bands(tmp_path: Path) -> None:
             np.testing.assert_array_equal(raster.read(), data.transpose(2, 1, 0))
 
 
+@pytest.fixture
+def cube(tmp_path: Path) -> tuple[zstore.Group, np.ndarray]:
+    """Months of two years on two levels for two runs, as (time, level, run, y, x), and what has no time."""
+    data = cells((24, 2, 2, 8, 9), "i2")
+    group = zstore.create_group(tmp_path / "cube.zarr")
+    names = ("time", "level", "run", "y", "x")
+    group.create_array("t2m", data=data, dimension_names=names, chunks=(5, 1, 2, 8, 9))
+    group.create_array("height", data=data[0, 0, 0], dimension_names=names[3:])
+    attributes = {"units": "days since 2019-01-01", "calendar": "360_day"}
+    group.create_array("time", data=np.arange(24) * 30, dimension_names=["time"], attributes=attributes)
+    group.create_array("level", data=np.array([0.1, 700], "f4"), dimension_names=["level"])
+    runs = group.create_array("run", shape=2, dtype="str", dimension_names=["run"])
+    runs[...] = np.array(["r1", "r2"], object)
+    return group, data
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize(
+    ("select", "bands"),
+    [
+        ({"time": "2020-06", "level": 700, "run": "r2"}, np.s_[17:18, 1, 1]),
+        ({"time": "2020-02-01", "level": "0.1", "run": "r1"}, np.s_[13:14, 0, 0]),
+        ({"time": "2020", "level": 0.1, "run": "r1"}, np.s_[12:24, 0, 0]),
+        ({"time": "2019-12-01T00", "level": 700}, np.s_[11, 1]),
+    ],
+)
+def test_values_of_dimensions_select_bands(tmp_path: Path, cube, select, bands) -> None:
+    pytest.importorskip("cftime", reason="months of 30 days are read with cftime")
+    group, data = cube
+    with rasterio.open(zarr_to_raster(group, tmp_path / "b.tif", arrays=["t2m"], select=select)) as raster:
+        np.testing.assert_array_equal(raster.read(), data[bands])
+    with rasterio.open(zarr_to_raster(group, tmp_path / "h.tif", arrays=["height"], select=select)) as raster:
+        np.testing.assert_array_equal(raster.read(1), data[0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("select", "kind", "message"),
+    [
+        ({}, UnsupportedError, "5 dimensions, among them time, level, run; .*select a value of the others"),
+        ({"time": "2020"}, UnsupportedError, "among them time, level, run"),
+        ({"time": "2021"}, NotFoundError, "no item of 'time' is '2021'; there are 2019-01-01, .* 2020-12-01"),
+        ({"time": "202"}, MetadataError, "time is '202'; expected a date such as 2020-06"),
+        ({"level": 701}, NotFoundError, r"no item of 'level' is 701; there are 0\.1.*, 700\.0"),
+        ({"level": "high"}, MetadataError, "level is 'high'; expected a number such as 0.1"),
+        ({"run": "r"}, NotFoundError, "no item of 'run' is 'r'; there are r1, r2"),
+        ({"plev": 700}, NotFoundError, "no dimension 'plev'; there are "),
+    ],
+)
+def test_selections_of_nothing_say_what_there_is(tmp_path: Path, cube, select, kind, message) -> None:
+    pytest.importorskip("cftime", reason="months of 30 days are read with cftime")
+    with pytest.raises(kind, match=message):
+        zarr_to_raster(cube[0], tmp_path / "b.tif", arrays=["t2m"], select=select)
+    assert not (tmp_path / "b.tif").exists()
+
+
 def test_levels_that_are_arrays_become_overviews(tmp_path: Path) -> None:
     """Those of OME-Zarr, which differ in their names."""
     data, datasets = cells((1024, 1024), "u2"), []
@@ -329,11 +384,11 @@ def test_refusals_name_what_is_wrong(tmp_path: Path) -> None:
         zarr_to_raster(group, tmp_path / "b.tif", driver="PNG")
     with pytest.raises(StoreError, match="a file is there already"):
         zarr_to_raster(group, path)
-    with pytest.raises(StoreError, match="no directory to write a raster to"):
+    with pytest.raises(StoreError, match="no directory to write a file to"):
         zarr_to_raster(group, tmp_path / "none" / "b.tif")
     with (
         mock.patch("tempfile.mkdtemp", side_effect=PermissionError(13, "Permission denied")),
-        pytest.raises(StoreError, match=r"raster cannot be written: Permission denied \(at .*b\.tif"),
+        pytest.raises(StoreError, match=r"file cannot be written: Permission denied \(at .*b\.tif"),
     ):
         zarr_to_raster(group, tmp_path / "b.tif")
     group.create_array("wide", data=cells((30, 20), "f4"), dimension_names=("y", "x"))
@@ -473,3 +528,10 @@ def test_windows_are_read_by_any_executor_and_written_in_order(tmp_path: Path, d
     assert estimate.unit_count > 1 and estimate.memory_size > 1 << 20
     with rasterio.open(tmp_path / "a.tif") as before, rasterio.open(tmp_path / "2.tif") as after:
         np.testing.assert_array_equal(before.read(), after.read())
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x.tif", "gs://bucket/x.tif", "az://box/x.tif"])
+def test_storage_options_that_gdal_does_not_take_are_refused(url, tmp_path):
+    with pytest.raises(UnsupportedError, match="by settings of its own, not by storage options"):
+        zstore.raster_to_zarr(url, tmp_path / "t", storage_options={"anonymous": True})
+    assert not (tmp_path / "t").exists()

@@ -247,6 +247,29 @@ def test_nan_for_nodata_is_one_to_xarray_and_rioxarray(tmp_path: Path, zarr_form
         assert np.isnan(opened["band_1"].rio.nodata)
 
 
+@pytest.mark.filterwarnings("ignore:warning GZ-16", "ignore:variable .v. has multiple fill values")
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "holes"),
+    [
+        ("f8", {"_FillValue": "NaN", "missing_value": 1e20}, [np.nan, 1e20]),
+        ("i2", {"_FillValue": -32768, "missing_value": [-999, -998]}, [-32768, -999, -998]),
+    ],
+)
+def test_every_value_of_nodata_is_the_one_of_the_geotiff(tmp_path: Path, dtype, attributes, holes) -> None:
+    xr = pytest.importorskip("xarray", reason="xarray is the reader")
+    data = np.arange(600, dtype=dtype).reshape(20, 30)
+    data.flat[7 : 7 + len(holes)] = holes
+    place = {"proj:code": "EPSG:32633", "spatial:transform": [30, 0, 500000, 0, -30, 5000000]}
+    group = zstore.create_group(tmp_path / "z", attributes={**place, "spatial:dimensions": ["y", "x"]})
+    group.create_array("v", data=data, dimension_names=("y", "x"), attributes=attributes)
+    zarr_to_raster(group, tmp_path / "a.tif")
+    with rasterio.open(tmp_path / "a.tif") as raster:
+        found = raster.read(1, masked=True)
+    expected = xr.open_dataset(tmp_path / "z", engine="zstore")["v"].values
+    np.testing.assert_array_equal(found.filled(0), np.nan_to_num(expected))
+    np.testing.assert_array_equal(np.ma.getmaskarray(found), np.isnan(expected))
+
+
 @pytest.mark.filterwarnings("error")
 def test_what_gdal_will_not_find_in_zarr_is_told(tmp_path: Path) -> None:
     from zstore.geo.report.summary import describe

@@ -7,14 +7,9 @@ ZSTORE_OPENLAYERS names the node_modules that OpenLayers is in.
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import os
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +20,18 @@ import zstore
 from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
 
-from .written import CASES, SHAPE, TILE, Written, each_store, expected_levels, gdal_cannot_open, gdal_name
+from .written import (
+    CASES,
+    SHAPE,
+    TILE,
+    Written,
+    each_store,
+    expected_levels,
+    gdal_cannot_open,
+    gdal_name,
+    in_openlayers,
+    serving,
+)
 
 HERE = Path(__file__).parent / "readers"
 
@@ -151,43 +157,13 @@ def test_morecantile(stores, name, zarr_format) -> None:
         assert (matrix.matrixHeight, matrix.matrixWidth) == tuple(-(-n // TILE) for n in level.shape)
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A file server that prints nothing."""
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def served(stores) -> Iterator[str]:
-    """The URL of the folder of stores, on loopback."""
-    place = Path(stores("projected", 3).path).parent
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(place)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def test_openlayers(stores, served) -> None:
-    modules, node = os.environ.get("ZSTORE_OPENLAYERS"), shutil.which("node")
-    if not modules or node is None:
-        pytest.skip("ZSTORE_OPENLAYERS names no node_modules with OpenLayers, or there is no node")
+def test_openlayers(stores) -> None:
     # OpenLayers knows the projections of the web only; others would need proj4.
     names = [name for name, case in CASES.items() if case.crs == "EPSG:4326"] + ["projected"]
     rows = [stores(name, version) for name in names for version in (2, 3)]
-    urls = [f"{served}/{Path(written.path).name}#{written.case.name}" for written in rows]
-    result = subprocess.run(
-        [node, HERE / "openlayers.mjs", Path(modules).resolve(), *urls],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    for written, line in zip(rows, result.stdout.splitlines(), strict=True):
-        found = json.loads(line)
+    with serving(Path(rows[0].path).parent) as url:
+        answers = in_openlayers([f"{url}/{Path(row.path).name}#{row.case.name}" for row in rows])
+    for written, found in zip(rows, answers, strict=True):
         assert "error" not in found, found
         assert found["crs"] == written.case.crs
         # The extent of the finest level's tiles, which reach beyond its cells.

@@ -58,6 +58,9 @@ def prepare(kind: str, place: Path) -> tuple[list[Path], Any]:
         file = write_raster(place / "a.tif", CELLS)
         levels = 0 if kind == "raster" else 2
         return [file], partial(raster_to_zarr, file, chunks=16, levels=levels)
+    if kind == "levels in time":
+        days, make = prepare("time", place)
+        return days, partial(make, levels=2)
     if kind == "time":
         days = [write_raster(place / f"s_202001{n:02}.tif", CELLS[:20, :20] + n) for n in range(1, 25)]
         return days, partial(rasters_to_zarr, days, stack="time", chunks=16)
@@ -98,7 +101,8 @@ def fill(made: Any) -> None:
 
 def values(store: Any) -> dict[str, bytes]:
     """Every value, but for what a pyramid says of where it lies: each target is another place."""
-    return {key: PLACE.sub(b"", bytes(store.get(key) or b"")) for key in store.list("") if MADE not in key}
+    stored = {key: bytes(store.get(key) or b"") for key in store.list("") if MADE not in key}
+    return {key: PLACE.sub(rb'"\1": ""', value) for key, value in stored.items()}
 
 
 class Failing(MemoryStore):
@@ -367,7 +371,7 @@ def change(kind: str, place: Path) -> tuple[Any, set[str]]:
         with library.Dataset(files[0], "a") as file:
             file.variables["t"][20:30] = 77
         return make, {"a.nc"}
-    if kind == "raster":
+    if kind in ("raster", "pyramid"):
         rewrite(files[0], CELLS + np.uint16(1))
         return make, {"a.tif"}
     if kind == "mosaic":
@@ -382,7 +386,7 @@ def change(kind: str, place: Path) -> tuple[Any, set[str]]:
     return partial(make.func, files, **make.keywords), {"s_20200201.tif", "s_20200104.tif"}
 
 
-@pytest.mark.parametrize("kind", ["raster", "time", "mosaic", "netcdf"])
+@pytest.mark.parametrize("kind", ["raster", "pyramid", "time", "levels in time", "mosaic", "netcdf"])
 def test_every_night_what_has_changed_is_read_again_and_nothing_else(kind, tmp_path, monkeypatch):
     _, make = prepare(kind, tmp_path)
     target, read = Failing(), list[str]()
@@ -397,8 +401,8 @@ def test_every_night_what_has_changed_is_read_again_and_nothing_else(kind, tmp_p
     assert sorted(make(target, resume=True)) and not read and values(target) == before
     again, names = change(kind, tmp_path)
     # Interrupted anywhere, it comes out the same.
-    for left in range(1, 4):
-        target.left = left * 4
+    for left in range(4, 16 if kind != "pyramid" else 52, 4):
+        target.left = left
         with pytest.raises(StoreError, match="no more"):
             again(target, resume=True)
         assert find_unfinished(target, "")
@@ -413,12 +417,23 @@ def test_every_night_what_has_changed_is_read_again_and_nothing_else(kind, tmp_p
     read.clear()
     again(target, resume=True)
     assert not read
-    zstore.open_group(target)[next(iter(again(target, resume=True)))].attrs["mine"] = 1
+    nodes = again(target, resume=True).members(None)
+    array = next(node for _, node in nodes if isinstance(node, zstore.Array))
+    array.attrs["mine"] = 1
     with pytest.raises(ChangedError, match="was written to since"):
         again(target, resume=True)
 
 
-@pytest.mark.parametrize("kind", ["pyramid", "time", "raster"])
+def test_levels_without_a_record_of_how_they_were_built_are_told_of(tmp_path):
+    files, make = prepare("pyramid", tmp_path)
+    group = make(MemoryStore(), resume=True)
+    del group.attrs["zstore"]
+    rewrite(files[0], CELLS + np.uint16(1))
+    with pytest.raises(MetadataError, match="nothing says how this pyramid was built"):
+        make(group.store, resume=True)
+
+
+@pytest.mark.parametrize("kind", ["time", "raster"])
 def test_what_cannot_be_made_again_in_part_is_refused(kind, tmp_path):
     files, make = prepare(kind, tmp_path)
     store = MemoryStore()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import tomllib
 import warnings
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.errors import MetadataError, NotFoundError, ReadingWarning, StoreError
 
 xr = pytest.importorskip("xarray", reason="xarray's engine needs xarray (extra 'xarray')")
 pytest.importorskip("zarr", reason="xarray's own engine needs zarr-python")
@@ -413,6 +414,49 @@ def test_stores_of_every_kind_and_groups(tmp_path):
 # Opening
 
 
+BROKEN = {
+    "document": {"shape": "four"},
+    "data type": {"data_type": "nobodys_type"},
+    "codec": {"codecs": [{"name": "nobodys_codec"}]},
+    "kind of node": {"node_type": "neither"},
+    "chunks": {},
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_array_does_not_hide_its_neighbours(tmp_path, broken):
+    root = zstore.create_group(tmp_path / "a.zarr")
+    for group in (root, root.create_group("low")):
+        # Of arrays with values out of reach, xarray itself needs those of coordinates.
+        for name, dim in {"bad": "bad", "t": "x"}.items():
+            group.create_array(name, data=np.arange(4.0), dimension_names=(dim,))
+        place = tmp_path / "a.zarr" / group.path / "bad"
+        document = json.loads((place / "zarr.json").read_text())
+        (place / "zarr.json").write_text(json.dumps(document | BROKEN[broken]))
+        if broken == "chunks":
+            (place / "c" / "0").unlink()
+            (place / "c" / "0").symlink_to("0")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dataset = xr.open_dataset(tmp_path / "a.zarr", engine="zstore")
+    [warning] = told
+    assert warning.category is ReadingWarning
+    assert str(warning.message).startswith("'bad' is left out: ")
+    assert list(dataset.variables) == ["t"]
+    assert dataset["t"].values.tolist() == [0, 1, 2, 3]
+    dataset.close()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tree = xr.open_datatree(tmp_path / "a.zarr", engine="zstore")
+    assert [str(one.message).partition(":")[0] for one in told] == [
+        "'bad' is left out",
+        "'low/bad' is left out",
+    ]
+    assert tree["low/t"].values.tolist() == [0, 1, 2, 3]
+    tree.close()
+    xr.open_dataset(tmp_path / "a.zarr", engine="zstore", drop_variables="bad").close()
+
+
 def test_what_cannot_be_opened(tmp_path):
     with pytest.raises(FileNotFoundError):
         xr.open_dataset(tmp_path / "none.zarr", engine=ENGINE)
@@ -636,3 +680,18 @@ def test_chunks_that_do_not_fit_shards_are_told_by_the_remedy_first(tmp_path):
         to_zarr(dataset, tmp_path / "a", encoding={"a": {"chunks": (10,), "shards": (50,)}})
     assert "(7, 7, 7, ...)" in str(said.value) and len(str(said.value)) < 500
     to_zarr(dataset, tmp_path / "a", encoding={"a": {"chunks": (10,), "shards": (50,)}}, align_chunks=True)
+
+
+@pytest.mark.parametrize("decode_cf", [True, False])
+def test_structured_items_are_read_beside_others_and_written_back(tmp_path, decode_cf):
+    """xarray's engine for Zarr opens no group that has such an array."""
+    items = np.array([(1, 2.5, b"xy"), (3, -1, b"")], [("a", "<i4"), ("b", ">f8"), ("c", "S3")])
+    group = zstore.create_group(tmp_path / "a.zarr", zarr_format=2)
+    group.create_array("fields", data=items, dimension_names=("x",), fill_value=items[0])
+    group.create_array("numbers", data=np.arange(1, 3), dimension_names=("x",))
+    found = xr.open_dataset(tmp_path / "a.zarr", engine="zstore", decode_cf=decode_cf)
+    assert found.fields.values.tolist() == items.tolist() and found.fields.dtype.isnative
+    assert found.numbers.values.tolist() == [1, 2]
+    found.zstore.to_zarr(tmp_path / "b.zarr", zarr_format=2)
+    written = zstore.open_array(tmp_path / "b.zarr/fields")
+    assert written[...].tolist() == items.tolist() and written.fill_value == items[0].astype(written.dtype)

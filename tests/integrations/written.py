@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
+import json
+import os
+import shutil
 import socket
+import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,6 +161,41 @@ def gdal_cannot_open(written: Written, version: tuple[int, ...]) -> str | None:
     return None
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A file server that prints nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The URL of a folder, on loopback."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def in_openlayers(urls: list[str]) -> list[dict[str, Any]]:
+    """What OpenLayers makes of the band at each URL, "STORE#BAND"; skips where there is none."""
+    modules, node = os.environ.get("ZSTORE_OPENLAYERS"), shutil.which("node")
+    if not modules or node is None:
+        pytest.skip("ZSTORE_OPENLAYERS names no node_modules with OpenLayers, or there is no node")
+    script = Path(__file__).parent / "readers" / "openlayers.mjs"
+    result = subprocess.run(
+        [node, script, Path(modules).resolve(), *urls], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
 def free_port() -> int:
     """A port on loopback that nobody listens at."""
     with socket.socket() as listening:
@@ -161,5 +205,5 @@ def free_port() -> int:
 
 __all__ = [
     "CASES", "EVERY_STORE", "SHAPE", "TILE", "Case", "Written", "each_store", "expected_levels", "free_port",
-    "gdal_cannot_open", "gdal_name", "write",
+    "gdal_cannot_open", "gdal_name", "in_openlayers", "serving", "write",
 ]  # fmt: skip

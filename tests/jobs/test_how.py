@@ -13,7 +13,7 @@ import pytest
 
 import zstore
 from zstore.extensions.registry import jobs
-from zstore.geo.rasters import zarr_to_raster
+from zstore.geo.rasters import zarr_to_netcdf, zarr_to_raster
 from zstore.jobs.how import MEANINGS, WORDS, How, HowWords, refused, words_of
 from zstore.jobs.plan import Estimate
 from zstore.jobs.units import Job
@@ -23,6 +23,7 @@ OTHERS: dict[str, Any] = {
     "update_pyramid": zstore.update_pyramid,
     "verify": zstore.verify,
     "manifest": zstore.manifest,
+    "zarr_to_netcdf": zarr_to_netcdf,
     "zarr_to_raster": zarr_to_raster,
 }
 PLUGINS = {

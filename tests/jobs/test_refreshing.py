@@ -6,7 +6,7 @@ import json
 import shutil
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,12 +27,24 @@ CHUNK_SIZE = 8 * 8 * 8
 
 
 class Counted(MemoryStore):
-    """Counts the bytes of chunks that are read, and fails when so many more values were put."""
+    """Counts the bytes of chunks that are read, and fails when so many more values were put.
+
+    It deletes many keys by one request, and counts chunks that are deleted one by one.
+    """
 
     def __init__(self) -> None:
         # A store with a name is told from others without a trial.
         super().__init__(uuid4().hex)
-        self.read_size, self.left = 0, 1 << 30
+        self.read_size, self.left, self.alone = 0, 1 << 30, 0
+
+    def delete(self, key: str) -> None:
+        self.alone += "c" in key.split("/")
+        super().delete(key)
+
+    def delete_many(self, keys: Sequence[str]) -> bool:
+        for key in keys:
+            super().delete(key)
+        return True
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         value = super().get(key, byte_range)
@@ -83,6 +95,7 @@ def test_every_night_what_changed_is_read_and_nothing_else(way):
         read, own = source.read_size, 0 if way == "copy" else CHUNK_SIZE + 32
         assert read <= most * CHUNK_SIZE + own, (read, most)
         assert (puts == target.left) == (most == 0)
+        assert not target.alone
         check_same(source, target)
         assert not find_unfinished(target, "") and zstore.verify(target).is_sound
 

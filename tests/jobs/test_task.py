@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from zstore.jobs.plan import Plan, Unit
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import Source, Sources, Versions
 from zstore.jobs.task import Task
+from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
 KEY = "sums"
@@ -152,3 +154,19 @@ def test_a_finished_target_is_left_as_it_is_until_something_changes(source: zsto
     source[0, 0] = 99
     with pytest.raises(ChangedError, match="source was written to since the target was made"):
         sum_rows(source, store, resume=True)
+
+
+def test_a_new_node_does_not_replace_the_files_that_are_read(source: zstore.Array, tmp_path: Path) -> None:
+    file = tmp_path / "target" / "rows.txt"
+    file.parent.mkdir()
+    file.write_text("rows")
+
+    def task(**words: Any) -> Sums:
+        made = Sums(StoredArray.of(source), LocalStore(file.parent), How(**words), lambda row: None)
+        made.zarr_format, made.may_hold_others, made.source_files = 3, True, [str(file)]
+        return made
+
+    with pytest.raises(StoreError, match="cannot replace what holds"):
+        task(overwrite=True).carry_out()
+    assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+    assert task().carry_out() == expected(source) and file.read_text() == "rows"

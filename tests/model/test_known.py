@@ -93,7 +93,7 @@ def test_what_only_python_takes_for_the_same_is_an_error_still(document):
 
 
 def test_what_is_missing_or_unknown_is_an_error_still(document):
-    for name in document.keys() - {"attributes", "filters"}:
+    for name in document.keys() - {"attributes", "filters", "codecs"}:
         with pytest.raises(MetadataError, match=name):
             parse({key: value for key, value in document.items() if key != name})
     if document["zarr_format"] == 3:

@@ -272,6 +272,7 @@ def test_v2_fill_values(typestr, codec, value, expected):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        (time("datetime", "s", 1), "1970-01-01T00:00:07"),
         (time("datetime", "s", 1), 2**63),
         (time("datetime", "s", 1), "nat"),
         (time("datetime", "s", 1), 1.5),

@@ -112,6 +112,17 @@ def test_parsed_documents_render_to_themselves(given_):
             "codecs",
             (CodecModel("bytes"),),
         ),
+        *[
+            (
+                {"filters": None, "compressor": {"id": "zstd", "level": 13, "checksum": word}},
+                "codecs",
+                (
+                    CodecModel("bytes", {"endian": "little"}),
+                    CodecModel("numcodecs.zstd", {"level": 13, "checksum": flag}, role="compressor"),
+                ),
+            )
+            for word, flag in (("NO", False), ("YES", True))
+        ],
         ({"fill_value": None}, "fill_value", None),
         ({"shape": [0, 5]}, "shape", (0, 5)),
         ({"later": 1}, "extra", {"later": 1}),

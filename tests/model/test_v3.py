@@ -239,7 +239,6 @@ BROKEN = [
         for name in ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding")
     ],
     ({"fill_value": ABSENT}, MetadataError, "member 'fill_value' is missing"),
-    ({"codecs": ABSENT}, MetadataError, "member 'codecs' is missing"),
 ]
 
 

@@ -254,6 +254,45 @@ def test_transposes_that_name_their_order_are_read(tmp_path, word, where):
     assert json.loads(document.read_text()) == json.loads(explicit)
 
 
+@pytest.mark.parametrize(
+    ("members", "chunk", "expected"),
+    [
+        (
+            '"fill_value":"ü","filters":[{"id":"vlen-utf8"}],"dtype":"<U2"',
+            "03000000010000006104000000c39fc3bc00000000",
+            ["a", "ßü", "", "ü"],
+        ),
+        (
+            '"fill_value":"YWI=","filters":[{"id":"vlen-bytes"}],"dtype":"|S2"',
+            "03000000020000006162010000006300000000",
+            [b"ab", b"c", b"", b"ab"],
+        ),
+        (
+            '"fill_value":"2000-01-02T03:04:05","filters":null,"dtype":"<M8[s]"',
+            "00e10b5e0000000000000000000000800100000000000000",
+            [
+                *np.array(
+                    ["2020-01-01", "NaT", "1970-01-01T00:00:01", "2000-01-02T03:04:05"], "M8[s]"
+                ).tolist()
+            ],
+        ),
+    ],
+    ids=["text", "bytes", "times"],
+)
+def test_texts_and_dates_of_zarr_python_3_0_are_read(tmp_path, members, chunk, expected):
+    """Documents and chunks as 3.0.10 writes them in v2; 3.1 and later refuse them."""
+    rest = '"shape":[4],"chunks":[3],"order":"C","dimension_separator":".","compressor":null,"zarr_format":2'
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/.zarray").write_text(f"{{{members},{rest}}}", "utf-8")
+    (tmp_path / "a/0").write_bytes(bytes.fromhex(chunk))
+    assert zstore.open_array(tmp_path / "a")[...].tolist() == expected
+    for zarr_format in (2, 3):
+        target = tmp_path / f"v{zarr_format}"
+        zstore.convert(tmp_path / "a", target, zarr_format=zarr_format)
+        assert zstore.open_array(target)[...].tolist() == expected
+        assert zarr.open_array(str(target), mode="r")[...].tolist() == expected
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_chunks_of_no_length_along_empty_dimensions_are_read(tmp_path, zarr_format):
     """zarr-python 2.18.7 to 3.3 wrote them; an array that grows has chunks of length 1 there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -334,14 +335,25 @@ def test_flags_take_the_mode_and_names_their_own_method(tmp_path: Path) -> None:
         {"standard_name": "solar_azimuth_angle"},
     ],
 )
-def test_directions_are_not_averaged(tmp_path: Path, said) -> None:
-    data = np.where(cells((64, 64)) % 2, np.float32(350), np.float32(10))
+def test_directions_are_averaged_as_circles(tmp_path: Path, said) -> None:
+    turn = 2 * np.pi if said.get("units") == "radian" else 360.0
+    data = (np.random.default_rng(5).normal(0, 0.1, (64, 64)) % 1 * turn).astype("f4")
+    data[:2, 2:4] = np.nan
+    data[:2, 4:6] = [[0, turn / 2], [turn / 4, turn * 3 / 4]]
     near = {"standard_name": "wind_speed_from_direction_at_sea", "units": "m s-1"}
     source = make_dataset(
         tmp_path / "s", {"wdir": data, "speed": data}, attributes={"wdir": said, "speed": near}
     )
     made = build_pyramid(source, tmp_path / "p", levels=1)
-    np.testing.assert_array_equal(made["1/wdir"][...], data[::2, ::2])
+    windows = data.astype("f8").reshape(32, 2, 32, 2).swapaxes(1, 2).reshape(32, 32, 4)
+    # As scipy.stats.circmean has it.
+    sides = [np.nansum(side(windows * 2 * np.pi / turn), -1) for side in (np.sin, np.cos)]
+    means = np.arctan2(*sides) * turn / 2 / np.pi
+    found = made["1/wdir"][...]
+    assert np.isnan(found[0, 1:3]).all() and np.isnan(found).sum() == 2
+    np.testing.assert_allclose(np.sin((found - means) / turn * 2 * np.pi)[~np.isnan(found)], 0, atol=1e-6)
+    assert (np.nan_to_num(found) < np.float32(turn)).all()
+    assert [one for one in zstore.validate(tmp_path / "p").findings if "average" in one.message] == []
     np.testing.assert_array_equal(made["1/speed"][...], downsample(data, (2, 2)))
     asked = build_pyramid(source, tmp_path / "q", levels=1, method={"wdir": "average"})
     np.testing.assert_array_equal(asked["1/wdir"][...], downsample(data, (2, 2)))
@@ -361,21 +373,28 @@ def test_a_missing_value_beside_nan_is_not_averaged(tmp_path: Path, fills) -> No
     assert made["1/a"].attrs["missing_value"] == np.float32(1e20)
 
 
-def test_two_numbers_of_nodata_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
-    data = cells((64, 64))
-    source = make_dataset(
-        tmp_path / "s", {"a": data}, attributes={"a": {"_FillValue": 0, "missing_value": [0, 7, 8]}}
-    )
-    with (
-        pytest.warns(ReadingWarning, match="differ; the first one is taken"),
-        pytest.raises(
-            MetadataError, match=r"nodata _FillValue 0 and missing_value\[1\] 7 and missing_value\[2\] 8"
-        ),
-    ):
-        build_pyramid(source, tmp_path / "p", levels=1)
+def test_every_nodata_is_left_out_and_levels_have_the_first(tmp_path: Path) -> None:
+    data = cells((64, 64)) % 12
+    said = {"_FillValue": 0, "missing_value": [0, 7, 8]}
+    source = make_dataset(tmp_path / "s", {"a": data}, attributes={"a": said})
+    with pytest.warns(ReadingWarning, match="differ; both are nodata"):
+        made = build_pyramid(source, tmp_path / "p", levels=2)
+    one = np.where(np.isin(data, (7, 8)), 0, data)
+    for level, factor in (("1", 2), ("2", 4)):
+        np.testing.assert_array_equal(made[f"{level}/a"][...], downsample(one, (factor, factor), nodata=0))
+        assert "missing_value" not in made[f"{level}/a"].attrs and made[f"{level}/a"].attrs["_FillValue"] == 0
+    np.testing.assert_array_equal(made["0/a"][...], data)
+    assert made["0/a"].attrs["missing_value"] == [7, 8]
+    made["0/a"][:8, :8] = data[:8, :8] = 8
     with pytest.warns(ReadingWarning):
-        made = build_pyramid(source, tmp_path / "q", levels=1, nodata=7)
-    np.testing.assert_array_equal(made["1/a"][...], downsample(data, (2, 2), nodata=7))
+        zstore.update_pyramid(made)
+    assert (made["1/a"][:4, :4] == 0).all()
+    source["a"][...] = data
+    for asked, expected in ((7, np.where(data == 7, 0, 1)), ([7, 3], np.where(np.isin(data, (3, 7)), 0, 1))):
+        with pytest.warns(ReadingWarning):
+            again = build_pyramid(source, tmp_path / f"of-{np.size(asked)}", levels=1, nodata=asked)
+        hidden = np.where(expected == 0, 7, data)
+        np.testing.assert_array_equal(again["1/a"][...], downsample(hidden, (2, 2), nodata=7))
 
 
 def test_longitudes_that_wrap_run_on_and_others_out_of_order_are_refused(tmp_path: Path) -> None:
@@ -398,6 +417,30 @@ def test_longitudes_that_wrap_run_on_and_others_out_of_order_are_refused(tmp_pat
     lon[...] = [1, 2, 3, 4, 5, 6, 1.5, 2.5]
     with pytest.warns(ReadingWarning), pytest.raises(MetadataError, match="'lon' is not in order"):
         build_pyramid(source, tmp_path / "q", levels=1)
+
+
+@pytest.mark.parametrize("is_regular", [True, False])
+def test_longitudes_that_wrap_run_on_with_their_bounds(tmp_path: Path, is_regular: bool) -> None:
+    edges = np.arange(176.0, 185.0) if is_regular else np.cumsum([176, *np.linspace(0.7, 1.4, 8)])
+    running = np.stack([edges[:-1], edges[1:]], axis=1)
+    around = (running + 180) % 360 - 180
+    source = zstore.create_group(tmp_path / "s", attributes={"Conventions": "CF-1.11"})
+    source.create_array("a", data=np.ones((8, 8), "f4"), chunks=(4, 4), dimension_names=["lat", "lon"])
+    said = {"units": "degrees_north", "standard_name": "latitude"}
+    source.create_array("lat", data=np.arange(8.0), dimension_names=["lat"], attributes=said)
+    said = {"units": "degrees_east", "standard_name": "longitude", "bounds": "lon_bnds"}
+    centres = (running.mean(1) + 180) % 360 - 180
+    source.create_array("lon", data=centres, dimension_names=["lon"], attributes=said)
+    source.create_array("lon_bnds", data=around, dimension_names=["lon", "bnds"])
+    assert [str(one) for one in zstore.validate(source).findings if one.severity == "error"] == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReadingWarning)
+        made = build_pyramid(source, tmp_path / "p", levels=1)
+    np.testing.assert_allclose(made["1/lon"][...], running.mean(1).reshape(4, 2).mean(1))
+    np.testing.assert_allclose(made["1/lon_bnds"][...], np.stack([edges[:-1:2], edges[2::2]], axis=1))
+    if is_regular:
+        np.testing.assert_allclose(made["0/lon_bnds"][...], running)
+    assert [str(one) for one in zstore.validate(made).findings if one.severity == "error"] == []
 
 
 def test_nodata_can_be_said_and_be_denied(tmp_path: Path) -> None:

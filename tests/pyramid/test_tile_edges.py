@@ -17,7 +17,7 @@ from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.quicklook import preview, quicklook
+from zstore.geo.pictures.quicklook import preview, quicklook
 from zstore.geo.pyramid.tile_grid import GridTransform, cover
 from zstore.geo.resampling import methods
 
@@ -126,6 +126,42 @@ def test_nothing_but_nodata_stores_nothing(tmp_path: Path, dtype: str) -> None:
     assert not quicklook(group, size=64)[..., -1].any()
     updated = zstore.update_pyramid(group, source=tmp_path / "source")
     assert updated.attrs["multiscales"] == group.attrs["multiscales"]
+
+
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_a_small_raster_lies_in_a_tile_wherever_it_is(level: str) -> None:
+    matrix, crs = load_tile_matrix_set("WebMercatorQuad")[level], Crs.from_user(3857)
+    for west in np.arange(-181.3, 540, 6.7):
+        affine = Affine(0.3, 0, west, 0, -0.3, 15.5)
+        transform = GridTransform(Crs.from_user(DEGREES), affine, (16, 16), crs, matrix.affine, 0)
+        grid = np.meshgrid(np.arange(16) + 0.5, np.arange(16) + 0.5)
+        columns, rows = transform.to_target(*grid)
+        columns %= matrix.shape[1]
+        inside = np.unique(np.stack([rows // 256, columns // 256], axis=-1).reshape(-1, 2), axis=0)
+        found = set(map(tuple, cover(transform, matrix).tolist()))
+        assert set(map(tuple, inside.astype(int).tolist())) <= found, west
+
+
+@pytest.mark.parametrize("zoom", ["WebMercatorQuad", "WorldCRS84Quad"])
+def test_levels_on_tile_matrices_have_bounds_of_their_cells(tmp_path: Path, zoom: str) -> None:
+    group, edges = zstore.create_group(tmp_path / "s"), np.arange(9.0)
+    group.create_array("a", data=np.ones((8, 8), "f4"), dimension_names=["lat", "lon"])
+    for name, unit in (("lat", "degrees_north"), ("lon", "degrees_east")):
+        bounds = np.stack([edges[:-1], edges[1:]], axis=1) + 3
+        said = {"units": unit, "bounds": f"{name}_bnds"}
+        group.create_array(name, data=bounds.mean(1), dimension_names=[name], attributes=said)
+        said = {"units": unit}
+        group.create_array(f"{name}_bnds", data=bounds, dimension_names=[name, "bnds"], attributes=said)
+    with pytest.warns(zstore.errors.ReadingWarning, match="CRS84"):
+        made = zstore.build_tile_pyramid(group, tmp_path / "made", zoom, max_zoom="1")
+    for _, level in made.groups():
+        for name in ("lat", "lon"):
+            centres, bounds = level[name][...], level[level[name].attrs["bounds"]]
+            step = (centres[1] - centres[0]) / 2
+            expected = np.sort(np.stack([centres - step, centres + step], axis=1), axis=1)
+            np.testing.assert_allclose(np.sort(bounds[...], axis=1), expected, atol=1e-6)
+            assert "units" not in bounds.attrs
+    assert [str(one) for one in zstore.validate(made).findings if one.severity == "error"] == []
 
 
 def test_around_a_pole_places_need_not_lie_densely() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -586,6 +587,15 @@ def test_a_level_that_begins_inside_its_matrix(tmp_path: Path) -> None:
     root = zstore.open(tmp_path / "made")
     np.testing.assert_array_equal(root.tile(0, 3, 5), root["0/b"][:256, :256])
     assert not root.tile(0, 2, 5).any()
+    shutil.copytree(tmp_path / "made", tmp_path / "cf")
+    for node in (other := zstore.open(tmp_path / "cf", mode="r+"), other["0"], other["1"]):
+        for name in [name for name in node.attrs if name.startswith("spatial:")]:
+            del node.attrs[name]
+    bare = [{n: v for n, v in item.items() if n != "spatial:transform"} for item in stated["layout"]]
+    other.attrs["multiscales"] = {**stated, "layout": bare}
+    # Coordinates alone say the place now.
+    del other["0/spatial_ref"].attrs["GeoTransform"]
+    np.testing.assert_array_equal(zstore.open(tmp_path / "cf").tile(0, 3, 5), root["0/b"][:256, :256])
     for matrix in stated["tile_matrix_set"]["tileMatrices"]:
         matrix["pointOfOrigin"][0] += matrix["cellSize"] / 2
     root.attrs["multiscales"] = stated

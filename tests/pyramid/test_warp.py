@@ -64,6 +64,15 @@ def _gdal(
             return cells
 
 
+def _is_inside(array: Any, grid: zstore.GeoGrid) -> np.ndarray[Any, Any]:
+    """Whether each cell of a grid lies in the array with its first corner and the one across."""
+    own, (height, width) = zstore.GeoGrid.of(array), array.shape
+    corners = np.meshgrid(np.arange(grid.shape[1] + 1.0), np.arange(grid.shape[0] + 1.0))
+    columns, rows = own.affine.cell_at(*grid.crs.transform(own.crs, *grid.affine.at(*corners)))
+    inside = (columns >= 0) & (columns <= width) & (rows >= 0) & (rows <= height)
+    return inside[:-1, :-1] & inside[1:, 1:]  # type: ignore[no-any-return]
+
+
 UTM_32 = (10.0, 0.0, 600000.0, 0.0, -10.0, 5300000.0)
 TURNED = (9.0, 2.0, 600000.0, 2.0, -9.0, 5300000.0)
 DEGREES = (0.01, 0.0, 10.0, 0.0, -0.01, 48.0)
@@ -77,11 +86,9 @@ PLACES = [
 ]
 
 
-# Means are compared where the cells of both grids are parallel: of turned ones GDAL's are others.
 @pytest.mark.parametrize(
     ("crs", "affine", "target", "resolution", "resampling"),
-    [(*place, resampling) for place in PLACES for resampling in ("nearest", "bilinear", "cubic")]
-    + [(*PLACES[3], "average")],
+    [(*place, resampling) for place in PLACES for resampling in ("nearest", "bilinear", "cubic", "average")],
 )
 def test_cells_are_gdalwarps(
     tmp_path: Path, crs: str, affine: Any, target: str, resolution: Any, resampling: str
@@ -95,6 +102,12 @@ def test_cells_are_gdalwarps(
     differ = cells != expected
     if resampling == "nearest":
         assert np.count_nonzero(differ) <= 0.001 * cells.size
+    elif resampling == "average":
+        assert ((cells != HOLE) == (expected != HOLE)).all()
+        # At the edge of the source, GDAL weighs its last cells by what lies beyond them, too.
+        inside = _is_inside(array, grid) & (cells != HOLE)
+        assert np.count_nonzero(inside) > cells.size // 3
+        assert np.abs(cells[inside].astype(int) - expected[inside]).max() <= 1
     else:
         both = (cells != HOLE) & (expected != HOLE)
         assert np.count_nonzero((cells != HOLE) != (expected != HOLE)) <= 0.002 * cells.size
@@ -124,14 +137,27 @@ def test_a_view_is_stored_with_its_place(tmp_path: Path) -> None:
     array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
     grid = zstore.GeoGrid.around([array], crs="EPSG:32633", resolution=20.0)
     made = zstore.reproject(array, grid, resampling="bilinear")
-    stored = zstore.convert(made, tmp_path / "b.zarr")
+    group: Any = zstore.convert(made, tmp_path / "b.zarr")
+    stored = group["a"]
+    assert sorted(group) == ["a", "spatial_ref", "x", "y"]
     assert stored[...].tolist() == made.read().tolist()
-    assert zstore.GeoGrid.of(tmp_path / "b.zarr") == grid
+    assert zstore.GeoGrid.of(tmp_path / "b.zarr") == zstore.GeoGrid.of(stored) == grid
     assert stored.attrs["units"] == "m"
     assert stored.dims == ("y", "x")
     assert stored.fill_value == HOLE
     again = zstore.reproject(made, grid)
     assert again.read().tolist() == made.read().tolist()
+
+
+def test_floats_without_nodata_are_stored_with_nan(tmp_path: Path) -> None:
+    attributes = {"proj:code": "EPSG:32632", "spatial:transform": list(UTM_32)}
+    names = attributes["spatial:dimensions"] = ["y", "x"]
+    data = np.arange(12, dtype=">f4").reshape(3, 4)
+    array = zstore.create_array(tmp_path / "a", data=data, attributes=attributes, dimension_names=names)
+    grid = zstore.GeoGrid(zstore.GeoGrid.of(array).crs, zstore.GeoGrid.of(array).affine, (4, 4))
+    stored: Any = zstore.convert(zstore.mosaic([array], grid), tmp_path / "b")["a"]
+    assert np.isnan(stored.fill_value)
+    np.testing.assert_array_equal(stored[...], np.pad(data, [(0, 1), (0, 0)], constant_values=np.nan))
 
 
 def test_mosaic_of_two_zones(tmp_path: Path) -> None:
@@ -145,9 +171,73 @@ def test_mosaic_of_two_zones(tmp_path: Path) -> None:
     assert made.read().tolist() == np.where(parts[1] != HOLE, parts[1], parts[0]).tolist()
     first = zstore.mosaic([west, east], first=True)
     assert first.read().tolist() == np.where(parts[0] != HOLE, parts[0], parts[1]).tolist()
-    stored = zstore.convert(made, tmp_path / "m.zarr")
+    stored: Any = zstore.convert(made, tmp_path / "m.zarr")["data"]
     assert stored[...].tolist() == made.read().tolist()
     assert zstore.GeoGrid.of(tmp_path / "m.zarr") == grid
+
+
+def _type(*words: object, code: int = 0) -> str:
+    pytest.importorskip("click", reason="the command line needs click (extra 'cli')")
+    from click.testing import CliRunner
+
+    from zstore.cli.root import zstore as command
+
+    result = CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+ZONE_33 = (10.0, 0.0, 150000.0, 0.0, -10.0, 5302000.0)
+COARSE = (20.0, 0.0, 600000.0, 0.0, -20.0, 5300000.0)
+SHIFTED = (10.0, 0.0, 601005.0, 0.0, -10.0, 5296995.0)
+
+
+@pytest.mark.parametrize(
+    ("crs", "affine", "words", "arguments"),
+    [
+        ("EPSG:32633", ZONE_33, ["--first"], {"first": True}),
+        ("EPSG:32632", COARSE, ["--like", "a.zarr", "--resampling", "bilinear"], {"resampling": "bilinear"}),
+        ("EPSG:32632", SHIFTED, [], {}),
+    ],
+)
+def test_one_command_joins_zones_resolutions_and_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crs: str, affine: Any, words: list[str], arguments: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    other = _raster(tmp_path / "b.zarr", crs, affine)
+    grid = zstore.GeoGrid.of(one) if "--like" in words else None
+    expected = zstore.mosaic([one, other], grid, **arguments)
+    _type("mosaic", "a.zarr", "b.zarr", "c.zarr", *words, "--chunks", 128, "--codec", "zstd:1", "-q")
+    made: Any = zstore.open_group("c.zarr")["data"]
+    np.testing.assert_array_equal(made[...], expected.read())
+    assert zstore.GeoGrid.of(made) == zstore.GeoGrid.of(expected)
+    assert (made.chunks, made.attrs["units"], made.fill_value) == ((128, 128), "m", HOLE)
+
+
+def test_one_command_reprojects_and_says_what_does_not_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    grid = zstore.GeoGrid.around([array], crs="EPSG:3035", resolution=(30.0, 40.0))
+    asked = ["mosaic", "a.zarr", "b.zarr", "--crs", "EPSG:3035", "--resolution", "30,40"]
+    assert "units" in _type(*asked, "--dry-run")
+    assert not Path("b.zarr").exists()
+    assert "b.zarr" in _type(*asked, "-q")
+    np.testing.assert_array_equal(zstore.open_array("b.zarr/a")[...], zstore.reproject(array, grid).read())
+    assert "is there already; pass --overwrite" in _type(*asked, "-q", code=1)
+    for words, what in (
+        (["--like", "a.zarr", "--crs", "EPSG:3035"], "--like is a whole grid"),
+        (["--resolution", "0"], "is no length of cells"),
+        (["--resolution", "10,10,10"], "is no length of cells"),
+        (["--nodata", "much"], "is no number"),
+        (["--levels", "2"], "--levels does not go with a mosaic"),
+    ):
+        assert what in _type("mosaic", "a.zarr", "d.zarr", *words, code=2)
+    assert "nodata is" in _type("mosaic", "a.zarr", "d.zarr", "--nodata", "7", code=1)
+    assert "mosaic SOURCE TARGET" in _type("warp", "a.zarr", "d.zarr", code=2)
+    assert not Path("d.zarr").exists()
 
 
 def test_mosaic_with_half_a_cell_of_shift_keeps_cells_of_the_shared_grid(tmp_path: Path) -> None:
@@ -224,7 +314,7 @@ def test_a_stored_mosaic_that_was_interrupted_goes_on(
 ) -> None:
     west = _raster(tmp_path / "west", "EPSG:32632", (10, 0, 700000, 0, -10, 5300000))
     east = _raster(tmp_path / "east", "EPSG:32633", (20, 0, 254000, 0, -20, 5300000))
-    expected = zstore.convert(zstore.mosaic([west, east]), tmp_path / "whole")
+    expected: Any = zstore.convert(zstore.mosaic([west, east]), tmp_path / "whole")
     read, calls = Warped.read, []
 
     def stopping(self: Warped, *rest: Any) -> Any:
@@ -236,9 +326,10 @@ def test_a_stored_mosaic_that_was_interrupted_goes_on(
     monkeypatch.setattr(Warped, "read", stopping)
     with pytest.raises(KeyboardInterrupt):
         zstore.convert(zstore.mosaic([west, east]), tmp_path / "made", memory=2 << 20)
-    made = zstore.convert(zstore.mosaic([west, east]), tmp_path / "made", memory=2 << 20, resume=True)
-    np.testing.assert_array_equal(made[...], expected[...])
-    assert made.attrs == expected.attrs
+    mosaic = zstore.mosaic([west, east])
+    made: Any = zstore.convert(mosaic, tmp_path / "made", memory=2 << 20, resume=True)
+    np.testing.assert_array_equal(made["data"][...], expected["data"][...])
+    assert made.attrs == expected.attrs and made["data"].attrs == expected["data"].attrs
     west[0, 0] = 7
     with pytest.raises(ChangedError, match="source was written to since"):
         zstore.convert(zstore.mosaic([west, east]), tmp_path / "made", memory=2 << 20, resume=True)

@@ -67,3 +67,39 @@ def test_what_cannot_be_is_one_line(source: Path, tmp_path: Path) -> None:
     assert "already" in run(source, tmp_path / "m", code=1)
     zstore.create_array(tmp_path / "s", data=np.array(["a", "b"]))
     assert "no meaning" in run(tmp_path / "s", code=1)
+
+
+def test_months_of_a_group_are_made_at_the_prompt_and_in_parts(tmp_path: Path) -> None:
+    group = zstore.create_group(tmp_path / "g")
+    said = {"units": "days since 2001-01-01"}
+    group.create_array("time", data=np.arange(60), dimension_names=["time"], attributes=said)
+    degrees = {"units": "degrees_north"}
+    group.create_array("lat", data=[0.0, 60.0], dimension_names=["lat"], attributes=degrees)
+    values = np.random.default_rng(0).random((60, 2))
+    for name in "ab":
+        group.create_array(name, data=values, chunks=(7, 2), dimension_names=["time", "lat"])
+    group.create_array("words", data=np.array(["x"] * 60), dimension_names=["time"])
+    refused = run(tmp_path / "g", tmp_path / "m", "--every", "month", code=1)
+    assert "no meaning" in refused and "expected --arrays" in refused and "g/words" in refused
+    words = ["--every", "month", "--arrays", "a,b"]
+    printed = run(tmp_path / "g", tmp_path / "m", *words)
+    shown = ("a (3, 2)", "b (3, 2)", "lat (2,)", "time (3,)", "time_bnds (3, 2)")
+    assert [line.removeprefix(f"{tmp_path}/m/").rpartition(" ")[0] for line in printed.splitlines()] == [
+        *shown
+    ]
+    months = np.stack([values[:31].mean(0), values[31:59].mean(0), values[59:].mean(0)])
+    np.testing.assert_allclose(zstore.open_array(tmp_path / "m/b")[...], months)
+    weighted = run(tmp_path / "g/a", "--by", "month", "--axis", "time,lat", "--weights", "latitude", "--json")
+    np.testing.assert_allclose(json.loads(weighted)["items"], months @ [2 / 3, 1 / 3])
+    zstore.plan_units(
+        tmp_path / "p.json",
+        zstore.reduce,
+        str(tmp_path / "g/a"),
+        "mean",
+        every="month",
+        out=str(tmp_path / "n"),
+    )
+    assert zstore.run_units(tmp_path / "p.json", 1, 1) == 0
+    made = zstore.finish_units(tmp_path / "p.json")
+    np.testing.assert_allclose(made["a"][...], months)
+    assert sorted(name for name, _ in made.members()) == ["a", "lat", "time", "time_bnds"]

@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zstore
-from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import (
+    ChangedError,
+    CodecError,
+    MetadataError,
+    NotFoundError,
+    ReadingWarning,
+    StoreError,
+    UnsupportedError,
+)
 from zstore.jobs.reduction import methods, plan, reduce
 from zstore.jobs.source import MADE
 from zstore.model.packing import render_nodata
@@ -284,7 +292,8 @@ def test_many_groups_of_large_maps_are_made_a_few_at_a_time(monkeypatch):
     course = reduce.plan_reduction(array, "mean", 0, groups=months).course
     assert len(course.group_spans) > 1
     boxes = [box for unit in course.units() for box in boxes_of(course, unit)]
-    assert len(boxes) == len({str(box) for box in boxes}) == 24, "a map is read once"
+    maps = [number for box in boxes for number in range(box[0].start, box[0].stop)]
+    assert sorted(maps) == list(range(24)), "a map is read once"
     made = array.reduce("mean", 0, groups=months)
     np.testing.assert_array_equal(made, [values[months == m].mean(0) for m in range(12)])
 
@@ -479,11 +488,21 @@ def test_unpacking_leaves_out_nan_beside_the_fill_value_as_xarray_does(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "fills", [{"_FillValue": "NaN", "missing_value": 1e20}, {"missing_value": ["NaN", 1e20]}]
+    ("fills", "dtype"),
+    [
+        ({"_FillValue": "NaN", "missing_value": 1e20}, "f4"),
+        ({"missing_value": ["NaN", 1e20]}, "f4"),
+        ({"_FillValue": 1e20, "missing_value": [-5.0, 7.0]}, ">f4"),
+        ({"_FillValue": 99, "missing_value": [-5, 7, 99]}, "i2"),
+        ({"missing_value": [-5, 7, 99]}, ">i4"),
+    ],
 )
-def test_a_missing_value_beside_nan_is_left_out(fills):
-    values = np.array([1.0, 1e20, np.nan, 3.0], "f4")
-    array = make(values, attributes=fills)
+def test_every_value_of_nodata_is_left_out(fills, dtype):
+    numbers = [1.0, 1e20, np.nan, 3.0] if "i" not in dtype else [1, 99, 99, 3]
+    more = (
+        [-5, 7] if len(np.ravel(fills["missing_value"])) > 1 and "NaN" not in fills["missing_value"] else []
+    )
+    array = make(np.array(numbers + more, dtype), attributes=fills)
     assert array.reduce("mean", unpack=True) == 2.0 and array.reduce("count", unpack=True) == 2
 
 
@@ -493,7 +512,6 @@ def test_packing_alone_decides_whether_values_can_be_unpacked():
     faults = {
         "scale_factor is 0; expected": {"scale_factor": 0},
         "nodata is 300; expected an integer from 0 to 255": {"_FillValue": 300},
-        "_FillValue is 1 and missing_value 2; expected the same": {"_FillValue": 1, "missing_value": 2},
     }
     for message, attributes in faults.items():
         with pytest.raises(MetadataError, match=f"cannot unpack: {message}"):
@@ -773,3 +791,54 @@ def test_ten_million_chunks_are_planned_in_little_memory():
         tracemalloc.stop()
     assert len(set(units)) == 1000 and planned.course.box_count == 10**7 // 2
     assert peak < 1 << 20 and len(pickle.dumps(planned.course)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes"),
+    [
+        ("f4", {"_FillValue": -9}),
+        ("f8", {"valid_range": [-3.1415927, 3.1415927], "units": "radian", "standard_name": "longitude"}),
+        (">u2", {"scale_factor": 0.01, "_FillValue": 65535}),
+        ("i2", {"scale_factor": -0.02, "add_offset": 90.0, "_FillValue": -9, "missing_value": [-8, -9]}),
+    ],
+)
+def test_the_mean_of_directions_is_that_of_a_circle(dtype, attributes):
+    attributes = {"standard_name": "sea_surface_wave_to_direction", "units": "degree", **attributes}
+    rng, turn = np.random.default_rng(1), 2 * np.pi if attributes["units"] == "radian" else 360.0
+    low = -np.pi if "valid_range" in attributes else 0.0
+    scale, offset = attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
+    angles = low + (rng.normal(0, 0.08, (40, 9)) % 1) * turn
+    stored = (angles - offset) / scale
+    stored = stored.astype(dtype) if "f" in dtype else np.rint(stored).astype(dtype)
+    meant = stored.astype("f8") * scale + offset
+    hidden = rng.random(stored.shape) < 0.2
+    hidden[:, 3] = True
+    if "_FillValue" in attributes:
+        fills = [attributes["_FillValue"], *np.ravel(attributes.get("missing_value", []))]
+        stored[hidden] = np.resize(fills, hidden.sum())
+        meant[hidden] = np.nan
+    array = make(stored, (7, 4), attributes=attributes)
+    for axis in (0, 1, None):
+        # As scipy.stats.circmean has it.
+        sides = [np.nansum(side(meant * 2 * np.pi / turn), axis) for side in (np.sin, np.cos)]
+        wanted = np.where(np.isnan(meant).all(axis), np.nan, np.arctan2(*sides) * turn / 2 / np.pi)
+        found = array.reduce("mean", axis, unpack=True)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+        np.testing.assert_allclose(np.sin((found - wanted) * 2 * np.pi / turn), 0 * wanted, atol=1e-5)
+        assert not (np.asarray(found) < low).any() and not (np.asarray(found) > low + turn).any()
+    pair = make(
+        np.array([350.0, 10.0]), attributes={"standard_name": "wind_from_direction", "units": "degree"}
+    )
+    assert min(pair.reduce("mean"), 360 - pair.reduce("mean")) == pytest.approx(0, abs=1e-9)
+    assert np.isnan(make(np.array([90.0, 270.0]), attributes=pair.attrs.asdict()).reduce("mean"))
+
+
+@pytest.mark.parametrize("method", ["mean", "sum", "std", "max"])
+def test_adding_directions_is_told(method):
+    array = zstore.create_array(
+        MemoryStore(), data=np.array([350.0, 10.0]), attributes={"standard_name": "wind_from_direction"}
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        array.reduce(method)
+    assert [warning.category for warning in told] == ([] if method == "max" else [ReadingWarning])

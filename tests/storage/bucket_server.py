@@ -41,10 +41,11 @@ class BucketServer:
     without `tells_missing` all are that are not there; `lists` whether it lists; `region` the only one that
     is right, and `names_region` whether who asks in another one is told it, or only who asks of the bucket;
     `keeps` whether conditions are kept, and None that they are refused; `faults` maps "503", "reset", "cut",
-    "slow" or "hang" to how probable they are; `buckets`, where there are any, the only ones; `page_size` how
-    many keys one answer lists. `requests` has method
+    "slow" or "hang" to how probable they are, for paths with `faulty_path` in them; `buckets`, where there
+    are any, the only ones; `page_size` how many keys one answer lists. `requests` has method
     and path of each request; those of a round (`expect`) are answered when all of it have come, and `late`
-    has those that waited in vain; `deleted` the keys of each request that deletes many.
+    has those that waited in vain; `hanging` is how many of "hang" are not answered yet; `deleted` the keys of
+    each request that deletes many.
     """
 
     def __init__(self, *, certificate: tuple[Path, Path] | None = None) -> None:
@@ -61,6 +62,8 @@ class BucketServer:
         self.page_size = 1000
         self.keeps: bool | None = True
         self.faults: dict[str, float] = {}
+        self.faulty_path = ""
+        self.hanging = 0
         self.faulty: Counter[str] = Counter()
         self.random = random.Random(7)
         self.lock = threading.Lock()
@@ -150,8 +153,10 @@ class BucketServer:
         with self.lock:
             self.requests.append((request.command, listed))
             self.anonymous.append("Authorization" not in request.headers)
-            fault = next((name for name, p in self.faults.items() if self.random.random() < p), "")
+            faults = self.faults.items() if self.faulty_path in path else ()
+            fault = next((name for name, p in faults if self.random.random() < p), "")
             self.faulty[fault] += 1
+            self.hanging += fault == "hang"
         self.wait_for_others(listed)
         if fault == "reset":
             request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -167,6 +172,7 @@ class BucketServer:
         else:
             with self.lock:
                 status, headers, data = self.answer(request, path, listed, query, body)
+                self.hanging -= fault == "hang"
         request.send_response(status)
         for name, value in {"Content-Length": str(len(data)), **headers}.items():
             request.send_header(name, value)

@@ -160,7 +160,8 @@ def test_an_append_to_an_array_that_goes_leaves_nothing(
     assert sorted(server.values) == ["/b/g/zarr.json"]
 
 
-def test_three_appenders_lose_nothing(server: BucketServer) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(334, marks=pytest.mark.slow)])
+def test_three_appenders_lose_nothing(server: BucketServer, count: int) -> None:
     create(server, data=np.zeros(0, "i4"))
     server.faults = {"503": 0.01, "reset": 0.01}
     together = threading.Barrier(3)
@@ -168,17 +169,17 @@ def test_three_appenders_lose_nothing(server: BucketServer) -> None:
     def work(k: int) -> None:
         array = another(server)
         together.wait(60)
-        for step in range(40):
-            array.append(np.full(2, 100 * k + step, "i4"))
+        for step in range(count):
+            array.append(np.full(2, 1000 * k + step, "i4"))
 
     with ThreadPoolExecutor(3) as pool:
         [*pool.map(work, range(3))]
     server.faults = {}
     pairs = another(server, "r")[...].reshape(-1, 2)
     assert (pairs[:, 0] == pairs[:, 1]).all()
-    assert sorted(pairs[:, 0].tolist()) == [100 * k + step for k in range(3) for step in range(40)]
+    assert sorted(pairs[:, 0].tolist()) == [1000 * k + step for k in range(3) for step in range(count)]
     for k in range(3):
-        mine = [item for item in pairs[:, 0].tolist() if item // 100 == k]
+        mine = [item for item in pairs[:, 0].tolist() if item // 1000 == k]
         assert mine == sorted(mine)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -688,6 +689,28 @@ def test_what_is_made_one_by_one_asks_twice_each_and_notices_what_others_did(
     assert server.values == before
     with pytest.raises(zstore.errors.MetadataError, match="no group"):
         group.create_array("a0/below", **NEW)
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_what_is_added_to_a_consolidated_group_asks_for_nothing_else_there(
+    server: BucketServer, count: int
+) -> None:
+    options = server.options()
+    zstore.create_group("s3://b/x", storage_options=options)
+    zstore.create_array("s3://b/x", "a0", **NEW, storage_options=options)
+    server.fill("/b/x/a", {f"{i}/zarr.json": server.values["/b/x/a0/zarr.json"] for i in range(count)})
+    zstore.consolidate("s3://b/x", storage_options=options)
+    group = zstore.open_group("s3://b/x", mode="r+", storage_options=options)
+    server.requests.clear()
+    group.create_hierarchy({f"new{i}": NEW for i in range(10)})
+    assert Counter(method for method, _ in server.requests) == {"GET": 3, "PUT": 11}
+    server.requests.clear()
+    group.create_array("last", **NEW)
+    assert len(server.requests) <= 4
+    zstore.consolidate("s3://b/x", storage_options=options)
+    server.requests.clear()
+    assert len(zstore.open_group("s3://b/x", mode="r", storage_options=options)) == count + 11
+    assert len(server.requests) == 1
 
 
 def test_a_group_that_others_change_all_the_time_is_read_each_time(server: BucketServer) -> None:

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import ByteRange, Parts, Request, Store
-from zstore.storage.cached import FILE, CachedStore
+from zstore.storage.cached import FILE, CachedStore, clear_disk_cache, disk_cache_info
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
 from zstore.testing.stores import StoreContract
@@ -216,3 +217,22 @@ def test_processes_share_it_and_may_be_killed(tmp_path):
     file = sqlite3.connect(tmp_path / FILE)
     assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     file.close()
+
+
+def test_a_cache_is_looked_at_and_cleared_while_it_is_used(far, tmp_path):
+    with pytest.raises(NotFoundError, match="no cache"):
+        disk_cache_info(tmp_path)
+    store = CachedStore(far, tmp_path)
+    far.put("b", bytes(50))
+    store.get_many([("a", ByteRange(10, 20)), ("a", ByteRange(100, 5)), ("b", None)])
+    info = disk_cache_info(tmp_path)
+    assert (info.store_count, info.value_count, info.range_count) == (1, 2, 3)
+    assert info.stored_size == 20 + 5 + 50 + 3 * 256 < info.file_size and abs(info.used - time.time()) < 60
+    clear_disk_cache(tmp_path)
+    assert disk_cache_info(tmp_path)[:1] == (0,) and disk_cache_info(tmp_path)[2:] == (0, 0, 0, None)
+    far.requests.clear()
+    assert store.get_many([("a", ByteRange(10, 20))]) == [bytes(range(10, 30))]
+    assert far.requests == [("get", "a", ByteRange(10, 20))] and disk_cache_info(tmp_path).range_count == 1
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(StoreError, match="cannot be used"):
+        clear_disk_cache(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import time
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ def counted(server: BucketServer, act: Any) -> int:
 
 @pytest.mark.parametrize("grid", [{"chunks": (8, 8)}, {"chunks": (8, 8), "shards": (32, 32)}], ids=str)
 def test_a_cached_array_in_a_bucket_asks_as_often_as_it_is_told_to(server: BucketServer, grid: Any) -> None:
+    gc.collect()  # the caches of tests before this one
     made = zstore.create_array("s3://b/x", data=ITEMS, storage_options=server.options(), **grid)
     made[56:, 56:] = 0  # chunks that are missing are remembered, too
     area = np.s_[5:61, 5:61]

@@ -93,6 +93,18 @@ def test_temporaries_are_gone_after_a_put(tmp_path: Path) -> None:
     assert names(store.root) == ["a", "b"]
 
 
+def test_whoever_opens_an_array_looks_once_for_temporaries_of_the_dead(tmp_path, monkeypatch) -> None:
+    zstore.create_array(tmp_path, shape=4, dtype="u1")
+    asked, ask = list[str](), os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: asked.append(str(path)) or ask(path, **options))
+    array = zstore.open_array(tmp_path, mode="r+")
+    assert sum(path.endswith(SCRATCH) for path in asked) == 1
+    scratch = tmp_path / SCRATCH
+    scratch.mkdir()
+    zstore.open_array(array.store, mode="r+")  # the store may have been open for long
+    assert not scratch.exists()
+
+
 @pytest.mark.parametrize("key", [SCRATCH, f"{SCRATCH}/x", f"a/{SCRATCH}.x"])
 def test_the_names_of_temporaries_are_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(StoreError, match="the store's own"):
@@ -117,9 +129,12 @@ def test_a_link_that_leads_out_is_refused(store: LocalStore, absolute: bool) -> 
     (store.root / "directory").symlink_to(outside if absolute else "../outside")
     (store.root / "broken").symlink_to(outside / "nothing" if absolute else "../outside/nothing")
     for key in ("file", "directory/secret", "directory/nothing", "broken"):
-        with pytest.raises(StoreError, match="leads out of the store") as caught:
+        with pytest.raises(StoreError) as caught:
             store.get(key)
         assert caught.value.key == key
+        # Where realpath tells nothing of what does not exist, this is one to nothing.
+        is_to_nothing = key == "broken" and "leads to nothing" in str(caught.value)
+        assert is_to_nothing or "leads out of the store" in str(caught.value)
         with pytest.raises(StoreError):
             store.size(key)
         assert store.entry(key) == (key, 0, None)
@@ -201,10 +216,10 @@ def test_keys_as_long_as_paths_can_be(tmp_path: Path) -> None:
     store.delete(deep)
     assert store.list_children() == []
     for key in ("d" * 300, "/".join(["d" * 200] * 30)):
-        with pytest.raises(StoreError, match="File name too long") as caught:
+        with pytest.raises(StoreError, match=r"(File name|Filename) too long") as caught:
             store.put(key, b"1")
         assert caught.value.key == key
-        with pytest.raises(StoreError, match="File name too long"):
+        with pytest.raises(StoreError, match=r"(File name|Filename) too long"):
             store.get(key)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import zstore
 from zstore.errors import ReadOnlyError, StoreError, UnknownExtensionError, without_secrets
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import open_store
+from zstore.storage.url import find_file, open_store
 
 
 @pytest.mark.parametrize("kind", ["path", "text", "url", "local", "relative"])
@@ -33,6 +34,23 @@ def test_a_path_opens_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert isinstance(store, LocalStore)
     assert store.get("x") == b"1"
     assert store.url == place.as_uri()
+
+
+@pytest.mark.parametrize("name", ["here", "new", "new/and/deep", "file/inside", "file#/inside", "loop"])
+def test_the_file_system_is_asked_once_whether_a_path_is_a_file(name, tmp_path, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    with zipfile.ZipFile(tmp_path / "file", "w") as file:
+        file.writestr("inside/zarr.json", b"")
+    asked, ask = list[str](), os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: asked.append(path) or ask(path, **options))
+    monkeypatch.setattr(os, "lstat", lambda path, **options: asked.append(path) or ask(path, **options))
+    found = find_file(f"{tmp_path}/{name}")
+    if name.startswith("file"):
+        assert found == ("zip", f"zip::{tmp_path}/file", "inside")
+    else:
+        assert found is None
+        assert name == "loop" or asked == [f"{tmp_path}/{name}"]
 
 
 def test_a_name_that_is_not_utf8_survives_its_url(tmp_path: Path) -> None:
@@ -90,7 +108,7 @@ def test_options_reach_the_store(tmp_path: Path) -> None:
 
 def test_local_stores_need_no_fsspec(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom zstore.storage.url import open_store\n"
+        "import sys\nfrom zstore.storage.url import find_file, open_store\n"
         f"open_store({str(tmp_path)!r}).put('a', b'1')\nopen_store('memory://x').put('a', b'1')\n"
         "assert not {'fsspec', 'pluggy', 'pytest'} & set(sys.modules)"
     )

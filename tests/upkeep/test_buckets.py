@@ -62,7 +62,7 @@ def test_a_copy_deletes_documents_before_chunks_and_many_keys_at_once(server: Bu
 
 
 def test_nothing_above_the_prefix_is_asked_for(server: BucketServer, tmp_path: Path) -> None:
-    from zstore.geo.pyramid.quicklook import quicklook
+    from zstore.geo.pictures.quicklook import quicklook
 
     server.allowed = "/b/mine/"
     options = server.options()

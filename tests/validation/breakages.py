@@ -62,6 +62,8 @@ def timed() -> MemoryStore:
         "axis": "T",
     }
     array(store, "time", np.arange(3.0), ("time",), attributes=described)
+    said = {"grid_mapping": "spatial_ref", "coordinates": "spatial_ref", "units": "1"}
+    array(store, "cube", np.zeros((3, *SHAPE), "u1"), ("time", "y", "x"), attributes=said)
     return store
 
 

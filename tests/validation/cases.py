@@ -258,6 +258,13 @@ DOCUMENTS = [
     ),
     case("OC-04", lambda d: d.store.put("0/b02/.nczarray", b"{}"), "0/b02", make=v2, profile="gdal"),
     case("OC-04", attribute("0/b02", _nczarr_attrs={}), "0/b02", make=v2, severity="note"),
+    case(
+        "ZS-11",
+        attribute("0/b02", cell_methods="time: mean time: anomaly_wrt norm"),
+        "0/b02",
+        severity="note",
+        is_mechanical=False,
+    ),
     case("ZS-01", lambda d: d.raw("0/b02", b'{"zarr_format":3,'), "0/b02"),
     case("ZS-01", lambda d: d.raw("0/b02", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "0/b02"),
     case("ZS-01", member("0/b02", shape=[-1, 3]), "0/b02"),
@@ -286,6 +293,7 @@ VARIABLES = [
     case("GZ-10", both(dims("b02", None), attribute("b02", _ARRAY_DIMENSIONS=["y", "x"])), "b02", make=flat),
     case("GZ-10", attribute("0/b02", _ARRAY_DIMENSIONS=["y"]), "0/b02", "GZ-43", make=v2),
     case("GZ-10", dims("b02", ["y", None]), "b02", make=flat),
+    case("GZ-10", without("0/spatial_ref", "_ARRAY_DIMENSIONS"), "0/spatial_ref", make=v2),
     case(
         "MS-01",
         attribute("0/b02", _ARRAY_DIMENSIONS=["y"]),
@@ -369,7 +377,7 @@ VARIABLES = [
         time_axis(
             {
                 "standard_name": "time",
-                "units": "nanoseconds since 2000-01-01",
+                "units": "fathoms since 2000-01-01",
                 "calendar": "standard",
                 "axis": "T",
             }
@@ -439,6 +447,16 @@ GEOREFERENCE = [
     ),
     case("OC-05", attribute("spatial_ref", longitude_of_central_meridian=15.0), "spatial_ref", make=flat),
     case("OC-05", attribute("spatial_ref", crs_wkt="PROJCRS["), "spatial_ref", make=flat),
+    case(
+        "OC-05",
+        both(
+            without("spatial_ref", "crs_wkt", "spatial_ref"),
+            attribute("spatial_ref", semi_major_axis=6378147.0),
+        ),
+        "spatial_ref",
+        make=flat,
+        severity="warning",
+    ),
     case("OC-06", attribute("b02", _CRS="EPSG:32632"), "b02", make=flat),
     case("OC-06", attribute("", _CRS={"url": "x"}), make=flat, severity="warning", is_mechanical=False),
     case(
@@ -615,10 +633,23 @@ TILES = [
     ),
     case("MS-18", lambda d: d.multiscales(lambda m: m["tile_matrix_limits"]["0"].pop("tileMatrix"))),
     case("MS-18", limits("tile_matrix_limits", "0", maxTileCol=1)),
+    case("MS-18", lambda d: d.multiscales(lambda m: m["tile_matrix_limits"].pop("1"))),
+    case(
+        "MS-18",
+        lambda d: d.multiscales(lambda m: m.pop("tile_matrix_limits")),
+        severity="note",
+        is_mechanical=False,
+    ),
     case(
         "MS-25", lambda d: d.multiscales(lambda m: m["tile_matrix_set"]["tileMatrices"][0].pop("matrixWidth"))
     ),
     case("MS-26", lambda d: d.multiscales(lambda m: m["tile_matrix_set"].pop("id"))),
+    case("MS-26", lambda d: d.multiscales(lambda m: m["tile_matrix_set"].pop("crs"))),
+    case(
+        "MS-26",
+        lambda d: d.multiscales(lambda m: m["tile_matrix_set"].update(orderedAxes=["E", "E"])),
+        severity="warning",
+    ),
     case(
         "MS-26",
         lambda d: d.multiscales(
@@ -649,6 +680,8 @@ DECLARED = [
         both(attribute("", spatial__registration="pixel"), layout(0, transform={"scale": [1.0, 1.0, 1.0]})),
     ),
     case("ZC-04", layout(1, transform={"scale": [2.0, 2.0], "translation": [0.5, 0.5]})),
+    case("ZC-04", lambda d: d.multiscales(lambda m: m["layout"][1].pop("spatial:transform"))),
+    case("ZC-05", without("", "spatial:bbox"), make=flat, severity="note", is_mechanical=False),
     case("ZC-06", layout(1, spatial__shape=[48, 64]), "1/b02"),
     case("ZC-06", attribute("1", spatial__shape=[48, 64]), "1"),
     case("ZC-06", layout(1, spatial__transform=[20.0, 0.0, 300100.0, 0.0, -20.0, 5000040.0])),
@@ -704,6 +737,7 @@ DECLARED = [
         image(lambda i: i["datasets"][1]["coordinateTransformations"][0]["input"].update(path="7/b02")),
         make=ome_06,
         profile="ome-0.6",
+        severity="warning",
     ),
     case(
         "OME",
@@ -775,6 +809,15 @@ VALUES = [
     ),
     case("ZS-09", lambda d: d.store.put("0/.zstore-job/record", b'{"work": "convert"}'), "0"),
     case("ZS-08", member("0/b02", fill_value=None), "0/b02", severity="warning"),
+    case(
+        "ZS-10",
+        lambda d: d.edit(
+            "0/b02",
+            lambda n: n["codecs"].insert(0, {"name": "transpose", "configuration": {"order": "C"}}),
+        ),
+        "0/b02",
+        severity="note",
+    ),
     case("ZS-06", lambda d: d.store.put("0/b02/c/9/9", b"x"), "0/b02", deep=True, severity="warning"),
     case(
         "ZS-07",

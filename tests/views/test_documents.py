@@ -119,7 +119,7 @@ def test_addresses_that_lead_elsewhere(array: zstore.Array, tmp_path: Path, url:
     document = json.loads((tmp_path / "data" / "a.view.json").read_text())
     document["steps"][0]["url"] = url
     (tmp_path / "data" / "a.view.json").write_text(json.dumps(document))
-    with pytest.raises(StoreError, match="a view leads to"):
+    with pytest.raises(StoreError, match="it leads to"):
         zstore.open(tmp_path / "data" / "a.view.json")
 
 
@@ -225,3 +225,40 @@ def test_a_view_of_many_sources_opens_none_of_them(tmp_path: Path) -> None:
     first = 17_001 * 6
     np.testing.assert_array_equal(view[first : first + 6].read(), DATA)
     assert time.process_time() - begin < 10  # a fifth of a second where nothing else runs
+
+
+COMMANDS: list[tuple[list[str], str]] = [
+    (["info", "v.view.json"], "float64"),
+    (["tree", "v.view.json"], "spatial_ref"),
+    (["verify", "v.view.json"], "sound"),
+    (["validate", "v.view.json"], "/v.view.json: 0 errors"),
+    (["convert", "v.view.json", "c.zarr", "-q"], "spatial_ref"),
+    (["convert", "v.view.json", "o.tif", "-q"], "o.tif"),
+    (["copy", "v.view.json", "cc.zarr", "-q"], "copied"),
+    (["pyramid", "v.view.json", "p.zarr", "-q"], "t (2, 4, 6)"),
+    (["quicklook", "v.view.json", "-o", "q.png"], "q.png"),
+    (["reduce", "v.view.json", "--method", "max", "-q"], "47"),
+    (["mosaic", "v.view.json", "m.zarr", "-q"], "m.zarr"),
+    (["info", "w.view.json"], "3 × 4"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), COMMANDS)
+def test_commands_take_views_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    pytest.importorskip("click", reason="the command line needs click (extra 'cli')")
+    pytest.importorskip("rasterio")
+    from click.testing import CliRunner
+
+    from zstore.cli.root import zstore as command
+
+    monkeypatch.chdir(tmp_path)
+    place = {"proj:code": "EPSG:32632", "spatial:transform": [10, 0, 600000, 0, -10, 5300000]}
+    place |= {"spatial:dimensions": ["y", "x"], "_FillValue": -1}
+    data, names = np.arange(48, dtype="i2").reshape(2, 4, 6), ("time", "y", "x")
+    cube = zstore.create_array("t", data=data, attributes=place, dimension_names=names)
+    cube.lazy[:].save("v.view.json")
+    zstore.create_array("bare", data=np.zeros((3, 4))).lazy.save("w.view.json")
+    result = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert result.exit_code == 0 and said in result.output, result.output

@@ -356,6 +356,15 @@ def test_errors_for_what_is_missing_name_what_is_there(place: str, tmp_path: Pat
         open_session(tmp_path / "plain.zarr", create=True)
 
 
+@pytest.mark.skipif(not icechunk.__version__.startswith("1."), reason="icechunk 2 reads its format")
+@pytest.mark.parametrize("create", [False, True])
+def test_a_repository_of_a_later_icechunk_is_named(tmp_path, create):
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "repo").write_bytes(b"ICE")
+    with pytest.raises(UnsupportedError, match=r"format of icechunk 2, and icechunk 1[.\d]+ is installed"):
+        open_session(tmp_path, create=create)
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import importlib.resources
 import io
 import json
 import os
+import random
 import shutil
 import subprocess
 import threading
@@ -51,7 +53,8 @@ class Browser:
     def __init__(self, socket: Any) -> None:
         self.socket = socket
         self.count, self.said = 0, list[str]()
-        for domain in ("Page", "Runtime", "Log"):
+        self.refused = list[str]()
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", **SCREEN)
 
@@ -65,7 +68,11 @@ class Browser:
                 "Runtime.consoleAPICalled",
                 "Log.entryAdded",
             ):
-                self.said.append(json.dumps(message["params"])[:600])
+                self.said.append(json.dumps(message["params"])[:1500])
+            if message.get("method") == "Network.responseReceived":
+                response = message["params"]["response"]
+                if response["status"] >= 400:
+                    self.refused.append(f"{response['status']} {response['url']}")
             if message.get("id") == self.count:
                 assert "error" not in message, message
                 return message["result"]
@@ -202,7 +209,9 @@ def address(place: Path) -> Iterator[str]:
         "v", data=stack, chunks=(1, 128, 128), dimension_names=("z", "y", "x")
     )
     microscope(place / "cells.zarr")
-    names = ("globe", "times", "kinds", "stack", "cells")
+    cap = np.where(columns[:80, :80] < 40, 10.0, 90.0).astype("f4")
+    write(place / "cap.zarr", cap, "EPSG:3413", Affine(1e5, 0, -4e6, 0, -1e5, 4e6))
+    names = ("globe", "times", "kinds", "stack", "cells", "cap")
     with listening(router(*(place / f"{name}.zarr" for name in names))) as found:
         yield found
 
@@ -261,7 +270,7 @@ def test_a_field_from_0_to_360_lies_where_it_should(browser: Browser, address: s
 
     lut = np.rint(cmap.Colormap("viridis").lut(256) * 255)[:, :3]
     for lon, value in ((-100, 90), (-33, 90), (33, 10), (100, 10)):
-        x, y = browser.run(f"ol.proj.fromLonLat([{lon}, -43])")
+        x, y = browser.run(f"ol.proj.fromLonLat([{lon}, -58])")
         assert np.abs(np.array(colour_at(browser, [x, y], kept)) - lut[int(value * 2.55 + 0.5)]).max() <= 3, (
             lon
         )
@@ -405,6 +414,57 @@ def test_what_a_band_is_stands_beside_it(
     assert shown[:2] == ["One moment", kind] and shown[2].split() == ["time", "2020-01-01T06:00"]
 
 
+def test_the_first_view_is_chosen_by_meaning(
+    browser: Browser, address: str, tmp_path: Path, kept: Path
+) -> None:
+    """Colours of the quantity, the latest time with values; bands of an instrument in their true colours."""
+    affine = Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0)
+    values = np.full((6, 60, 80), np.nan, "f4")
+    values[:4] = (280 + np.arange(4))[:, None, None] + np.linspace(0, 8, 80)[None, None]
+    warm = {"standard_name": "air_temperature", "units": "K"}
+    write(tmp_path / "warm.zarr", values, "EPSG:32632", affine, ("time", "y", "x"), **warm)
+    said = {"units": "days since 2020-01-01", "standard_name": "time"}
+    zstore.open_group(tmp_path / "warm.zarr", mode="a").create_array(
+        "time", data=np.arange(6), dimension_names=("time",), attributes=said
+    )
+    scene = tmp_path / "scene.zarr"
+    write(scene, np.full((60, 80), 1000, "u2"), "EPSG:32632", affine, ("y", "x"))
+    group = zstore.open_group(scene, mode="a")
+    (name,) = (name for name, array in group.arrays() if array.shape == (60, 80))
+    for band in ("B02", "B03", "B04"):
+        made = group.create_array(band, data=group[name][...], dimension_names=("y", "x"))
+        made.attrs.update(dict(group[name].attrs))
+    del group[name]
+    green = 10.0 ** np.linspace(-2, 2, 4800).reshape(60, 80)
+    write(tmp_path / "sea.zarr", green, "EPSG:32632", affine, ("y", "x"), long_name="chlorophyll")
+    with listening(router(tmp_path / "warm.zarr", scene, tmp_path / "sea.zarr")) as own:
+        browser.open(f"{own}#scene=sea.zarr")
+        texts = browser.run("[...at('ticks').querySelectorAll('text')].map(e => e.textContent)")
+        assert texts == ["0.1", "1", "10"]
+        browser.open(f"{own}#scene=nowhere")
+        assert "There is no layer nowhere" in browser.run("at('notice').textContent")
+        first = browser.run("[chosen.time, meant(), at('kind').options[1].disabled, at('low').value * 1]")
+        assert first[:3] == [3, "thermal", True] and 283 < first[3] < 284
+        assert "2020-01-04" in browser.run("document.querySelector('#dimensions output').textContent")
+        assert browser.run(
+            "[...at('ticks').querySelectorAll('text')].map(e => e.textContent).includes('286')"
+        )
+        browser.run("at('swatches').open = true")
+        browser.picture(kept)
+        pressed = "document.querySelector('#swatches button[aria-pressed=true]').name"
+        assert browser.run(pressed) == "thermal"
+        browser.run("document.querySelector('#swatches button[name=deep]').click()")
+        browser.settle()
+        assert browser.run(f"[{pressed}, at('colormap').value]") == ["deep", "deep"]
+        browser.change("colormap", "")
+        browser.slide("time", 5)
+        browser.run("at('auto').click()")
+        browser.wait("at('notice').textContent.startsWith('Every cell is without a value')")
+        browser.open(f"{own}#scene=scene.zarr")
+        chosen = browser.run("['kind', 'red', 'green', 'blue'].map(id => at(id).value)")
+        assert chosen == ["three", "B04", "B03", "B02"]
+
+
 def test_a_dimension_plays_until_it_is_stopped(browser: Browser, address: str) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
     browser.run("document.querySelector('#dimensions button').focus()")
@@ -436,13 +496,16 @@ def test_dark_and_narrow(browser: Browser, address: str, kept: Path) -> None:
         browser.open(f"{address}#scene=kinds.zarr")
         shown = browser.picture(kept)
         assert shown.shape[:2] == (720, 400)
-        assert shown[2, 200].tolist() == [18, 23, 29]
-        box = browser.run("(b => [b.left, b.top, b.right, b.bottom])(at('panel').getBoundingClientRect())")
+        assert shown[2, 200].tolist() == [35, 44, 54]  # land
+        edges = "(b => [b.left, b.top, b.right, b.bottom])(at('panel').getBoundingClientRect())"
+        # All that is shown lies above the panel, which is closed at first.
+        closed = browser.run(edges)[1]
+        x, y = browser.pixel(browser.run("ol.proj.fromLonLat([9.2, 49.1])"))
+        assert 0 < x < 400 and 0 < y < closed and closed > 0.75 * 720
+        browser.run("at('controls').open = true")
+        box = browser.run(edges)
         assert box[0] >= 0 and box[2] <= 400 and box[3] <= 720 and box[1] >= 0.5 * 720
         assert browser.run("document.documentElement.scrollWidth") <= 400
-        # All that is shown lies above the panel.
-        x, y = browser.pixel(browser.run("ol.proj.fromLonLat([9.2, 49.1])"))
-        assert 0 < x < 400 and 0 < y < box[1]
     finally:
         browser.call("Emulation.setEmulatedMedia", features=[])
         browser.call("Emulation.setDeviceMetricsOverride", **SCREEN)
@@ -507,6 +570,58 @@ def test_an_exported_site_is_shown_by_any_web_server(
         server.server_close()
 
 
+@pytest.mark.parametrize(("crs", "north"), [("EPSG:3413", True), ("EPSG:3031", False)])
+def test_what_lies_around_a_pole_is_shown_around_it(
+    browser: Browser, tmp_path: Path, kept: Path, crs: str, north: bool
+) -> None:
+    from zstore.geo.conventions.crs import Crs
+
+    columns = np.indices((80, 80))[1]
+    affine = Affine(1e5, 0, -4e6, 0, -1e5, 4e6)
+    write(tmp_path / "ice.zarr", np.where(columns < 40, 10.0, 90.0).astype("f4"), crs, affine)
+    sign = 1 if north else -1
+    with listening(router(tmp_path / "ice.zarr")) as own:
+        browser.open(f"{own}#low=0&high=100&colormap=grey")
+        code = browser.run("map.getView().getProjection().getCode()")
+        assert code == ("EPSG:5041" if north else "EPSG:5042")
+        lon, lat = np.array([10.0, -170, 77.7, 0]), sign * np.array([89.0, 71, 66.6, 90])
+        x, y = Crs.from_user("OGC:CRS84").transform(Crs.from_user(code), lon, lat)
+        for n in range(4):
+            place = [float(lon[n]), float(lat[n])]
+            found = browser.run(f"ol.proj.fromLonLat({place}, '{code}')")
+            assert np.abs(np.array(found) - (x[n], y[n])).max() < 0.01
+            again = browser.run(f"ol.proj.toLonLat({found}, '{code}')")
+            assert n == 3 or np.abs(np.array(again) - place).max() < 1e-9
+        # Half the cap is dark: which half, the CRS's own middle meridian tells.
+        for away, shade in ((-5e5, 26), (5e5, 230)):
+            place = [float(one[0]) for one in Crs.from_user(crs).transform(
+                Crs.from_user(code), np.array([away]), np.array([2e5]))]  # fmt: skip
+            assert np.abs(np.array(colour_at(browser, place, kept)) - shade).max() <= 2
+        browser.run(f"point(ol.proj.fromLonLat([10, {sign * 80}], '{code}'))")
+        browser.wait(f"at('values').textContent.includes('lat {sign * 80}.0000')")
+
+
+def test_a_picture_and_a_series_can_be_taken_away(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=100&colormap=grey&@time=2")
+    place = browser.run("ol.proj.fromLonLat([9.1, 49.4])")
+    content = base64.b64decode(browser.run("picture().toDataURL()").partition(",")[2])
+    kept.write_bytes(content)
+    picture = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
+    x, y = browser.pixel(place)
+    assert picture.shape == (SIZE[1] + 56, SIZE[0], 3)
+    assert picture[round(y), round(x)].tolist() == colour_at(browser, place)
+    bar = picture[SIZE[1] + 30, 12:308, 0]
+    assert (np.diff(bar) >= 0).all() and bar[0] < 5 and bar[-1] > 250
+    assert browser.run("at('csv').hidden")
+    browser.click(x, y)
+    browser.wait("!at('csv').hidden")
+    head, *lines = browser.run("csv()").splitlines()
+    assert head.startswith('"time","v, 9.1') and lines == [
+        f'"2020-01-0{n + 1}",{10 * n + 5}' for n in range(4)
+    ]
+    browser.run("at('save').click()")
+
+
 def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:
     browser.open(f"{address}#scene=stack.zarr&low=0&high=255")
     browser.change("kind", "expression")
@@ -518,11 +633,83 @@ def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str)
     assert colour_at(browser, [300, -200]) == colour_at(browser, [300, 30])
     browser.run("at('expression').value = 'b1 *'; at('expression').onchange()")
     browser.wait("at('problem').textContent.includes('expression ends')")
-    # Chromium itself notes each refused request; none is under way once the page is left.
-    browser.call("Page.navigate", url="about:blank")
-    browser.call("Runtime.evaluate", expression="1")
-    assert all("400 (Bad Request)" in line for line in browser.said)
-    browser.said.clear()
+    browser.change("low", "300")
+    browser.change("expression", "b1")
+    browser.change("low", "300")
+    browser.change("high", "255")
+    assert "300, is above the greatest, 255" in browser.run("at('problem').textContent")
+    assert "rescale=300" not in browser.run("layer.getSource().getUrls().join()")
+
+
+# What a hand may do on the page: each is a function of a random number from 0 to 1, and of another.
+WALK = """
+(one, two) => {
+  const kinds = ['select', 'input', 'button', 'summary'].map((kind) => `#panel ${kind}`);
+  const shown = [...document.querySelectorAll([...kinds, '#divider'].join())]
+    .filter((each) => each.offsetParent !== null && !each.disabled);
+  const control = shown[Math.floor(one * shown.length)];
+  const words = ['', 'b1', 'b1 *', '(b1 - b2) / (b1 + b2)', 'nonsense', 'https://', '-5', '1e3', '40', '90'];
+  const fit = control.type === 'number' ? words.filter((each) => !isNaN(each)) : words;
+  const word = fit[Math.floor(two * fit.length)];
+  control.focus();
+  if (control.tagName === 'SELECT') {
+    const free = [...control.options].filter((option) => !option.disabled);
+    control.value = free[Math.floor(two * free.length)].value;
+  } else if (control.type === 'range') {
+    control.value = Number(control.min) + two * (Number(control.max) - Number(control.min));
+  } else if (control.type === 'checkbox') control.checked = !control.checked;
+  else if (control.tagName === 'INPUT') control.value = word;
+  else { control.click(); return `click ${control.id || control.title || control.textContent}`; }
+  for (const kind of ['input', 'change']) control.dispatchEvent(new Event(kind, {bubbles: true}));
+  return `${control.id || control.dataset.dimension} = ${control.value}`;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("screen", "count"),
+    [
+        ("desktop", 25),
+        ("phone", 15),
+        pytest.param("desktop", 200, marks=pytest.mark.slow),
+        pytest.param("phone", 200, marks=pytest.mark.slow),
+    ],
+)
+def test_no_walk_through_the_controls_is_refused_or_bars_anybody(
+    browser: Browser, address: str, screen: str, count: int
+) -> None:
+    """Random actions, others by ZSTORE_SEED: no response of 400, no console error, no finding of axe."""
+    axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text()
+    chance = random.Random(int(os.environ.get("ZSTORE_SEED", "5")) + count)
+    size = SCREEN if screen == "desktop" else {**SCREEN, "width": 390, "height": 780, "mobile": True}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        browser.open(address)
+        browser.run(f"{axe}; 0")
+        browser.refused.clear()
+        done = list[str]()
+        for number in range(count):
+            place = chance.random() * size["width"], chance.random() * size["height"]
+            if chance.random() < 0.2:
+                done.append(f"click {place}")
+                browser.click(*place)
+            elif chance.random() < 0.1:
+                key, code = chance.choice([("Tab", 9), ("ArrowLeft", 37), ("ArrowDown", 40), ("+", 107)])
+                done.append(key)
+                browser.press(key, code)
+            else:
+                done.append(browser.run(f"({WALK})({chance.random()}, {chance.random()})"))
+            if number % 5 == 4:
+                browser.settle()
+            else:
+                time.sleep(0.05)
+            trouble = [*browser.refused, *browser.said]
+            if number % 20 == 14:
+                found = browser.run("axe.run().then((all) => all.violations)")
+                trouble += [f"{one['id']}, {one['help']}: {one['nodes'][0]['html']}" for one in found]
+            assert not trouble, "\n".join([*done, *trouble])
+    finally:
+        browser.call("Emulation.setDeviceMetricsOverride", **SCREEN)
 
 
 def test_the_page_runs_nothing_that_it_did_not_bring(browser: Browser, address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import importlib.util
 import json
 import math
@@ -23,6 +24,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 
+import cmap
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,13 +38,15 @@ from PIL import Image
 from zstore_serve import Settings, router, watch
 from zstore_serve.connections import ImpatientProtocol
 from zstore_serve.expressions import parse_expression
+from zstore_serve.vendored import read_vendored
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.base import Affine
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import load_tile_matrix_set
-from zstore.geo.pyramid.quicklook import quicklook
+from zstore.geo.pictures.colours import colour_map, colour_map_names
+from zstore.geo.pictures.quicklook import quicklook
 from zstore.storage.memory import MemoryStore
 from zstore.testing.commands import CommandContract
 
@@ -271,6 +275,9 @@ def test_tiles_of_a_stored_set_are_its_chunks(utm: Path, tmp_path: Path) -> None
 
 def test_the_preview_is_quicklooks(utm: Path) -> None:
     """To one step of 256: where something is transparent, the least step is drawn as the next."""
+    for name in set(colour_map_names()) - {"grey"}:
+        found = cmap.Colormap({"ice": "cmocean:ice"}.get(name, name)).lut(256)[:, :3]
+        assert np.array_equal(colour_map(name), np.rint(found * 255))
     application = router(utm)
     for size in (1024, 420, 250, 120):
         percentiles = quicklook(utm, size=size)
@@ -410,6 +417,19 @@ def test_heights_become_shades_and_numbers(tmp_path: Path) -> None:
         lit = get(application, f"{base}hillshade&azimuth={azimuth}").picture
         assert np.abs(lit[1:-1, 1:-1, 0].astype(int) - shade).max() <= 1, azimuth
         assert (lit[1:-1, 1:-1, 3] == 255).all()
+    # Elevations are lit in their colours unless others are asked for; flat ground has the legend's own.
+    flat = (columns < 50) * 1000.0 + np.where(columns < 50, columns * 10.0, 0)
+    said = {"standard_name": "surface_altitude", "units": "m"}
+    group = write(store, flat.astype("f4"), "EPSG:32632", Affine(10.0, 0, 5e5, 0, -10.0, 5e6), **said)
+    application = router(store)
+    base = f"/collections/{about['id']}/preview.png?rescale=0,2000"
+    lit, plain, asked = (
+        get(application, f"{base}{words}").picture
+        for words in ("", "&colormap=batlow", "&algorithm=relief&colormap=batlow")
+    )
+    assert np.array_equal(lit, asked) and np.array_equal(lit[2:-2, 60:98], plain[2:-2, 60:98])
+    assert (lit[2:-2, 2:45, :3] >= plain[2:-2, 2:45, :3]).all() and lit[..., :3].sum() > plain[..., :3].sum()
+    assert np.array_equal(lit[2:-2, 2:-2, :3], quicklook(group, limits=(0, 2000))[2:-2, 2:-2, :3])
 
 
 def test_categories_have_the_stores_colours() -> None:
@@ -498,6 +518,19 @@ def test_tilejson_names_the_zooms_of_the_set(noise: np.ndarray, crs: str, tms: s
         assert seen == pytest.approx(noise.size * (cell / matrices[z].cell_size) ** 2, rel=0.02)
 
 
+def test_outside_of_a_collection_there_are_no_values() -> None:
+    store = MemoryStore()
+    write(store, np.ones((3, 4, 4), "f4"), "EPSG:32632", Affine(9, 0, 5e5, 0, -9, 5.5e6), ("time", "y", "x"))
+    application = router(store)
+    base = base_of(application)
+    for place in ("lon=0&lat=0", "lon=-90&lat=-90", "x=1&y=1"):
+        found = get(application, f"{base}/point?{place}").document
+        assert found == {"values": {"v": None}, "row": None, "column": None}
+        found = get(application, f"{base}/point?{place}&expression=b1*2").document
+        assert found["values"] == {"expression": None}
+        assert get(application, f"{base}/timeseries?{place}").document["values"] == []
+
+
 def test_what_cannot_be_answered_is_a_problem_and_no_more(utm: Path, tmp_path: Path) -> None:
     application, base = router(utm), "/collections/pyramid.zarr"
     for path, status in {
@@ -510,7 +543,7 @@ def test_what_cannot_be_answered_is_a_problem_and_no_more(utm: Path, tmp_path: P
         f"{base}/preview.png?rescale=1": 400, f"{base}/preview.png?rescale=nan,1": 400,
         f"{base}/preview.png?bands=v,v,w": 400,
         f"{base}/preview.png?colormap=../../etc": 400, f"{base}/preview.png?percentiles=98,2": 400,
-        f"{base}/preview.png?bands={'x' * 5000}": 414, f"{base}/point?lon=0&lat=0": 404, f"{base}/point": 400,
+        f"{base}/preview.png?bands={'x' * 5000}": 414, f"{base}/point": 400,
         f"{base}/statistics?bbox=1,2,0,3": 400, f"{base}/timeseries?lon=8.8&lat=49.6": 400, "/none": 404,
     }.items():  # fmt: skip
         answer = ask(application, path)
@@ -930,6 +963,69 @@ def test_a_map_of_few_colours_is_drawn_with_them() -> None:
         assert len(get(application, f"/colormaps/{name}").document["colours"]) == 256
 
 
+@pytest.mark.parametrize(
+    ("said", "colours", "limits"),
+    [
+        ({"standard_name": "air_temperature", "units": "K"}, "thermal", (1, 9)),
+        ({"long_name": "Normalized difference vegetation index"}, "YlGn", (1, 9)),
+        ({"long_name": "sea surface temperature anomaly", "units": "K"}, "vik", (-9, 9)),
+        ({"standard_name": "eastward_wind", "units": "m s-1"}, "balance", (-9, 9)),
+        ({"standard_name": "wind_from_direction", "units": "degree"}, "phase", (0, 360)),
+        ({"long_name": "price", "units": "EUR"}, "viridis", (1, 9)),
+        ({"long_name": "sidereal device"}, "grey", (1, 9)),
+    ],
+)
+def test_values_are_drawn_by_their_meaning(
+    said: dict[str, Any], colours: str, limits: tuple[float, float]
+) -> None:
+    """As if the colour map and the limits had been asked for, on the tile and in what the page is told."""
+    store = pixels_of(np.tile(np.array([1.0, 4.0, 9.0], "f4"), (3, 1)), said)
+    application = router(store)
+    base = base_of(application)
+    (band,) = get(application, base).document["bands"]
+    assert band["colormap"].rpartition(":")[2] == colours
+    told = get(application, f"{base}/statistics").document["limits"]
+    assert told == [pytest.approx(limits, abs=0.4)]
+    asked = f"rescale={told[0][0]},{told[0][1]}&colormap={band['colormap']}"
+    plain, explicit = (get(application, f"{base}/preview.png?{words}").picture for words in ("", asked))
+    assert plain.tolist() == explicit.tolist()
+    assert np.array_equal(plain[..., :3], np.broadcast_to(quicklook(store)[..., :3], (3, 3, 3)))
+
+
+def test_equal_factors_are_equal_steps() -> None:
+    application = router(pixels_of(10.0 ** np.array([[-2, -1, 0, 1, -9]]), {"long_name": "chlorophyll"}))
+    base = base_of(application)
+    (band,) = get(application, base).document["bands"]
+    assert (band["scale"], band["colormap"]) == ("log", "algae")
+    for words, expected in {"": [0, 85, 170, 255, 0], "&scale=linear": [0, 2, 25, 255, 0]}.items():
+        shown = get(application, f"{base}/preview.png?rescale=0.01,10&colormap=grey{words}").picture
+        assert shown[0, :, 0].tolist() == expected
+    whole = router(pixels_of(np.array([[1, 10, 100]], "u1")))
+    shown = get(whole, f"{base_of(whole)}/preview.png?rescale=1,100&scale=log").picture
+    assert shown[0, :, 0].tolist() == [0, 128, 255]
+    assert ask(application, f"{base}/preview.png?scale=cubic").status == 400
+
+
+def test_what_the_page_asks_for_is_never_refused() -> None:
+    """An expression is tried before tiles are asked for; files are sent compressed to who takes that."""
+    application = router(pixels_of(np.ones((4, 4), "i2")))
+    base = base_of(application)
+    assert get(application, f"{base}/expression?expression=b1*2").document == {"bands": ["v"]}
+    for wrong in ("b1+", "b9"):
+        assert "problem" in get(application, f"{base}/expression?expression={quote(wrong)}").document
+    if read_vendored("ol.js") is None:
+        pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
+    answer = ask(application, "/assets/ol.js", {"accept-encoding": "gzip"})
+    assert gzip.decompress(answer.content) == read_vendored("ol.js") and len(answer.content) < 400_000
+
+
+def test_a_palette_lists_the_colours_that_are_defined() -> None:
+    table = {str(n): [0, 0, 0, 255] for n in range(256)} | {"1": [9, 9, 9, 255], "4": [200, 0, 0, 255]}
+    application = router(pixels_of(np.ones((4, 4), "u1"), {"color_table": table}))
+    (band,) = get(application, base_of(application)).document["bands"]
+    assert [one["value"] for one in band["categories"]] == [0, 1, 2, 3, 4]
+
+
 def test_a_place_on_the_last_edge_lies_in_the_last_cell() -> None:
     store = MemoryStore()
     cells = np.arange(60 * 90).reshape(60, 90)
@@ -971,7 +1067,7 @@ def test_a_group_that_is_broken_takes_nothing_from_its_neighbours(
         write(tmp_path / "all.zarr" / name, noise, None, None)
     (tmp_path / "all.zarr" / "b" / "v" / "zarr.json").write_text('{"bad')
     found = get(router(tmp_path / "all.zarr"), "/collections").document["collections"]
-    assert [one["id"] for one in found] == ["a", "c"] and "b is left out" in caplog.text
+    assert [one["id"] for one in found] == ["a", "c"] and "b/v is left out" in caplog.text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "LOCALHOST", "::1", "0:0:0:0:0:0:0:1"])

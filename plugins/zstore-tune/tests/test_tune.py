@@ -54,11 +54,16 @@ def maps(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_every_line_makes_what_was_measured(maps: Path, zarr_format: int) -> None:
     values = zstore.open_array(maps, "t2m")[...]
-    found = tune(maps, access=["series", "windows"], zarr_format=zarr_format, seconds=LONG)
+    access = ["series", "training"] if zarr_format == 3 else ["series", "windows"]
+    samples = {"sample": {"time": 2}, "crop": {2: 16}} if zarr_format == 3 else {}
+    found = tune(maps, access=access, zarr_format=zarr_format, seconds=LONG, **samples)
     assert (found.shape, found.dtype, found.untried) == ((20, 40, 48), "float32", 0)
-    assert len(found.choices) > 15 and set(found.read_sizes) == {"series", "windows"}
+    assert len(found.choices) > 15 and [*found.read_sizes] == access
     shapes = {choice.options.get("chunks") for choice in found.choices}
     assert len(shapes) > 2
+    if samples:  # chunks of one sample and of several; as many crops as cover the array once
+        assert {(2, 40, 16), (4, 40, 32)} < shapes
+        assert found.read_sizes["training"] == 19 * 2 * 40 * 48 * 4
     for choice in found.choices:
         store = MemoryStore()
         array = eval(
@@ -194,7 +199,17 @@ def test_edges_are_told(tmp_path: Path, maps: Path) -> None:
         (tmp_path / "bad.npy").write_bytes(content)
         with pytest.raises(UnsupportedError, match="file cannot be read"):
             tune(tmp_path / "bad.npy")
-    for wrong in ({"access": "rows"}, {"access": []}, {"seconds": 0}, {"memory": 5}, {"zarr_format": 1}):
+    for wrong in (
+        {"access": "rows"},
+        {"access": []},
+        {"access": "training"},
+        {"access": "whole", "sample": {"time": 2}},
+        {"sample": {"time": 21}},
+        {"crop": {"lon": 2}},
+        {"seconds": 0},
+        {"memory": 5},
+        {"zarr_format": 1},
+    ):
         with pytest.raises(MetadataError, match="expected"):
             tune(maps, **wrong)
     nothing = tune(np.full((500, 500), np.nan, "f4"), seconds=LONG, memory=1 << 18, lossy=True)
@@ -227,11 +242,14 @@ def test_a_sample_is_looked_for_where_there_are_data_and_no_more_is_read() -> No
 
 
 def test_samples_keep_what_is_asked_about_long() -> None:
-    assert choose_box((365, 4000, 4000), 1 << 23, 0, ["series"])[0] == 365
-    few = choose_box((365, 4000, 4000), 1 << 23, 0, ["windows"])
+    assert choose_box((365, 4000, 4000), 1 << 23, 0, ["series"], {})[0] == 365
+    few = choose_box((365, 4000, 4000), 1 << 23, 0, ["windows"], {})
     assert few[0] < 100 and min(few[1:]) >= 250
-    assert choose_box((10**9,), 1000, 0, ["whole"])[0] <= 1000
-    assert choose_box((3, 2), 1000, 0, ["whole"]) == (3, 2)
+    assert choose_box((10**9,), 1000, 0, ["whole"], {})[0] <= 1000
+    assert choose_box((3, 2), 1000, 0, ["whole"], {}) == (3, 2)
+    # Samples of a training run are whole, as far as that goes.
+    assert choose_box((8760, 721, 1440), 1 << 23, 0, ["training"], {0: 2}) == (5, 721, 1440)
+    assert choose_box((8760, 721, 1440), 1 << 20, 0, ["training"], {0: 2})[0] == 2
 
 
 def test_what_there_is_no_time_for_is_counted(maps: Path) -> None:
@@ -259,6 +277,10 @@ def test_the_command_prints_the_front_and_its_lines(maps: Path, tmp_path: Path) 
     told = run(command, ["tune", str(tmp_path / "a.npy"), "--lossy", "--json", "--seconds", "600"])
     said = json.loads(told.stdout)
     assert any(choice["error"] for choice in said["choices"]) and said["sample"]["shape"] == [50, 60]
+    told = run(command, ["tune", str(maps), "--for", "training", "--sample", "time=2,1=40", "--dry-run"])
+    assert told.exit_code == 0, told.output
+    told = run(command, ["tune", str(maps), "--for", "training", "--crop", "x"])
+    assert told.exit_code == 2 and "'x' is no length by dimension" in told.stderr
     told = run(command, ["tune", str(maps), "--access", "rows"])
     assert told.exit_code == 1 and "access is 'rows'; expected one or more of whole, windows" in told.stderr
     told = run(command, ["tune", str(maps), "--array", "t3m"])

@@ -123,6 +123,30 @@ def manifest_store(source: Path, registered: str) -> Any:
         return parsers.HDFParser()(url=f"file://{source}", registry=known)
 
 
+@pytest.mark.parametrize("value", [["DATA", 0, 8], "base64:AAAAAAAACEA="])
+def test_a_scalar_of_virtualizarr(tmp_path: Path, value: Any) -> None:
+    """Its 2.8 leaves the key of the chunk empty, and has attributes in the array's document too."""
+    (tmp_path / "data").write_bytes(np.float64(3).tobytes())
+    value = [str(tmp_path / "data"), *value[1:]] if isinstance(value, list) else value
+    array = {
+        "zarr_format": 2,
+        "shape": [],
+        "chunks": [],
+        "dtype": "<f8",
+        "fill_value": 0.0,
+        "order": "C",
+        "filters": None,
+        "compressor": None,
+        "dimension_separator": ".",
+        "attributes": {},
+    }
+    references = {".zgroup": '{"zarr_format":2}', "a/.zarray": json.dumps(array), "a/": value}
+    (tmp_path / "r.json").write_text(json.dumps({"version": 1, "refs": references}))
+    assert zstore.open(tmp_path / "r.json")["a"][()] == 3.0
+    zstore.convert(tmp_path / "r.json", tmp_path / "c.zarr", zarr_format=3)
+    assert zstore.open(tmp_path / "c.zarr")["a"][()] == 3.0
+
+
 def test_virtualizarr_is_unwrapped(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = manifest_store(source, "file://")
     monkeypatch.setattr(type(made), "get", None)  # it is not asked key by key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from zstore.geo.rasters.raster import raster_to_zarr
 
 # One file of so many is made in ordinary runs.
 STEP = 53
+# Other numbers make other values and other mutations of the same files.
+SEED = int(os.environ.get("ZSTORE_SEED", "0"))
 PLACE = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500000, 0, -10, 3000000)}
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 FLOATS, COMPLEX = ("float32", "float64"), ("complex64", "complex128")
@@ -148,9 +151,8 @@ def rarities() -> Iterator[Case]:
 
 
 def picture(dtype: str, count: int, most: int = 200) -> np.ndarray[Any, Any]:
-    sums = (
-        np.add.outer(np.arange(53), np.arange(70) * 3)[None] * np.arange(1, count + 1)[:, None, None] % most
-    )
+    slopes = np.add.outer(np.arange(53) * (1 + SEED % 3), np.arange(70) * (3 + SEED % 5)) + SEED % 97
+    sums = slopes[None] * np.arange(1, count + 1)[:, None, None] % most
     items = sums.astype(dtype) if np.dtype(dtype).kind in "iu" else (sums / 7).astype(dtype)
     if np.dtype(dtype).kind in "fc" and count < 4:
         items[..., 20:30, 10:40] = np.nan
@@ -346,7 +348,9 @@ def write_hdf5(path: Path, case: Case) -> None:
                 made[number] = np.void(item) if case["kind"] == "opaque" else item
             return
         shape, dtype = case["shape"], np.dtype(case["dtype"])
-        items = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 101).astype(dtype)
+        items = np.asarray(
+            np.arange(np.prod(shape, dtype=int)).reshape(shape) * (1 + SEED % 13) % 101
+        ).astype(dtype)
         if "layout" in case:
             write_layout(file, path, items, case["layout"])
             return
@@ -464,7 +468,7 @@ def netcdf_files() -> Iterator[Case]:
 def write_netcdf(path: Path, case: Case) -> None:
     import netCDF4
 
-    items = (np.arange(35).reshape(7, 5) % 90 + 1).astype(
+    items = ((np.arange(35).reshape(7, 5) + SEED) % 90 + 1).astype(
         np.uint8 if case["dtype"] == "S1" else case["dtype"]
     )
     items = items.view("S1") if case["dtype"] == "S1" else items
@@ -553,7 +557,7 @@ def test_changed_archives_are_read_or_refused(tmp_path: Path, suffix: str, count
     for number, case in enumerate(every[:: max(1, len(every) // 14)]):
         path.unlink(missing_ok=True)
         write(path, case)
-        whole, chance = path.read_bytes(), np.random.default_rng(number)
+        whole, chance = path.read_bytes(), np.random.default_rng((SEED, number))
         for _ in range(count):
             path.write_bytes(mutations(whole, chance))
             total += 1

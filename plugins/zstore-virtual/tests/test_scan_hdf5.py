@@ -173,3 +173,20 @@ def test_more_items_than_the_file_can_hold(tmp_path: Path) -> None:
     assert at > 0
     with pytest.raises((StoreError, UnsupportedError)):
         scan_file(tmp_path / "b.h5")
+
+
+def test_items_are_those_of_the_file_whatever_array_it_was_made_of(tmp_path):
+    group = zstore.create_group(tmp_path / "a.zarr", attributes={"tree": {"a": 1}})
+    items = {
+        "half": np.arange(3, dtype="f2"),
+        "flag": np.array([True, False, True]),
+        "code": np.array([b"ab", b"c", b""]),
+    }
+    for name, data in items.items():
+        group.create_array(name, data=data, dimension_names=["x"], attributes={"tree": [[1]]})
+    zstore.zarr_to_netcdf(group, tmp_path / "a.nc")
+    found = zstore.open_group(VirtualStore(scan_file(tmp_path / "a.nc"), allow=[tmp_path]))
+    np.testing.assert_array_equal(found["half"][...], items["half"].astype("f4"))
+    np.testing.assert_array_equal(found["flag"][...], items["flag"].astype("i1"))
+    assert found["code"].shape == (3, 2) and found["code"].dtype == np.dtype("S1")
+    assert "_zarr" in found["half"].attrs and found.attrs["tree"] == {"a": 1}

@@ -30,6 +30,7 @@ tifffile = pytest.importorskip("tifffile", reason="tifffile is not installed")
 PLACE = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500000, 0, -10, 3000000)}
 TILES = {"tiled": True, "blockxsize": 64, "blockysize": 48}
 STRIPS = {"tiled": False, "blockysize": 17}
+ONE_STRIP = {"tiled": False, "blockysize": 150}
 
 
 def picture(dtype: str, count: int = 1) -> np.ndarray[Any, Any]:
@@ -190,32 +191,72 @@ def set_tag(path: Path, code: int, values: list[int]) -> None:
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("layout", [TILES, STRIPS], ids=["tiles", "strips"])
+@pytest.mark.parametrize("layout", [TILES, STRIPS, ONE_STRIP], ids=["tiles", "strips", "one strip"])
 @pytest.mark.parametrize(("code", "what"), [("offsets", "bytes at 0"), ("sizes", "has 0 bytes at")])
 def test_an_offset_or_a_size_of_0_alone_is_damage(
     tmp_path: Path, layout: dict[str, Any], code: str, what: str
 ) -> None:
     """Only both together say that a chunk was never written: else values would be lost without a word."""
     path = tmp_path / "a.tif"
-    write(path, picture("int16"), compress="deflate", **layout)
+    data = picture("int16")
+    write(path, data, compress="deflate", **layout)
     tags = {"offsets": (324, 273), "sizes": (325, 279)}[code]
     with tifffile.TiffFile(path) as file:
         page = file.pages[0]
         values = [*(page.dataoffsets if code == "offsets" else page.databytecounts)]
-    set_tag(path, tags[0 if layout is TILES else 1], [*values[:2], 0, *values[3:]])
-    with pytest.raises(StoreError, match=rf"chunk 2 of 'band_1' .*{what}"):
+    number = 0 if layout is ONE_STRIP else 2
+    values[number] = 0
+    set_tag(path, tags[0 if layout is TILES else 1], values)
+    with pytest.raises(StoreError, match=rf"chunk {number} of 'band_1' .*{what}"):
         scan_file(path)
+    # What a size of 0 means to GDAL depends on the layout: an only strip is read all the same.
+    with rasterio.open(path) as raster:
+        if code == "offsets":
+            with pytest.raises(rasterio.errors.RasterioIOError):
+                raster.read()
+        else:
+            assert np.array_equal(raster.read(), data) == (layout is ONE_STRIP)
 
 
-def test_tiles_that_were_never_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", [TILES, STRIPS], ids=["tiles", "strips"])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "int16", "uint32", "int64", "uint64", "float32", "complex64", "complex128"]
+)
+def test_chunks_that_were_never_written_have_the_values_that_gdal_reads(
+    tmp_path: Path, dtype: str, layout: dict[str, Any]
+) -> None:
+    """Nodata; rounded, or the nearest value of the data type, where nodata is none of its values; else 0."""
+    path = tmp_path / "a.tif"
+    told = {"driver": "GTiff", "count": 2, "height": 150, "width": 230, "dtype": dtype, "nodata": 7}
+    for nodata in ("7", "-5", "300", "1.5", "-2.5", "-1e300", "1e300", "nan", "-inf", ""):
+        path.unlink(missing_ok=True)
+        with rasterio.open(path, "w", **told, **PLACE, **layout, sparse_ok=True) as raster:
+            raster.write(np.ones((2, 17, 64), dtype), window=((0, 17), (0, 64)))
+        with tifffile.TiffFile(path, mode="r+b") as file:
+            file.pages[0].tags[42113].overwrite(nodata)
+            assert 0 in file.pages[0].dataoffsets
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RasterWarning)
+            # rasterio's, of 1e300 in complex64.
+            warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
+            manifest = scan_file(path)
+            with rasterio.open(path) as raster:
+                expected = raster.read()
+        np.testing.assert_array_equal(bands(manifest, tmp_path), expected, f"nodata {nodata!r}")
+
+
+def test_chunks_that_were_never_written_are_no_references(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     told = {"driver": "GTiff", "count": 1, "height": 150, "width": 230, "dtype": "int16", "nodata": -5}
     with rasterio.open(path, "w", **told, **PLACE, **TILES, sparse_ok=True) as raster:
         raster.write(picture("int16")[:, :48, :64], window=((0, 48), (0, 64)))
     manifest = scan_file(path)
     assert manifest.count - sum(len(c.inline) > 0 for c in manifest.chunks.values()) == 1
+    # A file beside the raster has another nodata: GDAL prefers it.
+    beside = "<PAMRasterBand band='1'><NoDataValue>-7</NoDataValue></PAMRasterBand>"
+    path.with_name("a.tif.aux.xml").write_text(f"<PAMDataset>{beside}</PAMDataset>")
     with rasterio.open(path) as raster:
-        np.testing.assert_array_equal(bands(manifest, tmp_path), raster.read())
+        np.testing.assert_array_equal(bands(scan_file(path), tmp_path), raster.read())
 
 
 @pytest.mark.parametrize("shape", [(150, 230), (512, 256), (301, 77)])

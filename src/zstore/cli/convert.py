@@ -9,9 +9,17 @@ from typing import Any
 import click
 
 from zstore import convert as convert_zarr
-from zstore import convert_metadata, netcdf_to_zarr, raster_to_zarr, rasters_to_zarr, zarr_to_raster
+from zstore import (
+    convert_metadata,
+    netcdf_to_zarr,
+    raster_to_zarr,
+    rasters_to_zarr,
+    zarr_to_netcdf,
+    zarr_to_raster,
+)
 from zstore.base.sizes import format_size
 from zstore.cli.options import (
+    SELECTING,
     WORDS,
     asked,
     check_options,
@@ -23,20 +31,24 @@ from zstore.cli.options import (
     plan_option,
     run_job,
     say,
+    selected,
+    selection_options,
     storage_options,
 )
 from zstore.storage.kinds import (
     GEOTIFF,
+    NETCDF,
     PICTURE,
     REFERENCES,
     TILES,
+    VIEW,
     ZIP,
     FileKind,
     is_netcdf,
     kind_by_name,
     kind_of_file,
 )
-from zstore.storage.url import find_file
+from zstore.storage.url import find_file, find_pattern
 
 # The commands that make files of other kinds, and what they call their source and their target.
 OTHERS = {
@@ -49,6 +61,7 @@ ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
     "stack": (rasters_to_zarr, "several rasters"),
     "raster": (zarr_to_raster, "a GeoTIFF made of a Zarr"),
+    "file": (zarr_to_netcdf, "a NetCDF file made of a Zarr"),
     "netcdf": (
         netcdf_to_zarr,
         "a NetCDF or HDF5 file, which is converted as it is (`zstore pyramid` makes levels of the Zarr)",
@@ -65,7 +78,10 @@ ARGUMENTS = {
     "bands": ("bands", "arrays"),
     "cog": ("driver",),
     "plan": ("resume",),
+    **dict.fromkeys(SELECTING, ()),
 }
+# The kinds that read a part; files that become a Zarr are read as Zarrs are, if a part of them is wanted.
+OF_PARTS = ("raster", "file", "zarr")
 
 
 @click.command()
@@ -99,28 +115,35 @@ ARGUMENTS = {
     help="How scaled bands are packed: as CF's attributes say, or by codecs, which Zarr v3 has.",
 )
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
+@selection_options
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
 @plan_option
-@how_options(convert_zarr, raster_to_zarr, rasters_to_zarr, netcdf_to_zarr, zarr_to_raster)
+@how_options(convert_zarr, raster_to_zarr, rasters_to_zarr, netcdf_to_zarr, zarr_to_raster, zarr_to_netcdf)
 @click.pass_context
 def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """Make a Zarr of rasters, a NetCDF or HDF5 file or a Zarr, or what TARGET's ending names.
 
-    .tif is a GeoTIFF, .png a picture, .pmtiles and .mbtiles are tiles, .json and .parquet references.
+    .tif is a GeoTIFF, .nc NetCDF-4, .png a picture, .pmtiles and .mbtiles are tiles, .json and .parquet
+    references.
 
-    Several rasters become one Zarr by --stack. Of a Zarr, --chunks and --shards are for the last
-    dimensions; --format 1, 2 or 3 (the default). With --metadata-only there is no TARGET.
+    Several NetCDF files or Zarrs are joined along the dimension that differs, several rasters by --stack; a
+    pattern in quotes, as "*.nc", is one source in every command. Of a Zarr, --chunks and --shards are for
+    the last dimensions; --format 1, 2 or 3 (the default). With --metadata-only there is no TARGET.
 
     \b
     zstore convert maps.zarr series.zarr --chunks 8760,32,32 --memory 4G --dry-run
     zstore convert old.zarr s3://bucket/new.zarr --shards 4096 --codec zstd:5 --resume
     zstore convert old.zarr --metadata-only
     zstore convert scene.tif scene.zarr --pyramid
+    zstore convert cube.zarr june.tif --select time=2020-06,level=700 --bands t2m
+    zstore convert cube.zarr cube.nc --codec zlib:5
+    zstore convert era5_*.nc era5.zarr --chunks time=240,y=auto
     zstore convert S2_*.tif series.zarr --stack time --times S2_%Y%m%d_* --dry-run
     """
     source, *more = paths
+    is_part = any(options[name] for name in SELECTING)
     if options["metadata_only"]:
-        _check(ctx, "documents")
+        _check(ctx, "documents", is_part=is_part)
         if more:
             raise click.UsageError("--metadata-only changes SOURCE itself; expected no TARGET")
         zarr_format: Any = options["zarr_format"] or 3
@@ -139,22 +162,35 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         return
     if options["times"] is not None and not is_stack:
         raise click.UsageError("--times goes with --stack time")
+    sources: Any = list(paths[:-1]) if is_stack else source
     kind = "stack" if is_stack else _kind(source, target)
-    _check(ctx, kind)
+    if is_stack and Path(target).is_file() and kind_by_name(target) is kind_by_name(source):
+        raise click.UsageError(
+            f"{target!r} is a file as the others are; expected a TARGET behind all sources"
+        )
+    if is_stack and options["stack"] is None and not any(map(_is_raster, sources)):
+        # What has coordinates needs no word for how it is joined.
+        is_stack, kind = False, _kind_of_target(target) or "zarr"
+    if is_part and kind in ("netcdf", "scene"):
+        kind = "zarr"
+    _check(ctx, kind, is_part=is_part)
     function, what = KINDS[kind]
     if kind != "zarr":
         if options["zarr_format"] == 1:
             raise click.UsageError(f"--format 1 does not go with {what}")
         for name in ("chunks", "shards"):
-            if isinstance(options[name], tuple) and len(options[name]) > 2:
+            is_long = isinstance(options[name], tuple) and len(options[name]) > 2
+            if is_long or (isinstance(options[name], dict) and kind != "netcdf"):
                 raise click.BadParameter("expected one length or two, Y,X", param_hint=f"--{name}")
-    sources = list(paths[:-1]) if is_stack else source
     if is_stack:
         _check_stack(paths[:-1], target, options)
-    label, unit = ("writing" if kind == "raster" else "converting"), "chunks" if kind == "zarr" else "cells"
+    is_file = kind in ("raster", "file")
+    label, unit = ("writing" if is_file else "converting"), "chunks" if kind == "zarr" else "cells"
+    if kind in OF_PARTS:
+        sources = selected(sources, options, None if kind == "raster" else options.pop("bands"))
     said = _said(options, function)
     made = run_job(said, function, sources, target, label=label, unit=unit, target=target)
-    if kind == "raster":
+    if is_file:
         size = made.stat().st_size
         say(options["as_json"], {"path": target, "size": size}, f"{made}: {format_size(size)}")
     else:
@@ -186,17 +222,29 @@ def _hand_over(context: click.Context, kind: FileKind, sources: list[str], targe
     context.invoke(command, **{of_source: source, of_target: output, **said})
 
 
-def _check(context: click.Context, kind: str) -> None:
-    check_options(context, *KINDS[kind], ARGUMENTS)
+def _check(context: click.Context, kind: str, *, is_part: bool = False) -> None:
+    if is_part and kind not in OF_PARTS:
+        raise click.UsageError(f"--select and --bbox do not go with {KINDS[kind][1]}")
+    whole = dict.fromkeys(["bands"], ()) if kind in ("zarr", "file") else {}
+    check_options(context, *KINDS[kind], {**ARGUMENTS, **whole})
 
 
 def _kind(source: str, target: str) -> str:
     """The kind of the conversion of one source, by names and content."""
-    if kind_by_name(target) is GEOTIFF:
-        return "raster"
     if is_netcdf(source):
-        return "netcdf"
-    return "zarr" if _is_zarr(source) else "scene"
+        return _kind_of_target(target) or "netcdf"
+    return _kind_of_target(target) or ("zarr" if _is_zarr(source) else "scene")
+
+
+def _kind_of_target(target: str) -> str | None:
+    """The kind of conversion that makes files of the target's ending; None of a Zarr."""
+    kinds = {GEOTIFF: "raster", NETCDF: "file"}
+    kind = kind_by_name(target)
+    return None if kind is None else kinds.get(kind)
+
+
+def _is_raster(source: str) -> bool:
+    return not (is_netcdf(source) or _is_zarr(source))
 
 
 def _say_node(options: dict[str, Any], path: str, node: Any) -> None:
@@ -206,20 +254,27 @@ def _say_node(options: dict[str, Any], path: str, node: Any) -> None:
 
 def _check_stack(sources: tuple[str, ...], target: str, options: dict[str, Any]) -> None:
     if options["stack"] is None:
-        raise click.UsageError(
-            f"there are {len(sources)} sources; expected one, or --stack time, bands or mosaic for rasters"
-        )
-    if kind_by_name(target) is GEOTIFF:
-        raise click.UsageError(f"--stack makes a Zarr; {target!r} would be a GeoTIFF")
+        for source in sources:
+            if not Path(source).exists() and "://" not in source and ":" not in source:
+                raise click.UsageError(f"there is no {source!r}; expected files, Zarrs or rasters")
+        others = [source for source in sources if not _is_raster(source)]
+        if others:
+            raise click.UsageError(
+                f"there are rasters, and {others[0]!r} is none; expected sources of one kind"
+            )
+        raise click.UsageError(f"there are {len(sources)} rasters; expected --stack time, bands or mosaic")
+    other = kind_by_name(target)
+    if other in (GEOTIFF, NETCDF):
+        raise click.UsageError(f"--stack makes a Zarr; {target!r} would be {other.noun}")
     for source in sources:
-        if is_netcdf(source) or _is_zarr(source):
+        if not _is_raster(source):
             raise click.UsageError(f"--stack is for rasters; {source!r} is none")
 
 
 def _said(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
     """The values of the options by the names of a function's arguments."""
     said = {name: value for name, value in options.items() if value is not None}
-    codec, bands, times = options["codec"], options["bands"], options["times"]
+    codec, bands, times = options["codec"], options.get("bands"), options["times"]
     if codec is not None:
         said |= {"compressors": codec_of(codec), "compress": None if codec == "none" else codec}
     if options["cog"]:
@@ -250,7 +305,7 @@ def _is_zarr(source: str) -> bool:
         return is_zarr or find_file(source) is not None
     if path.is_file():
         # A list of rasters in JSON goes by GDAL's word for it, as STACIT:items.json.
-        return kind_of_file(path) in (ZIP, REFERENCES)
+        return kind_of_file(path) in (ZIP, REFERENCES, VIEW)
     kind = kind_by_name(source)
     is_far = "://" in source and not (kind is not None and kind.scheme == "raster")
-    return kind is ZIP or is_far or find_file(source) is not None
+    return kind is ZIP or is_far or find_file(source) is not None or find_pattern(source) is not None

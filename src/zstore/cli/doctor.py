@@ -19,7 +19,9 @@ from zstore.engine.schedulers import thread_count
 from zstore.errors import without_secrets
 from zstore.extensions.registry import list_offers
 from zstore.nodes.array import Array
+from zstore.nodes.group import readable_members
 from zstore.nodes.open import open_ahead
+from zstore.nodes.slowness import slow_reasons
 from zstore.nodes.zarr_names import innermost_codecs
 
 KERNELS = (
@@ -68,8 +70,9 @@ CREDENTIALS = {
 def doctor(paths: tuple[str, ...], as_json: bool) -> None:
     """Describe the installation: versions, kernels, plugins, threads, cache, and sources of credentials.
 
-    Never what they are. A kernel or a plugin that cannot be loaded fails. Of each STORE, it names the arrays
-    whose chunks have no checksum, so that a changed byte would be read as another value.
+    Never what they are. A kernel or a plugin that cannot be loaded fails. Of each STORE, it names what makes
+    it slow to read, and the arrays whose chunks have no checksum, so that a changed byte would be read as
+    another value.
     """
     kernels = {name: _trouble_of(name) for name in KERNELS}
     offers = [line for line in list_offers() if line.package != "zstore"]
@@ -103,9 +106,11 @@ def doctor(paths: tuple[str, ...], as_json: bool) -> None:
 
 
 def _advise(path: str) -> Iterator[str]:
-    """For each array at or below `path` whose chunks have no checksum, the advice to add one."""
+    """Advice on the store at `path`: causes of slow reading, and arrays whose chunks have no checksum."""
     with open_ahead(path) as node:
-        for array in [node] if isinstance(node, Array) else [member for _, member in node.members(None)]:
+        members = [("", node)] if isinstance(node, Array) else [*readable_members(node, None)]
+        yield from slow_reasons(node, members)
+        for _, array in members:
             if isinstance(array, Array) and not array.has_checksum:
                 where = without_secrets(place(array.store, array.path))
                 codecs = ", ".join(codec.name for codec in innermost_codecs(array.model))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,7 +14,7 @@ from zstore.base.sizes import format_lengths, format_size
 from zstore.cli.options import above_option, json_option, say, show_table, show_unfinished, storage_options
 from zstore.engine.intents import find_unfinished
 from zstore.errors import NotFoundError, StoreError, clean, printable
-from zstore.nodes.open import open_ahead
+from zstore.nodes.open import open_ahead, open_array
 from zstore.nodes.zarr_names import list_codecs
 from zstore.storage.url import open_store
 
@@ -21,14 +23,20 @@ from zstore.storage.url import open_store
 @click.argument("path")
 @storage_options
 @click.option("--sizes/--no-sizes", default=None, help="Add up what is stored; by default for local files.")
+@click.option("--explain", metavar="SELECTION", help="Only what reading it takes; 0:10,:,5 of an array.")
 @above_option
 @json_option
-def info(path: str, sizes: bool | None, above: bool, as_json: bool) -> None:
+def info(path: str, sizes: bool | None, explain: str | None, above: bool, as_json: bool) -> None:
     """Describe PATH: shape, type, codecs, sizes, CRS, extent, levels, time, bands, and who can read it.
 
+    With --explain, it says what reading a selection of an array would fetch and decode, and reads nothing.
     Where work there is unfinished, this says how to go on with it; then, and where a member cannot be read,
     it fails.
     """
+    if explain is not None:
+        explanation = open_array(path, mode="r").explain(_selection_of(explain))
+        say(as_json, asdict(explanation), str(explanation))
+        return
     try:
         with open_ahead(path, above=above) as node:
             report = describe(node)
@@ -43,9 +51,11 @@ def info(path: str, sizes: bool | None, above: bool, as_json: bool) -> None:
             raise SystemExit(1) from None
         raise
     with_sizes = node.store.local_path() is not None if sizes is None else sizes
+    sizes_of, unreachable = report.stored_sizes if with_sizes else ({}, {})
+    is_broken = bool(report.unfinished or report.unreadable or unreachable)
     if as_json:
         say(True, report.as_json(with_sizes=with_sizes), "")
-        if report.unfinished or report.unreadable:
+        if is_broken:
             raise SystemExit(1)
         return
     facts = Table(show_header=False, box=None, pad_edge=False)
@@ -62,7 +72,7 @@ def info(path: str, sizes: bool | None, above: bool, as_json: bool) -> None:
             factors = " × ".join(f"{factor:g}" for factor in level.factors)
             levels.add_row(printable(level.path), *map(str, level.shape), level.cell_text, factors)
         show_table(levels)
-    show_table(_array_table(report, with_sizes))
+    show_table(_array_table(report, sizes_of if with_sizes else None))
     if readers:
         shown = Table("reader", "opens it", title="readers, by what is written", title_justify="left")
         for reader in readers:
@@ -75,22 +85,42 @@ def info(path: str, sizes: bool | None, above: bool, as_json: bool) -> None:
         if finding.severity != "note":
             where = printable(finding.path or "/")
             click.echo(f"{finding.severity}: {finding.rule}: {printable(finding.message)} ({where})")
+    for path, reason in unreachable.items():
+        click.echo(f"error: {printable(path)}: {printable(reason.message)}")
     show_unfinished(report.unfinished)
-    if report.unfinished or report.unreadable:
+    if is_broken:
         raise SystemExit(1)
 
 
-def _array_table(report: Any, with_sizes: bool) -> Table:
+def _selection_of(text: str) -> tuple[Any, ...]:
+    """A selection as numpy's, of integers, slices and "..."."""
+    parts: list[Any] = []
+    for part in map(str.strip, text.split(",")):
+        ends = part.split(":")
+        if part != "..." and (len(ends) > 3 or not part or not all(map(_is_position, ends))):
+            raise click.BadParameter(f"{part!r} is no part of a selection, like 0:10, 5, : or ...")
+        numbers = [int(end) if end.strip() else None for end in ends] if part != "..." else []
+        parts.append(... if part == "..." else numbers[0] if len(ends) == 1 else slice(*numbers))
+    return tuple(parts)
+
+
+def _is_position(text: str) -> bool:
+    return not text.strip() or text.strip().lstrip("-").isdecimal()
+
+
+def _array_table(report: Any, sizes_of: Mapping[str, int | None] | None) -> Table:
     table = Table(
         "array", "shape", "type", "chunks", "shards", "codecs", "nodata", title="arrays", title_justify="left"
     )
-    if with_sizes:
+    if sizes_of is not None:
         table.add_column("stored", justify="right")
         table.add_column("of", justify="right")
     for path, array in report.arrays.items():
         nodata = "" if (value := report.nodata(array)) is None else f"{value:.12g}"
         shape, chunks, shards = map(format_lengths, (array.shape, array.chunks, array.shards or ()))
-        sizes = [format_size(array.nbytes_stored()), format_size(array.nbytes)] if with_sizes else []
+        size = None if sizes_of is None else sizes_of[path]
+        stored = "out of reach" if size is None else format_size(size)
+        sizes = [] if sizes_of is None else [stored, format_size(array.nbytes)]
         table.add_row(
             printable(path),
             shape,

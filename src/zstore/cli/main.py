@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from contextlib import suppress
 
 NEEDED = ("click", "rich")
 
@@ -20,4 +23,18 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(1) from None
-    zstore(prog_name="zstore")
+    try:
+        zstore(prog_name="zstore")
+    except SystemExit:
+        if zstore.is_interrupted:
+            _end_by_interrupt()
+        raise
+
+
+def _end_by_interrupt() -> None:
+    """End the process by the signal of Ctrl-C, as shells expect it, and wait for no thread of a library."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

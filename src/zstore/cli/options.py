@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from decimal import Decimal
-from functools import partial
+from functools import partial, reduce
+from math import isfinite
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,11 @@ SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 WORDED_SIZE = re.compile(r"([0-9]+)(?:B?|(\.[0-9]+)? ?([KMGT])(?:I?B)?)", re.IGNORECASE)
 
 
+# Lengths by the names of dimensions: a number, or one of the words.
+LENGTH = re.compile(r"-1|[1-9]\d*|auto")
+WHOLE = {"all": "-1"}
+
+
 def _lengths_of(
     value: str, most: int = 2, refusal: str = "is neither a length nor two, like 256 or 256,512"
 ) -> Any:
@@ -61,7 +67,13 @@ def _lengths_of(
 
 
 def _cut_of(value: str) -> Any:
-    """One length, or several for the last dimensions, as "time,rows,columns"."""
+    """One length, several for the last dimensions, as "time,rows,columns", or by name: "time=240,y=auto"."""
+    if "=" in value:
+        lengths = {name: WHOLE.get(said, said) for name, said in _values_of(value).items()}
+        wrong = [f"{name}={said}" for name, said in lengths.items() if not LENGTH.fullmatch(str(said))]
+        if wrong:
+            raise click.BadParameter(f"{wrong[0]!r} is no length, like time=240, y=auto or x=all")
+        return {name: said if said == "auto" else int(said) for name, said in lengths.items()}
     return _lengths_of(value, sys.maxsize, "are no lengths, like 256 or 256,512 or 1,256,512")
 
 
@@ -75,15 +87,85 @@ def _bytes_of(value: str) -> int:
     return size
 
 
+def number_of(value: str) -> int | float:
+    """A number; whole ones of any length stay exact."""
+    try:
+        return int(value) if value.lstrip("+-").isdecimal() else float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no number") from None
+
+
+def resolution_of(value: str) -> Any:
+    """One length of cells, or two, as "height,width"."""
+    try:
+        lengths = tuple(map(float, value.split(",")))
+    except ValueError:
+        lengths = ()
+    if len(lengths) not in (1, 2) or not all(isfinite(n) and n > 0 for n in lengths):
+        raise click.BadParameter(f"{value!r} is no length of cells and not two, like 10 or 0.001,0.002")
+    return lengths[0] if len(lengths) == 1 else lengths
+
+
+def grid_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds the options of commands that bring rasters, each a `noun`, to one grid."""
+    options = [
+        click.option(
+            "--crs",
+            metavar="CODE",
+            help=f"The CRS of TARGET, like EPSG:3035; without it, that of most {noun}s.",
+        ),
+        click.option(
+            "--resolution",
+            type=resolution_of,
+            metavar="N or Y,X",
+            help=f"Length of cells in the CRS's unit; without it, that of most {noun}s in this CRS.",
+        ),
+        click.option("--like", metavar="RASTER", help="A raster whose grid TARGET gets, cell for cell."),
+        click.option("--resampling", default="nearest", help="nearest, bilinear, cubic or average."),
+        click.option(
+            "--nodata", **NUMBER, help=f"What cells without data have, of {noun}s that do not say it."
+        ),
+        click.option(
+            "--first", is_flag=True, help=f"Of valid cells the first {noun}'s count, and not the last's."
+        ),
+    ]
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def _words_of(value: str) -> list[str]:
     """Words separated by commas."""
     return [word.strip() for word in value.split(",")]
 
 
+def _values_of(value: str) -> dict[str, str]:
+    """Values by the names of dimensions: "time=2020-06,level=700"."""
+    pairs = [pair.partition("=") for pair in _words_of(value)]
+    names = [name.strip() for name, _, _ in pairs]
+    if not all(name and said.strip() for name, (_, _, said) in zip(names, pairs, strict=True)):
+        raise click.BadParameter(f"{value!r} is no selection, like time=2020-06,level=700")
+    if len(set(names)) < len(names):
+        raise click.BadParameter(f"{value!r} has a dimension twice; expected one value of each")
+    return {name: said.strip() for name, (_, _, said) in zip(names, pairs, strict=True)}
+
+
+def _box_of(value: str) -> tuple[float, ...]:
+    """Four numbers separated by commas."""
+    try:
+        numbers = tuple(map(float, value.split(",")))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != 4:
+        raise click.BadParameter(f"{value!r} is no box, like 500000,5190000,510000,5200000")
+    return numbers
+
+
 LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
-CUT: dict[str, Any] = {"type": _cut_of, "metavar": "N or Y,X or T,Y,X"}
+CUT: dict[str, Any] = {"type": _cut_of, "metavar": "N or Y,X or T,Y,X or NAME=N,..."}
 SIZE: dict[str, Any] = {"type": _bytes_of, "metavar": "SIZE"}
+NUMBER: dict[str, Any] = {"type": number_of, "metavar": "N"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
+VALUES: dict[str, Any] = {"type": _values_of, "metavar": "NAME=VALUE,..."}
+BOX: dict[str, Any] = {"type": _box_of, "metavar": "XMIN,YMIN,XMAX,YMAX"}
 FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path)}
 PLACE: dict[str, Any] = {"type": click.Path(path_type=Path)}
 
@@ -161,6 +243,35 @@ above_option = click.option(
 plan_option = click.option(
     "--plan", **FILE, help="Begin only; write a plan for `zstore run-units` to this file."
 )
+
+
+# The options of commands that read a part of what is there.
+SELECTING = ("select", "bbox")
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select a part of a source by the values of its coordinates."""
+    values = "Dates, numbers or names along dimensions, or ranges: time=2020-06/2020-08,level=700."
+    box = click.option("--bbox", **BOX, help="A part of the grid, in the units of its CRS.")
+    return click.option("--select", **VALUES, help=values)(box(command))
+
+
+def selected(source: str | list[str], options: dict[str, Any], arrays: Sequence[str] | None = None) -> Any:
+    """The part of a source that is selected by options, which are taken out; the source itself if none is.
+
+    arrays  the names of the arrays that are wanted
+    """
+    words = {name: options.pop(name, None) for name in SELECTING}
+    if arrays is None and not any(words.values()):
+        return source
+    if options.get("plan") is not None:
+        said = (
+            "--plan does not go with a part of SOURCE, which has no address; expected --processes, or a copy"
+        )
+        raise click.UsageError(f"{said} of the part, made by `zstore convert`")
+    from zstore import select
+
+    return select(source, words["select"], bbox=words["bbox"], arrays=arrays)
 
 
 # The options for the words of `How`, and the parameters that they give.
@@ -439,3 +550,16 @@ def show_unfinished(unfinished: Iterable[Unfinished]) -> None:
         click.echo(f"  go on with: {work.again}")
         if work.undo:
             click.echo(f"  or put back what was there with: {work.undo}")
+
+
+def store_view(options: Mapping[str, Any], shown: Any, target: str, *, label: str) -> None:
+    """Store a view at TARGET by `convert`, as a command's options say, and print its path, shape and type."""
+    from zstore import Array, convert
+
+    stored = {name: value for name, value in options.items() if value is not None}
+    if options["codec"] is not None:
+        stored["compressors"] = codec_of(options["codec"])
+    made = run_job(stored, convert, shown, target, label=label, target=target)
+    path, array = (target, made) if isinstance(made, Array) else (f"{target}/{shown.name}", made[shown.name])
+    document = {"path": path, "shape": array.shape, "dtype": str(array.dtype)}
+    say(options["as_json"], document, f"{path} {array.shape} {array.dtype}")

@@ -7,28 +7,63 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, WORDS, json_option, say, storage_options
+from zstore.cli.options import FILE, WORDS, json_option, say, selected, selection_options, storage_options
 
 
 @click.command()
 @click.argument("path")
+@click.argument("target", required=False, **FILE)
 @storage_options
-@click.option("-o", "--output", required=True, **FILE, help="The PNG file.")
+@click.option("-o", "--output", **FILE, help="The PNG file, if TARGET is none.")
 @click.option("--size", type=click.IntRange(min=1), default=1024, help="Most pixels a side.")
 @click.option("--bands", **WORDS, help="One array, or three for red, green and blue.")
 @click.option("--level", type=click.IntRange(min=0), help="Level to show; the one that fits by default.")
+@click.option("--colours", help="Colour map, or grey; what suits the values' meaning by default.")
+@click.option("--limits", type=(float, float), help="Values at the two ends; percentiles by default.")
+@selection_options
 @json_option
 def quicklook(
-    path: str, output: Path, size: int, bands: list[str] | None, level: int | None, as_json: bool
+    path: str,
+    target: Path | None,
+    output: Path | None,
+    size: int,
+    bands: list[str] | None,
+    level: int | None,
+    colours: str | None,
+    limits: tuple[float, float] | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Make a picture of PATH: stretched, north up."""
-    from zstore import quicklook as make
+    """Make a picture of PATH, north up, in colours that suit its values: TARGET, a PNG file."""
+    from zstore.plugin.pictures import draw_picture
 
+    output = target or output
+    if output is None:
+        raise click.UsageError("Missing argument 'TARGET'; expected NAME.png")
     check_png(output, "--output")
-    image = make(path, size=size, bands=bands, level=level)
-    write_png(output, image)
-    rows, columns = image.shape[:2]
-    say(as_json, {"file": output, "columns": columns, "rows": rows}, f"{output}: {columns} × {rows}")
+    part = selected(path, options)
+    picture = draw_picture(part, size=size, bands=bands, level=level, colours=colours, limits=limits)
+    write_png(output, picture.image)
+    rows, columns = picture.image.shape[:2]
+    about = {
+        "file": output,
+        "columns": columns,
+        "rows": rows,
+        "bands": picture.bands,
+        "items": picture.items,
+        "colours": picture.colours,
+        "limits": picture.limits,
+        "units": picture.units,
+    }
+    say(as_json, about, f"{output}: {columns} × {rows}; {picture.caption}{_legend(picture)}")
+
+
+def _legend(picture: Any) -> str:
+    """The colour map with the values at its two ends; "" of three bands, and of categories."""
+    if picture.colours is None:
+        return ""
+    ((low, high),) = picture.limits
+    return f"; {picture.colours} from {low:.4g} to {high:.4g} {picture.units or ''}".rstrip()
 
 
 def check_png(output: Path, option: str) -> None:
@@ -47,7 +82,7 @@ def write_png(output: Path, image: Any) -> None:
     Raises
         click.FileError: the file cannot be written.
     """
-    from zstore.plugin.pyramids import encode_png
+    from zstore.plugin.pictures import encode_png
 
     try:
         output.write_bytes(encode_png(image))

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from zstore import __version__
 from zstore.base.limits import set_durable
-from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError
+from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError, going_on
 from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
 
@@ -32,6 +32,21 @@ OTHER_WORDS = {
     "check": "validate PATH` or `zstore verify PATH",
     "overviews": "pyramid SOURCE TARGET",
     "translate": "convert SOURCE TARGET",
+    "warp": "mosaic SOURCE TARGET --crs CODE",
+    "reproject": "mosaic SOURCE TARGET --crs CODE",
+}
+# The options of zstore for those that other tools have.
+OTHER_OPTIONS = {
+    **dict.fromkeys(("--compressor", "--compressors", "--compression", "--compress"), "--codec"),
+    **dict.fromkeys(("--chunk", "--chunksize", "--chunk-size", "--blocksize"), "--chunks"),
+    **dict.fromkeys(("--variable", "--variables", "--var", "--vars", "--arrays", "--band"), "--bands"),
+    **dict.fromkeys(("--sel", "--time", "--date", "--dates", "--where"), "--select"),
+    **dict.fromkeys(("--extent", "--bounds", "--projwin", "--te", "--clip"), "--bbox"),
+    **dict.fromkeys(("--threads", "--workers", "--jobs"), "--processes"),
+    **dict.fromkeys(("--force", "--replace"), "--overwrite"),
+    **dict.fromkeys(("--apply", "--in-place", "--save"), "--write"),
+    **dict.fromkeys(("--dim", "--dims", "--dimension"), "--axis"),
+    "--zarr-format": "--format",
 }
 QUOTES = "'\""
 # The command line, in the `meta` of every context of it.
@@ -39,7 +54,12 @@ LINE = "zstore.line"
 
 
 class _Commands(click.Group):
-    """The subcommands; their errors are one line on stderr and exit code 1."""
+    """The subcommands; their errors are one line on stderr and exit code 1.
+
+    is_interrupted  whether Ctrl-C ended one
+    """
+
+    is_interrupted = False
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return commands.names()
@@ -112,7 +132,8 @@ class _Commands(click.Group):
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _show_notice
             try:
-                return super().invoke(ctx)
+                with going_on():
+                    return super().invoke(ctx)
             except ZstoreError as error:
                 if ctx.params["traceback"]:
                     raise
@@ -122,8 +143,23 @@ class _Commands(click.Group):
 
                     text += say_file(error.path or "")
                 _fail(ctx, self._with_flags(ctx, text))
+            except click.NoSuchOption as error:
+                meant = OTHER_OPTIONS.get(error.option_name)
+                known = error.ctx.command.params if error.ctx is not None else ()
+                if any(meant in option.opts for option in known):
+                    text = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
+                    raise click.UsageError(text, error.ctx) from None
+                raise
+            except click.UsageError as error:
+                if error.message.startswith("Got unexpected extra argument"):
+                    text = f'{error.message}; a pattern in quotes, as "*.nc", is one source'
+                    raise click.UsageError(text, error.ctx) from None
+                raise
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
                 # click handles these.
+                raise
+            except KeyboardInterrupt:
+                self.is_interrupted = True
                 raise
             except Exception as error:
                 if ctx.params["traceback"]:

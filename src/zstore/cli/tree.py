@@ -6,7 +6,7 @@ import click
 
 from zstore.cli.options import json_option, list_tree, say, storage_options
 from zstore.nodes.group import Group
-from zstore.nodes.open import open as open_node
+from zstore.nodes.open import open_ahead
 
 
 @click.command()
@@ -16,10 +16,7 @@ from zstore.nodes.open import open as open_node
 @json_option
 def tree(path: str, level: int | None, as_json: bool) -> None:
     """Draw the nodes at and below PATH."""
-    node = open_node(path, mode="r")
-    nodes = list_tree(node, level) if as_json else []
-    say(
-        as_json,
-        {"path": path, "nodes": nodes},
-        str(node.tree(level)) if isinstance(node, Group) else repr(node),
-    )
+    with open_ahead(path) as node:
+        nodes = list_tree(node, level) if as_json else []
+        text = str(node.tree(level)) if isinstance(node, Group) else repr(node)
+    say(as_json, {"path": path, "nodes": nodes}, text)

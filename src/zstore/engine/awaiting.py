@@ -261,7 +261,12 @@ class AsyncScheduler(Scheduler):
         return await WAITING.run(function, finishes=finishes)
 
     async def map(
-        self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        *,
+        waiting_count: int | None = None,
+        may_leave: bool = False,
     ) -> list[R]:
         """`function` of every item, in order, on the engine's threads or on those that wait for stores."""
         work = list(items)

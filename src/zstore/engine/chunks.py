@@ -16,9 +16,12 @@ import numpy as np
 from zstore._ext.engine.select import Layout, plan_basic
 from zstore._ext.engine.select import Plan as KernelPlan
 from zstore._ext.engine.transfer import Bundle, Folder, Stretches, covers_outer, read, read_many, write
+from zstore.base import tracing
 from zstore.base.byterange import AtMost
 from zstore.base.directories import make_directory
 from zstore.base.once import once
+from zstore.base.tracing import NOTHING, AnySpan, span
+from zstore.base.waits import check_waits
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
@@ -31,6 +34,7 @@ from zstore.engine.fetch import (
     ShardFetch,
     ShardSource,
     Window,
+    stored_size,
     windows,
     windows_at_once,
 )
@@ -46,13 +50,13 @@ from zstore.engine.schedulers import (
     proven,
     thread_count,
 )
-from zstore.errors import CodecError, NotFoundError, ZstoreError, located
+from zstore.errors import CodecError, NotFoundError, ZstoreError, located, without_secrets
 from zstore.indexing.rectilinear import ChunkPart, RectilinearLayout, RectilinearPlan
 from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
 from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_key, join_url
 
 # What is the same for every chunk grid
 
@@ -116,11 +120,12 @@ class Chunks(ABC):
     async def read_with(
         self, scheduler: Scheduler, plan: SelectionPlan, out: Items, missing_is_fault: bool
     ) -> None:
-        """Do what `read` does, with any scheduler."""
-        if isinstance(plan, Runs):
-            await self._read_runs(scheduler, plan, out, missing_is_fault)
-        else:
-            await self._read_box(scheduler, plan, out, missing_is_fault)
+        """`read`, with any scheduler."""
+        with self._span("read", [plan], [out]):
+            if isinstance(plan, Runs):
+                await self._read_runs(scheduler, plan, out, missing_is_fault)
+            else:
+                await self._read_box(scheduler, plan, out, missing_is_fault)
 
     async def read_many_with(
         self,
@@ -132,12 +137,13 @@ class Chunks(ABC):
         """Fill each of `outs` with the items of its plan, as `read` does."""
         pairs = list(zip(plans, outs, strict=True))
         boxes = [pair for pair in pairs if not isinstance(pair[0], Runs)]
-        await self._read_many(
-            scheduler, [plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault
-        )
-        for plan, out in pairs:
-            if isinstance(plan, Runs):
-                await self._read_runs(scheduler, plan, out, missing_is_fault)
+        with self._span("read", plans, outs):
+            await self._read_many(
+                scheduler, [plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault
+            )
+            for plan, out in pairs:
+                if isinstance(plan, Runs):
+                    await self._read_runs(scheduler, plan, out, missing_is_fault)
 
     def write(self, plan: SelectionPlan, value: Items, *, has_fields: bool = False) -> None:
         """Store `value` in the items that the plan (made against `write_layout`) selects.
@@ -157,28 +163,37 @@ class Chunks(ABC):
     async def write_with(
         self, scheduler: Scheduler, plan: SelectionPlan, value: Items, has_fields: bool
     ) -> None:
-        """Do what `write` does, with any scheduler."""
+        """`write`, with any scheduler."""
         self.store.check_writable(self.path)
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
-        await self._write(scheduler, plan, value, has_fields)
+        with self._span("write", [plan], [value]):
+            await self._write(scheduler, plan, value, has_fields)
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
-        """Do what `read` does for a plan made by `plan`, with less overhead: for small windows."""
+        """`read` of a plan made by `plan`, with less overhead: for small windows. Notes no span."""
         drive(self._read_box(BLOCKING, plan, out, missing_is_fault))
+
+    def _span(self, name: str, plans: Sequence[SelectionPlan], items: Sequence[Items]) -> AnySpan:
+        """The span of a read or write, with the chunks that the plans visit."""
+        if not tracing.is_on:
+            return NOTHING
+        visits = sum(getattr(plan, "task_count", 0) for plan in plans)
+        array = without_secrets(join_url(self.store.url, self.path))
+        return span(name, array=array, chunks=visits, bytes=sum(one.nbytes for one in items))
 
     @abstractmethod
     async def _read_box(self, scheduler: Scheduler, plan: Any, out: Items, missing_is_fault: bool) -> None:
-        """Do what `read_with` does for a plan made against `layout`."""
+        """`read_with`, for a plan made against `layout`."""
 
     @abstractmethod
     async def _write(self, scheduler: Scheduler, plan: Any, value: Items, has_fields: bool) -> None:
-        """Do what `write_with` does for a plan made against `write_layout` or `field_layout`."""
+        """`write_with`, for a plan made against `write_layout` or `field_layout`."""
 
     async def _read_many(
         self, scheduler: Scheduler, plans: list[Any], outs: list[Items], missing_is_fault: bool
     ) -> None:
-        """Do what `read_many_with` does for plans made against `layout`: one concurrent read for each."""
+        """`read_many_with`, for plans made against `layout`: one concurrent read for each."""
         pairs = list(zip(plans, outs, strict=True))
 
         async def read_one(pair: tuple[Any, Items]) -> None:
@@ -403,12 +418,13 @@ class RegularChunks(Chunks):
             if inner is not None and not self.bound.is_native:
                 inner = await self._decode_all(scheduler, inner, window.names or [], table)
             run = partial(batch, *wanted[window.plan])
-            span = (window.first, window.last)
-            work = partial(run, outer=window.outer, inner=inner, window=span)
-            size = self._decoded_size(span[1] - span[0], None if inner is None else len(inner))
+            first, last = window.first, window.last
+            work = partial(run, outer=window.outer, inner=inner, window=(first, last))
+            size = self._decoded_size(last - first, None if inner is None else len(inner))
             if members is not None:  # who goes away must not find a thread at work in his memory
                 size = min(size, SHORT_SIZE)
-            self._check(await scheduler.run(work, size))
+            with span("decode", chunks=last - first if inner is None else len(inner), bytes=size):
+                self._check(await scheduler.run(work, size))
 
         async def use(window: Window) -> None:
             try:
@@ -490,8 +506,9 @@ class RegularChunks(Chunks):
         self, scheduler: Scheduler, batch: Callable[..., Fault | None], outer_count: int
     ) -> None:
         """Run a kernel on the array's directory, span by span of the outer chunks."""
-        for span in scheduler.spans(outer_count, min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))):
-            self._check(await scheduler.run(partial(self._in_folder, partial(batch, window=span))))
+        count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
+        for window in scheduler.spans(outer_count, count):
+            self._check(await scheduler.run(partial(self._in_folder, partial(batch, window=window))))
 
     async def _read_runs(self, scheduler: Scheduler, runs: Runs, out: Items, missing_is_fault: bool) -> None:
         """Read the boxes of a plan of points, up to BOX_COUNT and BOX_SIZE at once."""
@@ -532,12 +549,17 @@ class RegularChunks(Chunks):
         async def run(first: int) -> None:
             keys = [self.key(cell) for cell in cells[first : first + count]]
             with await scheduler.reserve(self.chunk_size * len(keys)):
-                values: list[Any] = await scheduler.get_many(self.store, [(key, self._whole) for key in keys])
+                with span("fetch", chunks=len(keys)) as noted:
+                    asked = [(key, self._whole) for key in keys]
+                    values: list[Any] = await scheduler.get_many(self.store, asked)
+                    noted.note(bytes=stored_size(values))
                 if not self.bound.is_native:
                     values = await self._decode_all(scheduler, values, keys, table)
                 window = (first, first + len(keys))
                 work = partial(batch, outer=list(values), window=window)
-                self._check(await scheduler.run(work, self._decoded_size(len(keys))))
+                size = self._decoded_size(len(keys))
+                with span("decode", chunks=len(keys), bytes=size):
+                    self._check(await scheduler.run(work, size))
 
         await scheduler.each(run, range(0, len(cells), count), at_once)
 
@@ -551,7 +573,8 @@ class RegularChunks(Chunks):
     async def _decode_all(
         self, scheduler: Scheduler, values: list[Any], keys: list[str], table: Table | None
     ) -> list[Any]:
-        return await scheduler.map(partial(self._decode, table), zip(values, keys, strict=True))
+        pieces = zip(values, keys, strict=True)
+        return await scheduler.map(partial(self._decode, table), pieces, may_leave=True)
 
     def _decode(self, table: Table | None, piece: tuple[Any, str]) -> Any:
         data, key = piece
@@ -636,6 +659,7 @@ class RegularChunks(Chunks):
         covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
         old = None if covers == 2 else self.store.get(key)
         with turn:
+            check_waits()
             if old is not None and is_plain:
                 try:
                     old = self._plain(self.bound.chain, old, key, table)
@@ -757,9 +781,10 @@ class RectilinearChunks(Chunks):
             values: list[Any] = [None] * len(window)
             with await scheduler.reserve(sum(map(self._part_size, window))):
                 if is_remote:
-                    values = list(
-                        await scheduler.get_many(self.store, [(self.key(part.cell), None) for part in window])
-                    )
+                    with span("fetch", chunks=len(window)) as noted:
+                        asked = [(self.key(part.cell), None) for part in window]
+                        values = list(await scheduler.get_many(self.store, asked))
+                        noted.note(bytes=stored_size(values))
                 await scheduler.map(scatter, zip(window, values, strict=True))
 
         is_remote = self.store.request_count > 1
@@ -784,6 +809,7 @@ class RectilinearChunks(Chunks):
                 part = part._replace(is_whole=False, is_rest=False)
             old = None if part.is_whole else self.store.get(key)
             with turn, located(self.store.url, key):
+                check_waits()
                 chunk = self._gather(part, value, old, key)
                 is_empty = self.skip_empty and is_filled(chunk, self.fill_value)
                 data = None if is_empty else self._chain(part.shape).encode(chunk)

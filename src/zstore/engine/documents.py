@@ -234,7 +234,7 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
 
 
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
-    """The model of the array or group at `path`; None if there is neither (of `zarr_format`, if not None).
+    """The model of the array or group at `path`, of any format or of `zarr_format`; None without one.
 
     Raises
         MetadataError, UnsupportedError: a document that cannot be read.

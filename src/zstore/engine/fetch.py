@@ -16,6 +16,7 @@ from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import covers_outer
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
+from zstore.base.tracing import span
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.engine.layout import BoundLayout
 from zstore.engine.schedulers import Act, InFlight, Scheduler, drive
@@ -328,6 +329,11 @@ class ShardSource:
         return max(1, prod(self.model.grid.chunk_shape) * self.model.dtype.itemsize)
 
 
+def stored_size(values: Iterable[bytes | memoryview | None]) -> int:
+    """The bytes of values that were fetched."""
+    return sum(len(value) for value in values if value is not None)
+
+
 def windows_at_once(store: Store, outer_count: int | None, outer_size: int) -> int:
     """The number of windows in memory at a time.
 
@@ -394,7 +400,7 @@ class ShardFetch:
         await self._scheduler.each(partial(self._each_of, use, 1), ranges, at_once)
 
     async def _each_of(self, use: Act[Window], at_once: int, numbers: Sequence[int]) -> None:
-        """Do what `each_window` does, for outer chunks whose indexes are read in one round of requests."""
+        """`each_window`, for outer chunks whose indexes are read in one round of requests."""
         keys = {self._keys[o] for o in numbers if self._is_whole(o)}
         whole = {o for o in numbers if self._keys[o] in keys}
         located = await self._locate([o for o in numbers if o not in whole])
@@ -408,7 +414,9 @@ class ShardFetch:
                     part = [o for o in part if self._is_awaited(self._outers[o][0])]
                     if not part:
                         return
-                values = await self._values(part, whole, located)
+                with span("fetch", chunks=len(part)) as noted:
+                    values = await self._values(part, whole, located)
+                    noted.note(bytes=stored_size(values.values()))
                 for window in self._windows(part, whole, located, values):
                     await use(window)
 

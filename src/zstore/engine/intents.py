@@ -1,4 +1,4 @@
-"""Intents: one value at the path of work that has begun, with what kind of work it is; it keeps others out.
+"""Intents: a value at the path of work that has begun, which names the work and keeps others out.
 
 Makers and removers of nodes, changes of shape and jobs leave it there until they end, and ask for it before
 they begin. What an interrupted one leaves is named by it (`find_unfinished`).
@@ -16,11 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOTSUP
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from zstore.base.byterange import ByteRange
+from zstore.base.waits import in_haste
 from zstore.engine.documents import (
     ancestors,
     find_documents,
@@ -222,7 +224,8 @@ def writing() -> Iterator[dict[str, Any]]:
     _under_way.add(work)
     try:
         process = os.getpid()
-        yield {"machine": _machine(), "process": process, "begun": _begun(process), "work": work}
+        machine, begun = _own(process)
+        yield {"machine": machine, "process": process, "begun": begun, "work": work}
     finally:
         _under_way.discard(work)
 
@@ -246,7 +249,7 @@ def _is_alive(writer: Any) -> bool | None:
         return None
     if writer.get("has_ended") is True:
         return False
-    if not writer.get("machine") or writer["machine"] != _machine():
+    if not writer.get("machine") or writer["machine"] != _own(os.getpid())[0]:
         return None
     begun = _begun(writer["process"])
     if begun is None and _is_hidden(writer["process"]):
@@ -254,6 +257,15 @@ def _is_alive(writer: Any) -> bool | None:
     if begun is None or begun != writer.get("begun"):
         return False
     return writer["process"] != os.getpid() or str(writer.get("work")) in _under_way
+
+
+@cache
+def _own(process: int) -> tuple[str | None, str | None]:
+    """The machine of this process, and when it began: what stays the same until it forks."""
+    return _machine(), _begun(process)
+
+
+os.register_at_fork(after_in_child=_own.cache_clear)
 
 
 def _machine() -> str | None:
@@ -419,11 +431,18 @@ def shape_held(store: Store, path: str) -> Iterator[None]:
         _wait_for_shape(store, path, mark)
         try:
             yield
-        finally:
-            # The shape is what it is: where this fails, the intent is one whose writer has ended.
-            with suppress(StoreError):
-                if mark.is_held():
-                    mark.remove()
+        except BaseException as error:
+            with in_haste(error):
+                _leave_shape(mark)
+            raise
+        _leave_shape(mark)
+
+
+def _leave_shape(mark: Mark) -> None:
+    # The shape is what it is: where this fails, the intent is one whose writer has ended.
+    with suppress(StoreError):
+        if mark.is_held():
+            mark.remove()
 
 
 def _wait_for_shape(store: Store, path: str, mark: Mark) -> None:

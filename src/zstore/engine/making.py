@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from zstore.base.waits import in_haste
 from zstore.engine.documents import (
     ARRAY_KEYS,
     CHOICES,
@@ -55,6 +56,7 @@ from zstore.storage.base import (
     document_keys,
     document_range,
     join_key,
+    key_below,
 )
 
 Model = ArrayModel | GroupModel
@@ -150,7 +152,7 @@ def create_node(
             _put_documents(store, path, model, places)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
-            with suppress(StoreError):
+            with suppress(StoreError), in_haste(error):
                 if mark.is_held():
                     # Where there is a node, it belongs to somebody else.
                     if is_ours and not isinstance(error, _TakenError):
@@ -206,8 +208,8 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
         except _TakenError:
             # The node there belongs to somebody else; the marks say that the others are unfinished.
             raise
-        except BaseException:
-            with suppress(StoreError):
+        except BaseException as error:
+            with suppress(StoreError), in_haste(error):
                 for path, mark in made.items():
                     _remove_marked(store, path, mark)
             raise
@@ -336,7 +338,7 @@ def _survey(
         if unchanged is not None:
             found_above = unchanged
         elif store.request_count > 1:
-            map_threads(lambda ask: ask(), asks, waiting_count=store.request_count)
+            map_threads(lambda ask: ask(), asks, waiting_count=store.request_count, only_asks=True)
         else:
             for ask in asks:
                 ask()
@@ -413,7 +415,7 @@ def _list_places(store: Store, paths: Sequence[str], names: dict[str, set[str]])
 
 def _list_all(store: Store, paths: Iterable[str], names: dict[str, set[str]]) -> None:
     wanted = [path for path in paths if path not in names]
-    listed = map_threads(store.list_children, wanted, waiting_count=store.request_count)
+    listed = map_threads(store.list_children, wanted, waiting_count=store.request_count, only_asks=True)
     names.update(zip(wanted, map(set, listed), strict=True))
 
 
@@ -516,8 +518,7 @@ def _delete_chunks(store: Store, path: str, made: Any) -> None:
     try:
         name, separator, ndim = made["keys"]
         keys = ChunkKeys(str(name), str(separator))
-        skip = len(path) + 1 if path else 0
-        stored = [key for key in store.list(path) if keys.cell(key[skip:], int(ndim)) is not None]
+        stored = [key for key in store.list(path) if keys.cell(key_below(path, key), int(ndim)) is not None]
     except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise StoreError(
             "cannot tell what was being made; expected what zstore writes",
@@ -563,12 +564,10 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
     keys = [key for key in keys if not makes_node(key)]
     if store.delete_many(keys):
         return
-    skip = len(path) + 1 if path else 0
-    for name in sorted({key[skip:].partition("/")[0] for key in keys if "/" in key[skip:]} - {JOB}):
+    below = {key: key_below(path, key) for key in keys}
+    for name in sorted({rest.partition("/")[0] for rest in below.values() if "/" in rest} - {JOB}):
         store.delete_prefix(join_key(path, name))
-    delete_keys(
-        store, [key for key in keys if "/" not in key[skip:] or key.startswith(f"{join_key(path, JOB)}/")]
-    )
+    delete_keys(store, [key for key, rest in below.items() if "/" not in rest or rest.startswith(f"{JOB}/")])
 
 
 def clear_rests(store: Store, path: str) -> None:
@@ -577,10 +576,9 @@ def clear_rests(store: Store, path: str) -> None:
     Raises
         StoreError: the store refused.
     """
-    skip = len(path) + 1 if path else 0
     held: dict[str, bool] = {}
     for key in store.list(path):
-        name = key[skip:].partition("/")[0]
+        name = key_below(path, key).partition("/")[0]
         held[name] = held.get(name, False) or makes_node(key)
     for name in [name for name, is_node in held.items() if not is_node and name != JOB]:
         store.delete_prefix(join_key(path, name))

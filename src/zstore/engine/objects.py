@@ -58,7 +58,7 @@ class Table(ABC):
         """A copy in which the same handles stand for the same items, to add others to."""
 
     def take_in_broadcast(self, items: Items) -> Handles:
-        """Do what `take_in` does, adding each item that is repeated by a stride of 0 only once."""
+        """`take_in`, adding each item that is repeated by a stride of 0 only once."""
         narrow = (slice(0, 1) if stride == 0 else slice(None) for stride in items.strides)
         return np.broadcast_to(self.take_in(items[(*narrow, ...)]), items.shape)
 

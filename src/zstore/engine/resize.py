@@ -45,7 +45,7 @@ from zstore.indexing.select import plan_basic
 from zstore.model import v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
-from zstore.storage.base import PrefixStore, Store, hold_name, join_key
+from zstore.storage.base import PrefixStore, Store, hold_name, join_key, key_below
 
 Shape = tuple[int, ...]
 Write = Callable[[Store, ArrayModel, ArrayModel], None]
@@ -113,7 +113,7 @@ def _change(
     *,
     allow_pickle: bool,
 ) -> ArrayModel | None:
-    """Put right what becomes visible, and write the document; None if that was changed meanwhile.
+    """Clear items that become visible, and write the document; None if others changed it meanwhile.
 
     stored  the document to replace, where the store replaces on condition
     """
@@ -307,8 +307,8 @@ def _take_back(chunks: _NewChunks, path: str, stored: _Stored | None) -> None:
     if stored is None:
         taken = [] if chunks.store.size(join_key(path, v3.KEY)) is not None else [*chunks.versions]
     else:
-        model, skip = stored.model, len(path) + 1 if path else 0
-        cells = [(key, model.keys.cell(key[skip:], model.ndim)) for key in chunks.versions]
+        model = stored.model
+        cells = [(key, model.keys.cell(key_below(path, key), model.ndim)) for key in chunks.versions]
         counts = model.grid.count(model.shape)
         taken = [key for key, cell in cells if cell is not None and all(map(lt, cell, counts))]
     for key in taken:

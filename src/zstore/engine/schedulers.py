@@ -7,15 +7,18 @@ event loop; `zstore.engine.awaiting` has the scheduler for asyncio.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from zstore._ext.engine.transfer import limit_chunks
-from zstore.base.limits import processor_count, read_count
+from zstore._ext.engine.transfer import hint_at_thrash, limit_chunks
+from zstore.base.limits import memory_size, processor_count, read_count
+from zstore.base.waits import HEARING, LeftError, Waits, current_waits
 from zstore.errors import say_no_memory
 from zstore.storage.base import Parts, Request, Store, Values
 
@@ -24,7 +27,13 @@ from zstore.storage.base import Parts, Request, Store, Values
 T = TypeVar("T")
 R = TypeVar("R")
 
-CACHE_SIZE = 128 << 20
+# The cache of decoded chunks has the n-th part of the memory, between two sizes in bytes.
+CACHE_PART = 32
+CACHE_SIZES = 128 << 20, 512 << 20
+# The log has a hint once so many chunks were decoded again for want of room.
+THRASH_COUNT = 1000
+
+log = logging.getLogger("zstore")
 
 _chosen: int | None = None
 _inside = threading.local()
@@ -57,21 +66,23 @@ def set_threads(count: int | None) -> None:
 _END: Any = object()
 
 
-class _LeftError(BaseException):
-    """Raised on a thread of a crew that was left, in place of the answer that it has waited for."""
-
-
 class Crew(Generic[T]):
     """Threads that call `act` for items, in their order, until there are none left or one has failed.
 
-    A caller who is interrupted (by Ctrl-C) waits until no thread is working. With `may_leave`, threads that
-    wait in `ask` are left behind: they do nothing more with the answer.
+    A caller who is interrupted (by Ctrl-C) has what the threads wait for cancelled, and waits until none is
+    working. With `may_leave`, those that wait in `ask` for what nobody can cancel are left behind: they do
+    nothing more with the answer.
     """
 
-    def __init__(self, act: Callable[[T], object], items: Iterable[T], *, may_leave: bool) -> None:
+    def __init__(
+        self, act: Callable[[T], object], items: Iterable[T], *, may_leave: bool, may_block: bool
+    ) -> None:
         self._act = act
         self._items = enumerate(items)
         self._may_leave = may_leave
+        outer = current_waits()
+        self._waits = outer or Waits(may_block=may_block)
+        self._is_outermost = outer is None
         self._changed = threading.Condition()
         # Threads that have an item: those that work on it, and those that wait for an answer about it.
         self._working = self._waiting = 0
@@ -83,16 +94,20 @@ class Crew(Generic[T]):
 
     def run(self, count: int) -> None:
         """Do all items on `count` threads; raises the error of the first item that failed."""
-        threads = [threading.Thread(target=self._work, name="zstore-working") for _ in range(count)]
+        threads = [
+            threading.Thread(target=copy_context().run, args=(self._work,), name="zstore-working")
+            for _ in range(count)
+        ]
         if self._above is not None:
             self._above._below.add(self)
         try:
             for thread in threads:
                 thread.start()
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._is_left or (self._ends and not (self._working or self._waiting))
-                )
+                while not self._changed.wait_for(
+                    lambda: self._is_left or (self._ends and not (self._working or self._waiting)), HEARING
+                ):
+                    pass
         except BaseException:
             self._leave()
             raise
@@ -100,14 +115,16 @@ class Crew(Generic[T]):
             if self._above is not None:
                 self._above._below.discard(self)
         if self._is_left:
-            raise _LeftError
+            raise LeftError
         for thread in threads:
             thread.join()
         if self._failure is not None:
             raise self._failure[1]
 
     def _leave(self) -> None:
-        """Wait until no thread is working; those that wait for answers end when these have come."""
+        """Cancel all answers, and wait until no thread is working."""
+        if self._is_outermost:
+            self._waits.end()
         with self._changed:
             self._ends = True
             self._is_left = self._may_leave
@@ -118,6 +135,7 @@ class Crew(Generic[T]):
 
     def _work(self) -> None:
         enter_worker()
+        self._waits.enter()
         _inside.crew = self if self._may_leave else None
         number, item = 0, _END
         with self._changed:
@@ -153,11 +171,16 @@ class Crew(Generic[T]):
                 self._waiting -= 1
                 self._working += 1
                 if self._is_left:
-                    raise _LeftError
+                    raise LeftError
 
 
 def _run_each(
-    act: Callable[[T], object], items: Iterable[T], waiting_count: int | None, *, may_leave: bool
+    act: Callable[[T], object],
+    items: Iterable[T],
+    waiting_count: int | None,
+    *,
+    may_leave: bool,
+    may_block: bool = False,
 ) -> None:
     """Call `act` for every item, on `waiting_count` threads, or on those that the engine may use here."""
     count = thread_count() if waiting_count is None else waiting_count
@@ -167,7 +190,7 @@ def _run_each(
         for item in items:
             act(item)
     else:
-        Crew(act, items, may_leave=may_leave).run(count)
+        Crew(act, items, may_leave=may_leave, may_block=may_block).run(count)
 
 
 def map_threads(
@@ -199,25 +222,39 @@ def enter_worker() -> None:
     _inside.is_worker = True
 
 
+def default_cache_size() -> int:
+    """Bytes for the cache of decoded chunks, where nobody has set them."""
+    least, most = CACHE_SIZES
+    return min(max(least, memory_size() // CACHE_PART), most)
+
+
 def set_cache_size(size: int | None) -> None:
     """Keep at most `size` bytes of decoded chunks, of all arrays of this process together; None: the default.
 
     Chunks in a directory, of native codecs, are kept when they are read in part for the second time, and are
-    used again only while their file is the same (device, inode, size and times). Chunks that are used less
-    make room for others, and all of an array's go with the array. The default is ZSTORE_CACHE_SIZE, else
-    128 MiB; 0 keeps none.
+    used again only while their file is the same (device, inode, size and times). Chunks make room for others
+    that are read again sooner, and all of an array's go with the array. The default is ZSTORE_CACHE_SIZE,
+    else a 32nd of the memory, from 128 to 512 MiB; 0 keeps none.
 
     Raises
         ValueError: a negative size, or ZSTORE_CACHE_SIZE is no whole number.
     """
     if size is None:
-        size = read_count("ZSTORE_CACHE_SIZE", CACHE_SIZE, least=0)
+        size = read_count("ZSTORE_CACHE_SIZE", default_cache_size(), least=0)
     if size < 0:
         raise ValueError(f"cache size {size}, expected 0 or more bytes")
     limit_chunks(size)
 
 
+def _say_thrash() -> None:
+    log.warning(
+        "chunks are decoded again and again, because the cache of decoded chunks has no room for all that "
+        "are read in part; zstore.set_cache_size(bytes) gives it more, zstore.batches reads samples without"
+    )
+
+
 set_cache_size(None)
+hint_at_thrash(THRASH_COUNT, _say_thrash)
 
 
 # Schedulers
@@ -310,10 +347,18 @@ class Scheduler:
         return function()
 
     async def map(
-        self, function: Callable[[T], R], items: Iterable[T], *, waiting_count: int | None = None
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        *,
+        waiting_count: int | None = None,
+        may_leave: bool = False,
     ) -> list[R]:
-        """`function` of every item, in order, as by `map_threads`."""
-        return map_threads(function, items, waiting_count=waiting_count)
+        """`function` of every item, in order, as by `map_threads`.
+
+        `may_leave` says that the calls change nothing but what they return.
+        """
+        return map_threads(function, items, waiting_count=waiting_count, only_asks=may_leave)
 
     async def each(self, act: Act[T], items: Iterable[T], at_once: int, *, waits: bool = True) -> None:
         """Await `act` of every item of a read, `at_once` at a time; the first error stops the rest.
@@ -326,7 +371,7 @@ class Scheduler:
                 await act(item)
             return
         waiting_count = at_once if waits else None
-        _run_each(lambda item: drive(act(item)), items, waiting_count, may_leave=True)
+        _run_each(lambda item: drive(act(item)), items, waiting_count, may_leave=True, may_block=True)
 
     async def join(
         self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None

@@ -19,7 +19,7 @@ from zstore.engine.documents import (
 from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.model.group import GroupModel
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_key, key_below
 
 # The deepest nesting of groups to follow, in case a store's listing never ends.
 DEPTH_LIMIT = 100
@@ -116,7 +116,7 @@ def listed_cell(store: Store, path: str, model: ArrayModel, key: str) -> tuple[i
         StoreError: the key stands where a directory of chunks belongs, and leads out of the store or to
             nothing, or is a file: chunks below it can neither be listed nor read.
     """
-    below = key[len(path) + 1 if path else 0 :]
+    below = key_below(path, key)
     cell = model.keys.cell(below, model.ndim)
     is_above = cell is None and model.keys.leading(below, model.ndim) is not None
     # Buckets may have such a key beside the chunks below it; links are an error of `get`.

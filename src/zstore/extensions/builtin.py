@@ -151,13 +151,17 @@ JOBS = (
 COMMANDS = tuple(
     Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")), summary=summary)
     for word, summary in {
+        "cache": "Show a cache of remote values on the local disk, or clear it.",
+        "calc": "Compute bands by an expression, and store the result.",
         "consolidate": "Gather the metadata of all nodes below a group in one document.",
-        "convert": "Make a Zarr of rasters, NetCDF, HDF5 or another Zarr, or a GeoTIFF of a Zarr.",
+        "convert": "Make a Zarr of rasters, NetCDF, HDF5 or another Zarr, or a GeoTIFF or NetCDF of a Zarr.",
         "copy": "Copy a store byte for byte: directories, zip files, buckets.",
+        "cube": "Sort scenes that STAC items list into time, on one grid, and store them.",
         "doctor": "Describe the installation: versions, kernels, plugins, credentials.",
         "fix": "Correct documents and coordinates, never data.",
         "info": "Describe an array or a group: shape, codecs, sizes, CRS, levels, readers.",
         "manifest": "Hash every value of a store with SHA-256.",
+        "mosaic": "Bring rasters of any CRS, resolution and offset to one grid; reproject one.",
         "plugins": "List the offers of zstore and its plugins, or write a new plugin.",
         "pyramid": "Make the coarser levels of a raster, or bring them up to date.",
         "quicklook": "Make a picture of a raster.",
@@ -166,6 +170,7 @@ COMMANDS = tuple(
         "tree": "Draw the nodes of a hierarchy.",
         "validate": "Report errors of metadata: the node, the expected value, and the fix.",
         "verify": "Read every chunk, and report damaged, unreachable and unfinished ones.",
+        "zonal": "Make statistics of a raster's cells in polygons.",
     }.items()
 )
 
@@ -201,6 +206,8 @@ STORES = (
     Offer("zip", "zstore.storage.zip.store:ZipStore"),
     Offer("raster", "zstore.geo.rasters.raster:RasterStore"),
     Offer("netcdf", "zstore.geo.rasters.netcdf:NetcdfStore"),
+    Offer("view", "zstore.views.view:ViewStore"),
+    Offer("joined", "zstore.geo.rasters.joined:JoinedStore"),
     *(
         Offer(f"{way}{scheme}", target, tuple(f"{way}{alias}" for alias in aliases))
         for way, target in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ import numpy as np
 
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
+from zstore.base.sizes import format_size
 from zstore.codecs.base import ChunkSpec
 from zstore.codecs.chain import Chain
 from zstore.codecs.sharding import is_filled
@@ -28,11 +30,12 @@ from zstore.engine.documents import (
     read_node,
     render_node,
 )
+from zstore.engine.making import delete_keys
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.engine.walk import listed_cell, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.indexing.select import plan_basic
-from zstore.jobs.plan import name_job
+from zstore.jobs.plan import current_part, free_size, name_job
 from zstore.jobs.source import (
     MARK_COUNT,
     Box,
@@ -54,7 +57,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Access, Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Entry, Request, Store, Values, join_key, join_url
+from zstore.storage.base import Entry, Request, Store, Values, join_key, join_url, key_below
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
@@ -122,7 +125,7 @@ class Location(NamedTuple):
 
     def below(self, key: str) -> str:
         """The key below the path for one of the store's keys."""
-        return key[len(self.path) + 1 if self.path else 0 :]
+        return key_below(self.path, key)
 
     def get(self, below: str) -> bytes | None:
         """The value of a key below the path."""
@@ -132,6 +135,90 @@ class Location(NamedTuple):
     def url(self, below: str = "") -> str:
         """The URL of the node at a path below, for messages."""
         return join_url(self.store.url, self.key(below))
+
+    def node(self, below: str) -> ArrayModel | GroupModel | None:
+        """The node at a path below, without consolidated metadata; None where there is none."""
+        node = read_node(self.store, self.key(below))
+        return replace(node, consolidated=None) if isinstance(node, GroupModel) else node
+
+    def versions(self, paths: Iterable[str], *, has_attributes: bool = True) -> Versions:
+        """The versions of the nodes at paths below: of documents and chunks; of nothing, none.
+
+        has_attributes  whether attributes count; consolidated metadata do not
+        """
+        versions = {}
+        for below in paths:
+            node = self.node(below)
+            if node is None and next(self.store.list(self.key(below)), None) is None:
+                continue
+            chunks = ""
+            if isinstance(node, ArrayModel):
+                array = StoredArray(self.store, self.key(below), node, allow_pickle=True)
+                chunks = array.listing(has_documents=False).version or "?"
+            if node is not None and not has_attributes:
+                node = node.with_attributes({})
+            versions[below] = f"{name_job(None if node is None else render_node(node))} {chunks}"
+        return versions
+
+    def sources(
+        self,
+        arrays: Mapping[str, Source],
+        versions: Mapping[str, str] | None = None,
+        nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
+    ) -> Sources:
+        """The versions that a job reads here and below: of documents, and of the chunks of `arrays`.
+
+        arrays  by their paths below
+        versions, nodes
+                of the arrays, and of all nodes, where they were listed and walked already
+        """
+
+        def find(
+            versions: Mapping[str, str] | None = None,
+            nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
+        ) -> Mapping[str, str]:
+            try:
+                if versions is None:
+                    versions = {below: array.version() for below, array in arrays.items()}
+                documents = dict[str, Any]()
+                # The listing of a single array has its document.
+                if not versions.get(""):
+                    for path, model in walk_nodes(*self) if nodes is None else nodes:
+                        node = None if isinstance(model, ZstoreError) else render_node(model)
+                        documents[self.below(path)] = name_job(node)
+            except NotFoundError:
+                return {}
+            marks = {below: version or "?" for below, version in versions.items()}
+            return {below: f"{documents.get(below)} {marks.get(below)}" for below in {**documents, **marks}}
+
+        return Sources(find, self.url, find(versions, nodes))
+
+    def check_room(self, size: float, expect: Callable[[], float], what: str) -> None:
+        """Refuse a directory whose disk has too little room for the bytes that a job will store there.
+
+        size    decoded bytes; where so many are free, nothing is measured
+        expect  gives bytes that will be stored at least
+        what    is stored, in words
+
+        Raises
+            StoreError: there is no room.
+        """
+        directory, part = self.store.local_path(self.path), current_part()
+        if directory is None or (part is not None and part.is_begun) or size <= free_size(directory):
+            return
+        # What an interrupted job has stored is not made again, and what is replaced goes first.
+        room = free_size(directory) + sum(entry.size for entry in self.store.entries(self.path))
+        if size <= room:
+            return
+        expected = expect()
+        if expected > room:
+            free, least = format_size(room), format_size(expected)
+            if free == least:
+                free, least = f"{room:.0f} bytes", f"{expected:.0f} bytes"
+            raise StoreError(
+                f"the disk of {os.fspath(directory)!r} has {free} free; expected {least} at least for {what}",
+                path=self.url(),
+            )
 
 
 class StoredArray(Source):
@@ -226,7 +313,7 @@ class StoredArray(Source):
         return self.listing().version
 
     def watched(self) -> Sources:
-        return sources_of(Location(self.store, self.path), {"": self})
+        return Location(self.store, self.path).sources({"": self})
 
     def describe(self) -> dict[str, str]:
         return {"source": self.url, "version": name_job(render_node(self.model))}
@@ -267,8 +354,7 @@ class StoredArray(Source):
                 except StoreError as error:
                     if unreachable is None:
                         raise
-                    below = key[len(self.path) + 1 if self.path else 0 :]
-                    leading = self.model.keys.leading(below, self.model.ndim)
+                    leading = self.model.keys.leading(key_below(self.path, key), self.model.ndim)
                     unreachable.append(Unreachable(error, leading))
                 else:
                     if cell is not None:
@@ -304,6 +390,11 @@ class StoredArray(Source):
     def holds(self, cell: Cell) -> bool:
         """Whether a chunk lies in the array."""
         return all(at < count for at, count in zip(cell, self.counts, strict=True))
+
+    def remove_outside(self) -> None:
+        """Remove the chunks that a shape which has shrunk cuts off, once the document says that shape."""
+        outside = [cell for cell in self.stored() or () if not self.holds(cell)]
+        delete_keys(self.store, [*map(self.key, outside)])
 
     def all_cells(self) -> Iterator[Cell]:
         """Every chunk of the grid, stored or not."""
@@ -411,7 +502,7 @@ class StoredArray(Source):
 
 
 def frame_of(model: ArrayModel | GroupModel) -> list[dict[str, Any]]:
-    """The documents but for shape and attributes: what chunks that are made again cannot make up for."""
+    """The documents without shape and attributes, which must stay for chunks to be made again alone."""
     documents = render_node(model.with_attributes({})).values()
     return [{name: value for name, value in one.items() if name != "shape"} for one in documents]
 
@@ -451,7 +542,7 @@ def _mark(page: Page) -> Any:
 
 
 def same_items(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Whether items are the same, bit for bit, in whatever byte orders."""
+    """Whether items are the same, bit for bit, in any byte orders."""
     if one.dtype.kind not in "OT":
         if not is_same_type(one.dtype, other.dtype):
             return False
@@ -466,66 +557,6 @@ def _same_object(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
 
-def sources_of(
-    at: Location,
-    arrays: Mapping[str, Source],
-    versions: Mapping[str, str] | None = None,
-    nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
-) -> Sources:
-    """The versions that a job reads at and below a location: of documents, and of the chunks of `arrays`.
-
-    arrays  by their paths below the location
-    versions, nodes
-            of the arrays, and of all nodes, where they were listed and walked already
-    """
-
-    def find(
-        versions: Mapping[str, str] | None = None,
-        nodes: Iterable[tuple[str, ArrayModel | GroupModel | ZstoreError]] | None = None,
-    ) -> Mapping[str, str]:
-        try:
-            if versions is None:
-                versions = {below: array.version() for below, array in arrays.items()}
-            documents = dict[str, Any]()
-            # The listing of a single array has its document.
-            if not versions.get(""):
-                for path, model in walk_nodes(*at) if nodes is None else nodes:
-                    node = None if isinstance(model, ZstoreError) else render_node(model)
-                    documents[at.below(path)] = name_job(node)
-        except NotFoundError:
-            return {}
-        marks = {below: version or "?" for below, version in versions.items()}
-        return {below: f"{documents.get(below)} {marks.get(below)}" for below in {**documents, **marks}}
-
-    return Sources(find, at.url, find(versions, nodes))
-
-
-def node_versions(at: Location, paths: Iterable[str], *, has_attributes: bool = True) -> Versions:
-    """The versions of the nodes at paths below a location: of documents and chunks; of nothing, none.
-
-    has_attributes  whether attributes count; consolidated metadata do not
-    """
-    versions = {}
-    for below in paths:
-        node = stored_node(at, below)
-        if node is None and next(at.store.list(at.key(below)), None) is None:
-            continue
-        chunks = ""
-        if isinstance(node, ArrayModel):
-            array = StoredArray(at.store, at.key(below), node, allow_pickle=True)
-            chunks = array.listing(has_documents=False).version or "?"
-        if node is not None and not has_attributes:
-            node = node.with_attributes({})
-        versions[below] = f"{name_job(None if node is None else render_node(node))} {chunks}"
-    return versions
-
-
-def stored_node(at: Location, below: str) -> ArrayModel | GroupModel | None:
-    """The node at a path below a location, without consolidated metadata; None where there is none."""
-    node = read_node(at.store, at.key(below))
-    return replace(node, consolidated=None) if isinstance(node, GroupModel) else node
-
-
 # Sources as a store, so that whatever opens stored arrays opens them, too
 
 
@@ -535,21 +566,27 @@ class SourceStore(Store):
     The documents of these arrays name no compressor. Jobs read the sources themselves (`source_of`), by boxes
     that suit these.
 
-    documents  what is stored: the documents of all nodes, and arrays that are of no source
-    sources    by the paths of their arrays
+    documents    what is stored: the documents of all nodes, and arrays that are of no source
+    sources      by the paths of their arrays
+    has_address  whether the URL opens the same store again
     """
 
     read_only = True
+    has_address = True
 
     def __init__(self, url: str, documents: MemoryStore, sources: Mapping[str, Source]) -> None:
-        self._url, self._documents, self.sources = url, documents, sources
+        self._url, self.documents, self.sources = url, documents, sources
         self.request_count = max((one.request_count for one in sources.values()), default=1)
 
     @classmethod
     def of(cls, source: Source, path: str = "", zarr_format: ZarrFormat = 3) -> SourceStore:
-        """A store with one array, which describes the source."""
+        """A store with one array, at `path` in a group, or with the group of the source's own documents."""
+        own = source.documents(zarr_format)
+        if own is not None:
+            return cls(source.url, own[0], {own[1]: source})
         documents = MemoryStore()
-        publish_nodes(documents, "", {path: model_of(source, zarr_format)})
+        group: dict[str, ArrayModel | GroupModel] = {"": GroupModel(zarr_format)} if path else {}
+        publish_nodes(documents, "", {**group, path: model_of(source, zarr_format)})
         return cls(source.url, documents, {path: source})
 
     @property
@@ -557,7 +594,7 @@ class SourceStore(Store):
         return self._url
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        value = self._documents.get(key)
+        value = self.documents.get(key)
         if value is None:
             value = self._chunk(key)
         if value is None or byte_range is None:
@@ -566,6 +603,8 @@ class SourceStore(Store):
         return memoryview(value)[begin:end]
 
     def get_many(self, requests: Sequence[Request]) -> Values:
+        if all(self.documents.size(key) is not None or self._cell(key)[1] is None for key, _ in requests):
+            return [self.get(*request) for request in requests]
         return [*map_threads(lambda request: self.get(*request), requests)]
 
     def _chunk(self, key: str) -> bytes | memoryview | None:
@@ -584,18 +623,22 @@ class SourceStore(Store):
         if path is None:
             return "", None
         array = self._array(path)
-        cell = array.model.keys.cell(key[len(path) + 1 if path else 0 :], array.model.ndim)
+        cell = array.model.keys.cell(key_below(path, key), array.model.ndim)
         return path, cell if cell is not None and array.holds(cell) else None
 
     def _array(self, path: str) -> StoredArray:
         """The array at the path of a source, without a chunk."""
-        model = read_node(self._documents, path)
+        return StoredArray(MemoryStore(), path, self.model(path), allow_pickle=True)
+
+    def model(self, path: str) -> ArrayModel:
+        """The model of the array at the path of a source."""
+        model = read_node(self.documents, path)
         assert isinstance(model, ArrayModel), "each source has the document of an array"
-        return StoredArray(MemoryStore(), path, model, allow_pickle=True)
+        return model
 
     def entry(self, key: str) -> Entry | None:
-        """The size of a value and, as its version, a hash of it; of a chunk, the version of its source."""
-        value = self._documents.get(key)
+        """The size and version of a value: a document's version is its hash, a chunk's that of its source."""
+        value = self.documents.get(key)
         if value is not None:
             return Entry(key, len(value), sha256(value).hexdigest()[:16])
         path, cell = self._cell(key)
@@ -619,7 +662,7 @@ class SourceStore(Store):
         self.check_writable(key)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        yield from self._documents.list(prefix)
+        yield from self.documents.list(prefix)
         start = f"{prefix}/" if prefix else ""
         for path in self.sources:
             below = f"{path}/" if path else ""
@@ -632,7 +675,7 @@ class SourceStore(Store):
             source.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {key: bytes(self._documents.get(key) or b"") for key in self._documents.list()}
+        values = {key: bytes(self.documents.get(key) or b"") for key in self.documents.list()}
         return _restored, (self._url, values, self.sources)
 
 
@@ -671,9 +714,9 @@ def as_array(source: Source) -> Array:
     Raises
         as `model_of`.
     """
-    path = source.name.rpartition("/")[2] or "data"
-    store = SourceStore.of(source, path)
-    return Array(store, path, model_of(source, 3), Access(read_only=True))
+    store = SourceStore.of(source, source.name.rpartition("/")[2] or "data")
+    [path] = store.sources
+    return Array(store, path, store.model(path), Access(read_only=True))
 
 
 def source_of(array: Array, missing: Missing | None = None) -> Source:

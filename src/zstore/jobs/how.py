@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypedDict, TypeVar, get_type_hints
 
-from zstore.errors import MetadataError, say_no_memory
+from zstore.errors import MetadataError, going_on, say_no_memory
 from zstore.jobs.plan import Estimate, Progress
 from zstore.jobs.record import resumable
 from zstore.jobs.runner import Executor, units_at_once
@@ -122,6 +122,7 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator for functions with `**words: Unpack[HowWords]`; with `dry_run` they return an Estimate.
 
     The records of work that the function begins name it and its arguments. It may take no words at all.
+    A function that leaves out what it cannot read goes on, and raises the first of these errors at its end.
 
     refused  words that have no meaning for the function, with the reason
 
@@ -151,7 +152,8 @@ def long_call(**refused: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 if kwargs.get(name, WORDS[name]) != WORDS[name]:
                     raise TypeError(refusal(function.__name__, name, reason))
             try:
-                return inner(*args, **kwargs)
+                with going_on():
+                    return inner(*args, **kwargs)
             except _DryEnd as told:
                 return told.estimate  # type: ignore[return-value]
             except (SystemError, RuntimeError, ValueError) as error:

@@ -21,10 +21,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from zstore.base.sizes import format_size
-from zstore.engine.documents import place
 from zstore.errors import StoreError
-from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 
 # Identifies a unit within its plan.
@@ -257,32 +254,15 @@ def free_size(directory: Path | None) -> float:
     return usage.free if usage.total else inf
 
 
-def check_room(store: Store, base: str, size: float, expect: Callable[[], float], what: str) -> None:
-    """Refuse a directory whose disk has too little room for the bytes that a job will store there.
-
-    size    decoded bytes; where so many are free, nothing is measured
-    expect  gives bytes that will be stored at least
-    what    is stored, in words
+def check_free(directory: Path | None, size: float, what: str, path: str) -> None:
+    """Refuse a directory whose disk has fewer free bytes than something takes.
 
     Raises
         StoreError: there is no room.
     """
-    directory, part = store.local_path(base), current_part()
-    if directory is None or (part is not None and part.is_begun) or size <= free_size(directory):
-        return
-    # What an interrupted job has stored is not made again, and what is replaced goes first.
-    room = free_size(directory) + sum(entry.size for entry in store.entries(base))
-    if size <= room:
-        return
-    expected = expect()
-    if expected > room:
-        free, least = format_size(room), format_size(expected)
-        if free == least:
-            free, least = f"{room:.0f} bytes", f"{expected:.0f} bytes"
-        raise StoreError(
-            f"the disk of {os.fspath(directory)!r} has {free} free; expected {least} at least for {what}",
-            path=place(store, base),
-        )
+    free = free_size(directory)
+    if size > free:
+        raise StoreError(f"no room for {what}: {size} bytes at least, {free} are free", path=path)
 
 
 def expect_size(

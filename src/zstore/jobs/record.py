@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from zstore.base.waits import in_haste
 from zstore.engine.documents import ancestors, check_above, find_documents, node_kind, place, read_documents
 from zstore.engine.intents import (
     FORMER,
@@ -93,6 +94,10 @@ class _Asked:
     writers: ExitStack
     jobs: dict[tuple[int, str], BegunJob] = field(default_factory=dict)
 
+    def note_end(self) -> None:
+        for job in self.jobs.values():
+            job.note_end()
+
 
 _asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
 
@@ -103,11 +108,15 @@ def _asked_as(words: dict[str, Any]) -> Iterator[None]:
         asked = _Asked(words, writers)
         token = _asked.set(asked)
         try:
-            yield
-        finally:
-            _asked.reset(token)
-            for job in asked.jobs.values():
-                job.note_end()
+            try:
+                yield
+            finally:
+                _asked.reset(token)
+        except BaseException as error:
+            with in_haste(error):
+                asked.note_end()
+            raise
+        asked.note_end()
 
 
 def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
@@ -532,7 +541,7 @@ def check_begun(store: Store, base: str, work: str) -> bool:
 
 
 def _render(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, indent=1).encode()
+    return json.dumps(content).encode()
 
 
 def _disclosed(content: Any, replace: Callable[[str], str]) -> Any:

@@ -9,13 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
 
+from zstore.base import tracing
 from zstore.base.locks import Lock
+from zstore.base.tracing import NOTHING, span
+from zstore.base.waits import Waits, in_haste
 from zstore.engine.schedulers import thread_count
 from zstore.errors import StoreError, UnsupportedError, ZstoreError
 from zstore.jobs.journal import Journal
@@ -70,7 +75,8 @@ class Sent(Generic[R]):
                 raise StoreError("the caller has stopped the job; no unit of it is made any more")
             _under_way[self.run] += 1
         try:
-            return self._opened().make(unit)
+            with span("unit") if tracing.is_on else NOTHING:
+                return self._opened().make(unit)
         finally:
             with _guard:
                 _under_way[self.run] -= 1
@@ -234,7 +240,10 @@ class Runner:
     def __init__(
         self, executor: Executor | None = None, journal: Journal | None = None, most: int | None = None
     ) -> None:
-        self._own = ThreadPoolExecutor(most or units_at_once()) if executor is None else None
+        # What units of its own threads wait for.
+        self._waits = Waits()
+        make = partial(ThreadPoolExecutor, most or units_at_once(), initializer=self._waits.enter)
+        self._own = make() if executor is None else None
         self._pool: Executor = executor or self._own  # type: ignore[assignment]
         self._ahead = most or (units_at_once() if executor is None else UNITS_AHEAD)
         self._journal = journal
@@ -302,7 +311,8 @@ class Runner:
                     yield number, unit
 
         self._make_part(plan, name, known, most)
-        self._make_all(plan, left(), settle, most, is_in_order=is_in_order)
+        with span("job", plan=name) if tracing.is_on else NOTHING:
+            self._make_all(plan, left(), settle, most, is_in_order=is_in_order)
 
     def fold(self, plan: Plan[R], name: str, fold: Fold[R], most: int | None = None) -> None:
         """As `run`, but `fold` takes the results in the order of the units, and the journal keeps its state.
@@ -331,7 +341,8 @@ class Runner:
                 self._journal.put_state(name, number + 1, fold.pack)
 
         units = ((n, unit) for n, unit in enumerate(plan.units()) if n >= count or not fold.holds(unit))
-        self._make_all(plan, units, settle, most, is_in_order=True)
+        with span("job", plan=name) if tracing.is_on else NOTHING:
+            self._make_all(plan, units, settle, most, is_in_order=True)
 
     def _make_part(
         self, plan: Plan[R], name: str, known: Callable[[Unit], R | None], most: int | None
@@ -433,15 +444,19 @@ class Runner:
             for number, unit in units:
                 if len(waiting) >= ahead:
                     finish()
-                future = check_future(self._pool.submit(_make, sent, unit), self._pool)
+                # Own threads note their spans below the caller's.
+                make = _make if self._own is None else partial(_make_within, copy_context())
+                future = check_future(self._pool.submit(make, sent, unit), self._pool)
                 waiting[number] = unit, future
                 if not is_in_order:
                     future.add_done_callback(lambda _, number=number: done.put(number))
             while waiting:
                 finish()
         except BaseException as error:
+            if not isinstance(error, Exception):
+                self._waits.end()
             if self._journal is not None:
-                with suppress(OSError):
+                with suppress(OSError), in_haste(error):
                     self._journal.write()
             stop([future for _, future in waiting.values()], run)
             reason = explain(error, is_kept=self._journal is not None)
@@ -458,3 +473,7 @@ def _raise_left(numbers: Iterable[int]) -> None:
 
 def _make(sent: Sent[R], unit: Unit) -> R:
     return sent.make(unit)
+
+
+def _make_within(context: Context, sent: Sent[R], unit: Unit) -> R:
+    return context.run(lambda: _make(sent, unit))

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, product
 from math import prod
 from typing import Any, NamedTuple
@@ -24,8 +24,10 @@ from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError
 from zstore.jobs.plan import Unit, name_job
+from zstore.model.array import ZarrFormat
 from zstore.model.grid import Grid, RegularGrid
 from zstore.storage.base import Store, join_key
+from zstore.storage.memory import MemoryStore
 
 # The assumed size, in bytes, of an item of any length.
 OBJECT_SIZE = 64
@@ -107,6 +109,13 @@ class Source(ABC):
     def attributes(self) -> Mapping[str, Any]:
         """The attributes of an array with these items, by any convention."""
         return {}
+
+    def documents(self, zarr_format: ZarrFormat) -> tuple[MemoryStore, str] | None:
+        """The documents of a group in which the source is an array, with its coordinates; the array's path.
+
+        None where an array alone says all.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - most sources keep nothing open
         """Let go of open files; the next `read` opens them again."""
@@ -453,6 +462,10 @@ class Made:
         """The fingerprint of a job that ends."""
         return cls(call, _hashed(sources.versions), target, frames or {}, marks or {})
 
+    def meanwhile(self, marks: Mapping[str, Marks]) -> Made:
+        """The fingerprint while chunks are made again, whose marks are unknown; it fits no sources."""
+        return replace(self, sources={}, marks=marks)
+
     def changed(self, name: str, now: Marks | None) -> Mask | None:
         """Whether each chunk of a source is new, gone or written since; None where that is not known."""
         before = self.marks.get(name)
@@ -487,7 +500,7 @@ class Made:
         return not self.changed_sources(sources)
 
     def check_current(self, sources: Sources) -> None:
-        """Check the sources, for jobs that cannot make again what has changed alone.
+        """Check that no source has changed, for jobs that can only make the whole target again.
 
         Raises
             ChangedError: a source was written to since the target was made of it.

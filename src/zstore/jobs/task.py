@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from zstore.base.once import once
 from zstore.engine.documents import Model, check_own, parse_node, publish_nodes, render_node
-from zstore.jobs.chunks import Location, node_versions
+from zstore.jobs.chunks import Location
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
 from zstore.jobs.record import BegunJob, Record, begin, begin_new, read_record
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Sources, Versions
+from zstore.jobs.target import check_outside
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import render_json
 from zstore.nodes.array import Array
@@ -30,17 +32,21 @@ class Task(ABC, Generic[R]):
 
     `work`, `describe`, `sources` and `result` are the author's, and either a `plan` or `make`.
 
-    work         the name of the job: one that a plugin offers by `register_jobs`, or zstore's own
-    there        the location of the target, where the job's record is until it ends; its store is durable if
-                 the words ask for that
-    how          the words of the call
-    plan         the units, where `make` is not the author's
-    zarr_format  of the new node at `there`; None: the job makes no node there, and files may be there
+    work             the name of the job: one that a plugin offers by `register_jobs`, or zstore's own
+    there            the location of the target, where the job's record is until it ends; its store is durable
+                     if the words ask for that
+    how              the words of the call
+    plan             the units, where `make` is not the author's
+    zarr_format      of the new node at `there`; None: the job makes no node there, and files may be there
+    may_hold_others  whether files that belong to no node may be where the new node goes
+    source_files     the paths of files that are read, which no `overwrite` removes
     """
 
     work: str
     plan: Plan[Any]
     zarr_format: ZarrFormat | None = None
+    may_hold_others = False
+    source_files: Iterable[str] = ()
     _is_published = False
 
     def __init__(self, there: Location, how: How) -> None:
@@ -71,11 +77,13 @@ class Task(ABC, Generic[R]):
         """Refuse a target without room for the result."""
 
     def begin(self, sources: Sources) -> BegunJob:
-        """Record that the job begins, or goes on; refuse a place that is taken."""
+        """Record that the job begins, or goes on; refuse a target that exists."""
         said, how = self.describe(), self.how
         if self.zarr_format is None:
             replaces = how.overwrite and not how.resume
             return begin(*self.there, self.work, said, resume=how.resume, replace=replaces, sources=sources)
+        if how.overwrite:
+            check_outside(self.source_files, *self.there, self.work)
         return begin_new(
             *self.there,
             self.zarr_format,
@@ -83,6 +91,7 @@ class Task(ABC, Generic[R]):
             said,
             overwrite=how.overwrite,
             resume=how.resume,
+            may_hold_others=self.may_hold_others,
             sources=sources,
         )
 
@@ -132,7 +141,7 @@ class Task(ABC, Generic[R]):
         By default those of the nodes. None: no fingerprint is kept.
         """
         nodes = self.models()
-        return node_versions(self.there, nodes) if nodes else None
+        return self.there.versions(nodes) if nodes else None
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
         """The fingerprint of the finished target."""
@@ -159,7 +168,7 @@ class Task(ABC, Generic[R]):
 
     @property
     def keeps(self) -> bool:
-        """Whether a fingerprint is asked for, and goes by one that is there: `resume` of a whole job."""
+        """Whether the call compares with a fingerprint and keeps one: with `resume`, of a whole job."""
         return self.how.resume and current_part() is None
 
     @once

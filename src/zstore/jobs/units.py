@@ -23,6 +23,7 @@ import numpy as np
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import jobs
+from zstore.jobs.chunks import SourceStore
 from zstore.jobs.how import WORDS, How
 from zstore.jobs.plan import MOST_PARTS, Estimate, JobPart, Progress, UnitsLeft, as_part
 from zstore.jobs.record import asked_as
@@ -330,6 +331,8 @@ def _is_address(value: str) -> bool:
 def _place(store: Store, path: str, name: str) -> str:
     if store.in_memory:
         raise UnsupportedError(f"argument {name} is in the memory of this process: {store.url}")
+    if isinstance(store, SourceStore) and not store.has_address:
+        raise UnsupportedError(f"argument {name} is a part that no address opens: {store.url}")
     return place(store, path)
 
 

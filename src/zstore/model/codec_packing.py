@@ -54,7 +54,7 @@ class Packed(NamedTuple, Generic[V]):
     stored: V
 
     def unpack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The physical numbers, as floats, of stored integers."""
+        """The physical numbers of stored integers, as floats."""
         floats = values.astype(np.float64)
         floats *= _number(self.stored.scale_factor, 1.0)
         floats += _number(self.stored.add_offset, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from zstore.base.digits import MOST_DIGITS, parse_digits
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
 
 MOST_DIMENSIONS = 32  # as in the kernels
 LIMIT = 2**63 - 1
+# Numbers of so many digits fit into 64 bits, whatever they are.
+MOST_DIGITS = 18
 
 
 def parse_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
@@ -38,17 +39,9 @@ def parse_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
 def parse_chunk_shape(value: Any, shape: tuple[int, ...], name: str = "chunk_shape") -> tuple[int, ...]:
     """Parse the chunk shape of an array of `shape`; lengths must be at least 1.
 
-    Along a dimension of length 0, which has no chunks, a length of 0 or false is read as 1:
-    zarr-python 2.18.7 to 3.3 wrote them.
-
     Raises
         MetadataError: as `parse_shape`, or a length of 0, or another number of dimensions than the array's.
     """
-    if isinstance(value, list) and len(value) == len(shape):
-        value = [
-            1 if length == 0 and type(chunk) in (int, bool) and not chunk else chunk
-            for chunk, length in zip(value, shape, strict=True)
-        ]
     chunk_shape = parse_shape(value, name)
     if 0 in chunk_shape:
         raise MetadataError(f"{name} is {value!r}; expected integers of at least 1")
@@ -362,6 +355,55 @@ def choose_grid(
     return grid, chunk_shape
 
 
+def lengths_by_name(
+    wanted: Any, names: Iterable[str | None] | None, shape: Shape, others: Sequence[int], item_size: int
+) -> Any:
+    """Lengths along all dimensions, where some are wanted by name; other forms stay as they are.
+
+    wanted  by name a length, -1 for the whole dimension, or "auto": as long as chunks of a MiB allow
+    others  the lengths along dimensions that are not named
+
+    Raises
+        MetadataError: as `check_names`.
+    """
+    if not isinstance(wanted, Mapping):
+        return wanted
+    known = [*(names or ())]
+    check_names(wanted, known)
+    made = [wanted.get(str(name), other) for name, other in zip(known, others, strict=True)]
+    free = [axis for axis, length in enumerate(made) if length == "auto"]
+    made = [max(1, n) if length in ("auto", -1) else length for length, n in zip(made, shape, strict=True)]
+    while prod(made) * item_size > TARGET_SIZE and any(made[axis] > 1 for axis in free):
+        longest = max(free, key=made.__getitem__)
+        made[longest] = (made[longest] + 1) // 2
+    return tuple(made)
+
+
+def own_lengths(wanted: Mapping[str, Any], names: Iterable[str | None], most: int) -> dict[str, Any]:
+    """The lengths by name that one of several arrays takes, the longest of which has `most` dimensions.
+
+    A shorter array, as of coordinates or bounds, takes none unless two are along its dimensions.
+    """
+    along = [*names]
+    own = {name: length for name, length in wanted.items() if name in along}
+    return own if len(along) == most or len(own) > 1 else {}
+
+
+def check_names(wanted: Any, names: Iterable[str | None]) -> None:
+    """Check lengths by name; other forms pass.
+
+    Raises
+        MetadataError: a name of no dimension, or no length.
+    """
+    known = [*names]
+    for name, length in wanted.items() if isinstance(wanted, Mapping) else ():
+        if name not in known:
+            there = ", ".join(name for name in known if name) or "none"
+            raise MetadataError(f"there is no dimension {name!r} to cut; expected one of {there}")
+        if length != "auto" and (type(length) is not int or (length < 1 and length != -1)):
+            raise MetadataError(f"length along {name!r} is {length!r}; expected a number, -1 or 'auto'")
+
+
 def _is_nested(value: Any) -> bool:
     if value is None or isinstance(value, str | int):
         return False
@@ -446,8 +488,10 @@ def _shard_shapes(
         return tuple(n * chunk for n, chunk in zip(guessed, chunk_shape, strict=True)), chunk_shape
     shard_shape = _chunk_shape(shards, shape, item_size)
     if any(shard % chunk for shard, chunk in zip(shard_shape, chunk_shape, strict=True)):
+        whole = tuple(-(-n // chunk) * chunk for n, chunk in zip(shard_shape, chunk_shape, strict=True))
         raise MetadataError(
-            f"shards {shard_shape} are not a multiple of chunks {chunk_shape} in every dimension"
+            f"shards {shard_shape} are not a multiple of chunks {chunk_shape} in every dimension; "
+            f"expected ones such as {whole}, or other chunks"
         )
     return shard_shape, chunk_shape
 
@@ -549,3 +593,17 @@ class ChunkKeys:
         if ((data[begins] == ord("0")) & (lengths > 1)).any():
             return None
         return parse_digits(data, begins, ends).reshape(-1, ndim)
+
+
+def parse_digits(data: Any, begins: Any, ends: Any) -> Any:
+    """The numbers (int64) whose ASCII digits stand between positions of a uint8 array.
+
+    Nothing is checked: each is of 1 to `MOST_DIGITS` bytes, all of them digits.
+    """
+    lengths = ends - begins
+    numbers = np.zeros(len(ends), np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        # Of a shorter number, what stands before its first digit is none of it.
+        digits = data[np.maximum(ends - 1 - place, begins)] - np.int64(ord("0"))
+        numbers += np.where(place < lengths, digits, 0) * 10**place
+    return numbers

@@ -28,6 +28,7 @@ from zstore.model.grid import (
     parse_shape,
 )
 from zstore.model.group import Consolidated, GroupModel, check_node_path
+from zstore.model.slips import correct
 from zstore.model.typestr import OBJECT_CODECS
 
 ARRAY_KEY = ".zarray"
@@ -80,11 +81,12 @@ def _parse_array(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> 
     dimension_names, attributes = _split_dimensions(attributes, parts.shape)
     extra: dict[str, Any] = {}
     if not document.keys() <= ARRAY_MEMBERS:
-        extra = {name: document[name] for name in document if name not in ARRAY_MEMBERS}
+        extra = {name: value for name, value in correct(document, 2).items() if name not in ARRAY_MEMBERS}
     return parts._replace(dimension_names=dimension_names).make(2, attributes, extra)
 
 
 def _parse_parts(document: Mapping[str, Any]) -> Parts:
+    document = correct(document, 2)
     shape = parse_shape(require(document, "shape"))
     chunks = parse_chunk_shape(require(document, "chunks"), shape, "chunks")
     data_type, endian = DataType.from_typestr(require(document, "dtype"), _find_object_codec(document))

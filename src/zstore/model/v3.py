@@ -27,6 +27,7 @@ from zstore.model.grid import (
     parse_shape,
 )
 from zstore.model.group import Consolidated, GroupModel, check_node_path
+from zstore.model.slips import correct
 
 KEY = "zarr.json"
 PARTS = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "dimension_names")
@@ -83,12 +84,13 @@ def _parse_array(document: Mapping[str, Any]) -> ArrayModel:
 
 
 def _parse_parts(members: Mapping[str, Any]) -> Parts:
+    members = correct(members, 3)
     shape = parse_shape(require(members, "shape"))
     data_type = DataType.from_name(require(members, "data_type"))
     grid = _parse_grid(require(members, "chunk_grid"), shape)
     check_chunk_size(grid.chunk_shape, data_type.numpy.itemsize)
     keys = _parse_keys(require(members, "chunk_key_encoding"))
-    codecs = _parse_codecs(require(members, "codecs"), len(shape))
+    codecs = _parse_codecs(require(members, "codecs"))
     fill_value = data_type.parse_fill(require(members, "fill_value"), 3, _find_order(codecs))
     names = _parse_dimension_names(members.get("dimension_names"), shape)
     return Parts(shape, data_type, grid, keys, codecs, fill_value, names)
@@ -173,11 +175,7 @@ def _parse_grid(value: Any, shape: tuple[int, ...]) -> Grid:
         raise MetadataError(
             f"configuration of chunk_grid 'regular' is {configuration!r}; expected chunk_shape only"
         )
-    chunk_shape = configuration["chunk_shape"]
-    if isinstance(chunk_shape, list) and any(isinstance(entry, list) for entry in chunk_shape):
-        # zarr-python 3.2.0 and 3.2.1 wrote the lengths of a rectilinear grid here.
-        return RectilinearGrid.parse(chunk_shape, shape)
-    return RegularGrid(parse_chunk_shape(chunk_shape, shape))
+    return RegularGrid(parse_chunk_shape(configuration["chunk_shape"], shape))
 
 
 def _parse_keys(value: Any) -> ChunkKeys:
@@ -194,36 +192,10 @@ def _parse_keys(value: Any) -> ChunkKeys:
     return ChunkKeys(name, separator)
 
 
-def _parse_codecs(value: Any, ndim: int) -> tuple[CodecModel, ...]:
+def _parse_codecs(value: Any) -> tuple[CodecModel, ...]:
     if not isinstance(value, list) or not value:
         raise MetadataError(f"codecs is {value!r}; expected a list of at least one codec")
-    return tuple(CodecModel(*_parse_extension(item, "codec")) for item in _with_orders(value, ndim))
-
-
-def _with_orders(codecs: list[Any], ndim: int) -> list[Any]:
-    """The codecs' entries, in shards too, with a permutation in place of "C" or "F" for "transpose".
-
-    Spec
-        zarr-extensions, codec "transpose", "Change log": the two words are no longer allowed (since November
-        2023; GDAL wrote "F" until 2025).
-    """
-    made = []
-    for item in codecs:
-        options = item.get("configuration") if isinstance(item, dict) else None
-        if (
-            isinstance(options, dict)
-            and item.get("name") == "transpose"
-            and options.get("order") in ("C", "F")
-        ):
-            axes = range(ndim)
-            order = [*(axes if options["order"] == "C" else reversed(axes))]
-            made.append({**item, "configuration": {**options, "order": order}})
-        elif isinstance(options, dict) and isinstance(options.get("codecs"), list):
-            inner = _with_orders(options["codecs"], ndim)
-            made.append({**item, "configuration": {**options, "codecs": inner}})
-        else:
-            made.append(item)
-    return made
+    return tuple(CodecModel(*_parse_extension(item, "codec")) for item in value)
 
 
 def _find_order(codecs: Iterable[CodecModel]) -> Order:

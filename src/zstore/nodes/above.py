@@ -17,8 +17,23 @@ reduce: Callable[..., Any]
 render_html: Callable[[Any], str]
 """Renders the HTML of a node for notebooks."""
 
+batches: Callable[..., Any]
+"""`zstore.batches`: batches of samples of arrays, for loops that train on them."""
+
+group_batches: Callable[..., Any]
+"""Batches of the arrays of a group."""
+
 view: Callable[[Any], Any]
 """`zstore.view`: the view of an array, of which selections are views."""
 
 open_view: Callable[..., Any]
 """Opens the view in a file, whose name ends in ".view.json"."""
+
+circle_of_array: Callable[[Any], Any]
+"""The circle of an array of directions, in stored numbers; None for other values."""
+
+carried_of: Callable[[Any], Any]
+"""The description of a view's source, which views of it carry on: georeference, nodata, coordinates."""
+
+outline: Callable[..., Any]
+"""The outline of the reduction of a group, or of an array with its coordinates."""

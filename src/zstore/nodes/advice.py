@@ -1,4 +1,4 @@
-"""Hints for error messages: what to type instead of zarr-python's names and options."""
+"""Hints for error messages: the names and options to type instead of zarr-python's."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ ARRAY_ADVICE = {
     "compressor": "array.compressors, which has all of them",
     "config": "the arguments of zstore.open_array",
     "create": "zstore.create_array",
+    "dimension_names": "array.dims",
+    "dimensions": "array.dims",
     "from_dict": "zstore.create_hierarchy(store, {path: document})",
+    "isel": "array[5, :, 3:7], or array.oindex",
     "open": "zstore.open_array",
+    "sel": "zstore.select(array, {dimension: value})",
     "store_path": "array.store and array.path",
     "with_config": "array.cached(size), or zstore.open_array with other arguments",
     "synchronizer": "nothing in its place: writers lock the chunks that they write",
+    "values": "array[...]",
 }
 GROUP_ADVICE = {
     "array": "group.create_array(name, data=...)",
@@ -36,6 +41,7 @@ GROUP_ADVICE = {
     "get_group": "group[name], or group.get(name)",
     "move": "zstore.convert(group[old], group.store, target_path=new), then `del group[old]`",
     "open": "zstore.open_group",
+    "sel": "zstore.select(group, {dimension: value})",
     "require_dataset": "group.require_array(name, shape=..., dtype=...)",
     "store_path": "group.store and group.path",
     "synchronizer": "nothing in its place: writers lock the documents that they write",

@@ -12,9 +12,11 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from zstore.base import tracing
 from zstore.codecs.chain import has_checksum
 from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node
+from zstore.engine.explain import Explanation, explain
 from zstore.engine.objects import as_items
 from zstore.engine.resize import resize
 from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler, drive
@@ -225,7 +227,10 @@ class Array(ArrayNames):
             out = drive(self._read_selected(BLOCKING, chunks, selected, fields))
         else:
             out = np.empty(plan.shape, chunks.dtype)
-            chunks.read_box(plan, out, self._missing_is_fault)
+            if tracing.is_on:
+                chunks.read(plan, out, missing_is_fault=self._missing_is_fault)
+            else:
+                chunks.read_box(plan, out, self._missing_is_fault)
         return out if out.shape or _has_ellipsis(selection) else out[()]
 
     def read(
@@ -251,7 +256,7 @@ class Array(ArrayNames):
     async def read_async(
         self, selection: Any = Ellipsis, *, out: Items | None = None, missing: Missing | None = None
     ) -> Items:
-        """Do what `read` does without blocking the event loop; any number of loops and tasks at once.
+        """`read`, without blocking the event loop; any number of loops and tasks at once.
 
         Requests are awaited, and chunks are decoded on the engine's threads. All awaited reads of the process
         together hold at most 1,024 windows and 256 MiB that are not decoded yet; further ones wait. When the
@@ -282,7 +287,7 @@ class Array(ArrayNames):
         out: Sequence[Items] | None = None,
         missing: Missing | None = None,
     ) -> list[Any]:
-        """Do what `read_many` does without blocking the event loop; see `read_async`."""
+        """`read_many`, without blocking the event loop; see `read_async`."""
         return await self.read_many_with(async_scheduler(), selections, out, missing)
 
     async def read_many_with(
@@ -293,7 +298,7 @@ class Array(ArrayNames):
         missing: Missing | None,
         selector: Selector = select,
     ) -> list[Any]:
-        """Do what `read_many` does, with any scheduler and any kind of selection."""
+        """`read_many`, with any scheduler and any kind of selection."""
         missing_is_fault = self._is_fault(missing)
         wanted = list(selections)
         if out is not None and len(out) != len(wanted):
@@ -319,6 +324,17 @@ class Array(ArrayNames):
             return results
         pairs = zip(results, wanted, strict=True)
         return [items if items.shape or _has_ellipsis(selection) else items[()] for items, selection in pairs]
+
+    def explain(self, selection: Any = Ellipsis) -> Explanation:
+        """The cost of `array[selection]`, told from its plan: chunks to fetch and to decode; nothing is read.
+
+        Chunks that are not stored count as the others do.
+
+        Raises
+            SelectionError: the selection does not fit the array.
+        """
+        chunks = self._chunks
+        return explain(chunks, self._select(chunks, selection)[0].plan)
 
     def _is_fault(self, missing: str | None) -> bool:
         return self._missing_is_fault if missing is None else is_fault(missing)
@@ -396,13 +412,20 @@ class Array(ArrayNames):
         """
         return above.reduce(self, method, axis, **options)
 
+    def batches(self, **options: Any) -> Any:
+        """Batches of samples, for a loop that trains on them: `array.batches(sample={"time": 2})`.
+
+        `zstore.batches` has the options. Each chunk is read and decoded once in an epoch.
+        """
+        return above.batches(self, **options)
+
     # Writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         drive(self.write_with(BLOCKING, selection, value))
 
     async def write_async(self, selection: Any, value: Any) -> None:
-        """Do what `array[selection] = value` does without blocking the event loop.
+        """`array[selection] = value`, without blocking the event loop.
 
         Each chunk is read, changed and stored by one thread under the chunk's lock, as in a blocking write;
         all awaited writes of the process share 32 threads. `value` must not change until the write has ended.
@@ -418,7 +441,7 @@ class Array(ArrayNames):
     async def write_with(
         self, scheduler: Scheduler, selection: Any, value: Any, selector: Selector = select
     ) -> None:
-        """Do what `array[selection] = value` does, with any scheduler and any kind of selection."""
+        """`array[selection] = value`, with any scheduler and any kind of selection."""
         chunks, plan, items, has_fields = await scheduler.run(
             partial(self._to_write, selection, value, selector)
         )

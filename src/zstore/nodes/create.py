@@ -20,7 +20,14 @@ from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.document import check_attributes, parse_json, render_json
 from zstore.model.dtype import ORDER_CODECS, DataType, Order, order_of, refuse, stored_dtype
-from zstore.model.grid import ChunkKeys, check_chunk_size, choose_grid, parse_integers, parse_shape
+from zstore.model.grid import (
+    ChunkKeys,
+    check_chunk_size,
+    choose_grid,
+    lengths_by_name,
+    parse_integers,
+    parse_shape,
+)
 from zstore.model.group import GroupModel
 from zstore.model.translate import to_v2
 from zstore.model.typestr import OBJECT_CODECS
@@ -99,7 +106,12 @@ class ArrayRequest:
         item_size = data_type.numpy.itemsize
         if self.order not in ("C", "F"):
             raise MetadataError(f"order is {self.order!r}; expected 'C' or 'F'")
-        grid, chunk_shape = choose_grid(self.chunks, self.shards, shape, item_size, zarr_format)
+        names = _dimension_names(self.dimension_names, shape)
+        whole = tuple(max(1, n) for n in shape)
+        chunks = lengths_by_name(self.chunks, names, shape, whole, item_size)
+        beside = chunks if isinstance(chunks, tuple) else whole
+        shards = lengths_by_name(self.shards, names, shape, beside, item_size)
+        grid, chunk_shape = choose_grid(chunks, shards, shape, item_size, zarr_format)
         check_chunk_size(grid.chunk_shape, item_size)
         fill_value = _fill_value(self.fill_value, data_type, zarr_format)
         spec = ChunkSpec(chunk_shape or grid.chunk_shape, data_type.numpy, fill_value)
@@ -116,7 +128,7 @@ class ArrayRequest:
             chain,
             fill_value,
             {} if self.attributes is None else self.attributes,
-            _dimension_names(self.dimension_names, shape),
+            names,
         )
 
 
@@ -494,7 +506,7 @@ def _make_model(
         return replace(wanted, consolidated=None)
     if isinstance(wanted, ArrayModel):
         with located(where):
-            _check_codecs(wanted, allow_pickle=access.allow_pickle)
+            check_codecs(wanted, allow_pickle=access.allow_pickle)
         return wanted
     if not isinstance(wanted, Mapping) or "data" in wanted:
         raise MetadataError(
@@ -589,14 +601,14 @@ def _settle(
                 request, attributes=check_attributes(request.attributes, path=place(store, path))
             )
         model = request.model()
-        _check_codecs(model, allow_pickle=access.allow_pickle)
+        check_codecs(model, allow_pickle=access.allow_pickle)
     except ZstoreError as error:
         error.locate(path=place(store, path))
         raise
     return request, model
 
 
-def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
+def check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
     """Check that the codecs can be bound to chunks of every shape; results are cached."""
     fill_value = model.effective_fill_value
     shapes = tuple(model.grid.shapes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -21,12 +21,13 @@ from zstore.engine.documents import (
     place,
 )
 from zstore.engine.making import create_node, create_nodes, delete_node
-from zstore.errors import MetadataError, NotFoundError, ZstoreError, printable, without_secrets
+from zstore.errors import MetadataError, NotFoundError, ZstoreError, leave_out, printable, without_secrets
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.group import Consolidated, GroupModel
+from zstore.nodes import above
 from zstore.nodes.array import Array
-from zstore.nodes.create import ArrayRequest, make_array, make_models
+from zstore.nodes.create import ArrayRequest, check_codecs, make_array, make_models
 from zstore.nodes.node import Access, advise_options
 from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key
@@ -107,6 +108,40 @@ def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group],
         except ZstoreError:
             gathered.append(None)
     return gathered
+
+
+def readable_members(
+    group: Group, max_depth: int | None = 0, *, dropped: Container[str] = ()
+) -> Iterator[tuple[str, Array | Group]]:
+    """(path, member) of the group's members whose documents can be read; the others are left out.
+
+    max_depth  as for `Group.members`
+    dropped    paths of members that nobody asks for
+
+    Warns
+        ReadingWarning: of each member that is left out.
+    """
+    unreadable = dict[str, ZstoreError]()
+    for path, member in group.members(max_depth, unreadable=unreadable):
+        if path not in dropped:
+            yield path, member
+    for path, reason in unreadable.items():
+        if path not in dropped:
+            leave_out(join_key(group.path, path), reason)
+
+
+def is_decodable(array: Array) -> bool:
+    """Whether there are all codecs of an array, and they fit it; else it is left out.
+
+    Warns
+        ReadingWarning: it is left out.
+    """
+    try:
+        check_codecs(array.model, allow_pickle=array.access.allow_pickle)
+    except ZstoreError as error:
+        leave_out(array.path, error)
+        return False
+    return True
 
 
 class Tree:
@@ -241,6 +276,14 @@ class Group(GroupNames):
         that is not given.
         """
         return tuple(self._walk("", max_depth, unreadable))
+
+    def batches(self, names: Iterable[str] | None = None, **options: Any) -> Any:
+        """Batches of samples of arrays, by name: `group.batches(["t2m", "z"], sample={"time": 2})`.
+
+        `zstore.batches` has the options. Without names, the arrays are all that have a sampled dimension,
+        but for coordinates.
+        """
+        return above.group_batches(self, names, **options)
 
     def tree(self, level: int | None = None) -> Tree:
         """A drawing of the group and the nodes below it, down to `level` levels (None: all).

@@ -216,7 +216,7 @@ class StoredNode(Generic[Model]):
 
     @property
     def model(self) -> Model:
-        """The metadata, parsed."""
+        """The parsed metadata."""
         return self._model
 
     @property
@@ -231,7 +231,7 @@ class StoredNode(Generic[Model]):
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened for reading only."""
+        """Whether the node was opened for reading only."""
         return self._store.read_only
 
     @property

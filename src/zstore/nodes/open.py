@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
+from zstore.base import tracing
+from zstore.base.tracing import NOTHING, span
 from zstore.engine.ahead import look_ahead
 from zstore.engine.documents import (
     METADATA_NAMES,
@@ -28,7 +31,14 @@ from zstore.engine.documents import (
     place,
     read_node,
 )
-from zstore.errors import MetadataError, NotFoundError, ReadOnlyError, StoreError, ZstoreError
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    ReadOnlyError,
+    StoreError,
+    ZstoreError,
+    without_secrets,
+)
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes import above as higher
@@ -37,7 +47,7 @@ from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
 from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
-from zstore.storage.kinds import kind_of_file
+from zstore.storage.kinds import VIEW, ending_of, kind_by_name, kind_of_file
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
@@ -52,7 +62,7 @@ __all__ = [
     "open_group",
 ]
 
-StoreLike: TypeAlias = str | os.PathLike[str] | Store
+StoreLike: TypeAlias = str | os.PathLike[str] | Store | list[Any] | tuple[Any, ...]
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 MODES = ("r", "r+", "a", "w", "w-")
 LOOKED_FOR = {
@@ -95,16 +105,8 @@ def open(
         MetadataError, UnsupportedError: what is there cannot be read.
     """
     _check_options(options)
-    if (
-        isinstance(store, str | os.PathLike)
-        and os.fspath(store).endswith(".view.json")
-        and mode in (None, "r")
-    ):
-        if path:
-            raise MetadataError(
-                f"a view has no nodes below it; expected no path, got {path!r}", path=str(store)
-            )
-        view: Array = higher.open_view(store, storage_options)
+    view: Array | None = open_view(store, path, storage_options) if mode in (None, "r") else None
+    if view is not None:
         return view
     if above:
         store, path = find_outermost(store, path, storage_options=storage_options)
@@ -117,6 +119,22 @@ def open(
         if not _makes_array(options):
             return Group(at.store, at.path, create_group(at.store, at.path, **options).model, access)
         return create_array(at.store, at.path, allow_pickle=allow_pickle, **options)
+
+
+def open_view(
+    source: Any, path: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> Any | None:
+    """The view in a file, whose name ends in ".view.json"; None where `source` is anything else.
+
+    Raises
+        MetadataError: a path, where a view has no nodes; the file is no view.
+    """
+    is_path = isinstance(source, str | os.PathLike)
+    if not is_path or not os.fspath(source).rstrip("/").lower().endswith(VIEW.endings):
+        return None
+    if path:
+        raise MetadataError(f"a view has no nodes below it; expected no path, got {path!r}", path=str(source))
+    return higher.open_view(source, storage_options)
 
 
 def find_outermost(
@@ -197,7 +215,9 @@ def open_array(
     if isinstance(at.model, ArrayModel):
         return Array(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
     if at.model is not None:
-        raise MetadataError("a group is there, expected an array", path=place(at.store, at.path))
+        arrays = [*islice(Group(at.store, at.path, at.model, Access(at.mode == "r")).array_keys(), MOST_SAID)]
+        named = f", such as {_listed(arrays)} in it" if arrays else ""
+        raise MetadataError(f"a group is there, expected an array{named}", path=place(at.store, at.path))
     if at.mode == "a" and not _makes_array(options):
         raise _nothing(at.store, at.path, zarr_format, "array")
     options = {**options, "zarr_format": zarr_format, "overwrite": at.mode == "w", "missing": missing}
@@ -268,6 +288,7 @@ def create_array(
     """Make an array at `name` of the store (its root by default), and the missing groups above it.
 
     chunks       lengths per dimension, one length for all, -1 or None for a whole dimension; "auto": to 1 MiB
+                 {"time": 240, "y": "auto"}: lengths by the names of dimensions, whole ones along others
     shards       the shape of the stored objects, a multiple of `chunks`, which are then the inner ones (v3);
                  "auto": whole chunks, to 1 MiB
     filters, serializer, compressors
@@ -434,15 +455,21 @@ def _look(
     if mode is not None and mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
     path = check_path(path)
-    opened = _open_store(store, mode or "r+", storage_options, durable, what)
-    if mode is None:
-        mode = "r" if opened.read_only else "r+"
-    elif mode != "r" and opened.read_only:
-        message = f"the store can be read only; expected mode='r', not {mode!r}"
-        raise ReadOnlyError(message, path=place(opened, path))
-    model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
-    if model is None and mode in ("r", "r+"):
-        raise _nothing(opened, path, zarr_format, what)
+    with span("open") if tracing.is_on else NOTHING as noted:
+        opened = _open_store(store, mode or "r+", storage_options, durable, what)
+        if mode is None:
+            mode = "r" if opened.read_only else "r+"
+        elif mode != "r" and opened.read_only:
+            try:
+                opened.check_writable(path)
+            except ReadOnlyError as error:
+                message = f"{error.message}; expected mode='r', not {mode!r}"
+                raise ReadOnlyError(message, path=place(opened, path)) from None
+        model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
+        if model is None and mode in ("r", "r+"):
+            raise _nothing(opened, path, zarr_format, what)
+        if tracing.is_on:
+            noted.note(node=without_secrets(place(opened, path)))
     return _Found(opened, path, mode, model)
 
 
@@ -520,7 +547,7 @@ def say_near(store: Store, path: str) -> str:
 
 
 def say_file(url: str) -> str:
-    """The end of an error message: the file at or above a "file://" URL in place of a directory."""
+    """The end of an error message: the file at or above a "file://" URL where a directory was expected."""
     place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
     obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
     if obstacle is None:
@@ -539,6 +566,11 @@ def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
         if kind is not None:
             break
     below = _nodes(store, path)
+    below_it = store.local_path(path)
+    files = None if below or below_it is None else _pattern(below_it)
+    if files:
+        yield f"there are files below it; {files!r} opens them as one"
+        return
     if below:
         yield f"there are nodes below it: {_listed(below)}"
         return
@@ -546,6 +578,15 @@ def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
     names = [n for n in _names(store, parent) if n != name and n not in METADATA_NAMES]
     if close := get_close_matches(name, names, MOST_SAID):
         yield f"near it: {_listed(close)}"
+    elif beside := _nodes(store, parent):
+        yield f"there are: {_listed(beside)}"
+
+
+def _pattern(folder: Path) -> str | None:
+    """The pattern of the files in a directory that open, most of one ending; None where there are none."""
+    kinds = {name: kind_by_name(name) for name in _listing(folder)}
+    endings = Counter(ending_of(name) for name, kind in kinds.items() if kind is not None and kind.scheme)
+    return f"{folder}/*{endings.most_common(1)[0][0]}" if endings else None
 
 
 def _nodes(store: Store, path: str) -> list[str]:
@@ -559,6 +600,10 @@ def _names(store: Store, path: str) -> list[str]:
     folder = store.local_path(path)
     if folder is None:
         return store.list_children(path)[:MOST_NAMES]
+    return _listing(folder)
+
+
+def _listing(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:

@@ -8,15 +8,13 @@ from zstore.jobs.chunks import (
     StoredArray,
     as_array,
     is_shown,
-    node_versions,
     source_of,
 )
 from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, refused
-from zstore.jobs.plan import Estimate, Plan, Unit, as_part, check_room, current_part, expect_size
-from zstore.jobs.record import BegunJob, asked_as, begin, begin_new, check_begun, forget, name_job
+from zstore.jobs.plan import Estimate, Plan, Unit, as_part, current_part, expect_size
+from zstore.jobs.record import BegunJob, asked_as, begin, check_begun, forget, name_job
 from zstore.jobs.runner import Runner, counter, units_at_once
 from zstore.jobs.source import Made, Marks, Source, Sources, Versions
-from zstore.jobs.target import check_outside
 from zstore.jobs.task import Task
 
 __all__ = [
@@ -42,10 +40,7 @@ __all__ = [
     "as_part",
     "asked_as",
     "begin",
-    "begin_new",
     "check_begun",
-    "check_outside",
-    "check_room",
     "counter",
     "current_part",
     "expect_size",
@@ -53,7 +48,6 @@ __all__ = [
     "is_shown",
     "long_call",
     "name_job",
-    "node_versions",
     "refused",
     "source_of",
     "units_at_once",

@@ -9,9 +9,9 @@ from zstore.geo.pyramid.dataset import (
     find_mask,
     join_attributes,
     open_levels,
+    other_grids,
 )
 from zstore.geo.pyramid.levels import add_auxiliaries
-from zstore.geo.pyramid.quicklook import encode_png
 from zstore.geo.pyramid.tile_grid import GridTransform
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "Masking",
     "add_auxiliaries",
     "build_pyramid",
-    "encode_png",
     "find_mask",
     "join_attributes",
     "open_levels",
+    "other_grids",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zstore.geo.rasters.netcdf import file_number, open_netcdf, plan_variable, stored_attributes, walk_groups
+from zstore.geo.rasters.netcdf import file_number, group_attributes, open_netcdf, plan_variable, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile
 from zstore.geo.rasters.raster import describe_raster, open_raster
 
@@ -10,9 +10,9 @@ __all__ = [
     "ClassicFile",
     "describe_raster",
     "file_number",
+    "group_attributes",
     "open_netcdf",
     "open_raster",
     "plan_variable",
-    "stored_attributes",
     "walk_groups",
 ]

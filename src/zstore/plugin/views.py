@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from zstore.views.view import View, overlay, view
+from zstore.views.carried import Carried
+from zstore.views.document import Addresses
+from zstore.views.view import View, concat, overlay, unpack, view
 
-__all__ = ["View", "overlay", "view"]
+__all__ = ["Addresses", "Carried", "View", "concat", "overlay", "unpack", "view"]

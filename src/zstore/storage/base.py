@@ -65,6 +65,7 @@ __all__ = [
     "in_thread",
     "join_key",
     "join_url",
+    "key_below",
     "key_offset",
     "merge_requests",
 ]
@@ -359,6 +360,11 @@ def join_key(*parts: str) -> str:
     return "/".join(filter(None, parts))
 
 
+def key_below(prefix: str, key: str) -> str:
+    """The key as it is called below a prefix that it begins with; the key itself below the root."""
+    return key[len(prefix) + 1 :] if prefix else key
+
+
 def join_url(url: str, path: str) -> str:
     """The URL of `path` below another URL; in a signed link, `path` goes before the query."""
     start, mark, query = url.partition("?") if WEB.match(url) else (url, "", "")
@@ -535,7 +541,7 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Keep a copy of `value` under `key`, in place of the value there."""
+        """Keep a copy of `value` under `key`; a value that the key has is replaced."""
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """`put` under a key that was just seen to be free; returns the new version, if the store knows it.
@@ -563,7 +569,7 @@ class Store(ABC):
         return None
 
     def put_over(self, key: str, value: bytes | bytearray | memoryview, version: str | None) -> str | None:
-        """`put` in the place of the value of that version, None for none; returns the new version.
+        """`put` over the value of that version (None: where there is no value); returns the new version.
 
         Raises
             ChangedError: another value is there, which stays.
@@ -610,8 +616,7 @@ class Store(ABC):
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names directly below `prefix`, of keys and of prefixes."""
-        skip = len(prefix) + 1 if prefix else 0
-        return sorted({key[skip:].partition("/")[0] for key in self.list(prefix)})
+        return sorted({key_below(prefix, key).partition("/")[0] for key in self.list(prefix)})
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key below `prefix`; "" empties the store."""
@@ -736,7 +741,12 @@ class Store(ABC):
     def check_writable(self, key: str) -> None:
         """Raise ReadOnlyError if this store was opened for reading."""
         if self.read_only:
-            raise ReadOnlyError("store is open for reading only", path=self.url, key=key)
+            said = "store is open for reading only"
+            if self.url.partition("://")[0] in ("http", "https"):
+                said = (
+                    "a web server is for reading only; expected a directory, or a bucket as s3://BUCKET/NAME"
+                )
+            raise ReadOnlyError(said, path=self.url, key=key)
 
     def flush(self) -> None:  # noqa: B027 - most stores delay nothing
         """Make all values put so far visible to everybody, if the store delays that."""
@@ -876,20 +886,13 @@ _MAPPED = {
     "requests": "_requests",
 }
 _OWN = {"update", "check_writable"}
-_CHANGING = {
-    *(
-        "put",
-        "put_new",
-        "put_over",
-        "put_file",
-        "delete_over",
-        "copy_from",
-        "delete",
-        "delete_many",
-        "delete_prefix",
-    ),
-    "lock",
-}
+# The attributes that a view has of its store.
+_TRAITS = tuple(Store.__annotations__.keys() - {"read_only", "zarr_format"})
+# The methods that change values.
+CHANGES = (
+    *("put", "put_new", "put_over", "put_file", "copy_from"),
+    *("delete", "delete_over", "delete_many", "delete_prefix"),
+)
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -897,7 +900,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _forwarding(function: F) -> F:
     """A view's form of a method of `Store`: the same one of its store, with absolute keys."""
     name, parameter = function.__name__, function.__code__.co_varnames[1]
-    mapping, is_changing, gives_keys = _MAPPED[parameter], name in _CHANGING, name in _GIVING_KEYS
+    mapping, gives_keys = _MAPPED[parameter], name in _GIVING_KEYS
+    is_changing = name == "lock" or name in CHANGES
 
     @wraps(function)
     def method(self: Any, *args: Any, **options: Any) -> Any:
@@ -923,16 +927,7 @@ class PrefixStore(Store):
     ) -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
-        for name in (
-            "request_count",
-            "in_memory",
-            "is_bounded",
-            "lists_versions",
-            "removes_whole",
-            "notices_changes",
-            "durable",
-            "links_into",
-        ):
+        for name in _TRAITS:
             setattr(self, name, getattr(store, name))
         self.zarr_format = zarr_format or store.zarr_format
         self.read_only = read_only or store.read_only
@@ -980,7 +975,7 @@ class PrefixStore(Store):
         if isinstance(result, Entry):
             return result._replace(key=self._relative(result.key))
         if isinstance(result, str):
-            return result[len(self.prefix) + 1 :] if self.prefix else result
+            return key_below(self.prefix, result)
         if isinstance(result, Sequence):
             return [*map(self._relative, result)]
         return None if result is None else map(self._relative, result)

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from zstore._ext.engine.transfer import kept_size
+from zstore._ext.engine.transfer import kept_counts, kept_size
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
-from zstore.storage.base import BatchStore, Part, Parts, PrefixStore, Request, Store, check_key
+from zstore.errors import NotFoundError, StoreError
+from zstore.storage.base import CHANGES, BatchStore, Part, Parts, PrefixStore, Request, Store, check_key
 from zstore.storage.url import open_store
 
 __all__ = ["CachedStore"]
@@ -105,7 +106,7 @@ class Caching(BatchStore, PrefixStore):
         raise NotImplementedError
 
     def _keep(self, responses: Sequence[tuple[Request, Part | None]]) -> None:
-        """Keep these ranges, in place of other versions of the same values."""
+        """Keep these ranges, and drop those of other versions of the same values."""
         raise NotImplementedError
 
     def _fresh(self, keys: Iterable[str]) -> dict[str, Part | None]:
@@ -177,7 +178,7 @@ class Caching(BatchStore, PrefixStore):
 
 
 def _is_kept_out(key: str) -> bool:
-    """Whether a key is that of a document, or of what keeps others out, rather than a chunk's."""
+    """Whether a key is that of a document or an intent rather than a chunk's."""
     name = key.rpartition("/")[2]
     return name[0] == "." or name in DOCUMENT_NAMES or ".zstore-" in key
 
@@ -196,25 +197,32 @@ def _changing(function: Any) -> Any:
     return method
 
 
-for _name in ("put", "put_new", "put_over", "put_file", "copy_from"):
-    setattr(Caching, _name, _changing(getattr(PrefixStore, _name)))
-for _name in ("delete", "delete_over", "delete_many", "delete_prefix"):
+for _name in CHANGES:
     setattr(Caching, _name, _changing(getattr(PrefixStore, _name)))
 
 
 class CacheInfo(NamedTuple):
     """The caches in memory that are in use in this process, all of them together.
 
-    decoded_size  bytes of decoded chunks
-    stored_size   bytes of stored values, of arrays that are `cached`
-    hit_count     ranges of values that were taken from there
-    miss_count    ranges that were read from their stores
+    decoded_size        bytes of decoded chunks
+    stored_size         bytes of stored values, of arrays that are `cached`
+    hit_count           ranges of stored values that were taken from memory
+    miss_count          ranges that were read from their stores
+    decoded_hit_count   decoded chunks that were taken from memory
+    decoded_miss_count  chunks read in part that were not in memory
+    evicted_count       decoded chunks that left it for others
+    thrash_count        chunks that were decoded again while there was no room: more than hits say that
+                        `set_cache_size` is too small for a loop that reads the same chunks
     """
 
     decoded_size: int
     stored_size: int
     hit_count: int
     miss_count: int
+    decoded_hit_count: int
+    decoded_miss_count: int
+    evicted_count: int
+    thrash_count: int
 
 
 class KeptStore(Caching):
@@ -290,8 +298,13 @@ _kept: WeakSet[KeptStore] = WeakSet()
 def cache_info() -> CacheInfo:
     """The sizes of the caches in memory that are in use, and the numbers of hits and misses."""
     stores = [*_kept]
-    counts = [(store.stored_size, store.hit_count, store.miss_count) for store in stores]
-    return CacheInfo(kept_size(), *(sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0, 0))
+    return CacheInfo(
+        kept_size(),
+        sum(store.stored_size for store in stores),
+        sum(store.hit_count for store in stores),
+        sum(store.miss_count for store in stores),
+        *kept_counts(),
+    )
 
 
 class CachedStore(Caching):
@@ -507,6 +520,74 @@ class CachedStore(Caching):
                 held -= size + ROW_SIZE
         file.executemany("DELETE FROM ranges WHERE rowid = ?", going)
         file.execute("DELETE FROM objects WHERE id NOT IN (SELECT object FROM ranges)")
+
+
+class DiskCacheInfo(NamedTuple):
+    """The content of a directory that a `CachedStore` caches in.
+
+    stored_size  bytes of the cached values, which `limit_size` bounds
+    file_size    bytes of the files on the disk
+    store_count  how many stores are cached
+    value_count  how many of their values
+    range_count  how many ranges of these
+    used         when a range was last used, in seconds since 1970; None: there is none
+    """
+
+    stored_size: int
+    file_size: int
+    store_count: int
+    value_count: int
+    range_count: int
+    used: int | None
+
+
+@contextmanager
+def _disk_cache(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The file of a directory, which is there.
+
+    Raises
+        NotFoundError: the directory has no cache.
+        StoreError: the file is damaged, or another process holds it.
+    """
+    path = directory / FILE
+    if not path.is_file():
+        raise NotFoundError(f"no cache of zstore's there; expected a file {FILE!r}", path=str(directory))
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=WAITING_TIME, uri=True)) as file:
+            yield file
+    except sqlite3.Error as error:
+        raise StoreError(f"cache {str(path)!r} cannot be used: {error}") from error
+
+
+def disk_cache_info(directory: str | os.PathLike[str]) -> DiskCacheInfo:
+    """The sizes and counts of the values that a `CachedStore` has cached in a directory.
+
+    Raises
+        NotFoundError: the directory has no cache.
+        StoreError: the file is damaged, or another process holds it.
+    """
+    place = Path(directory).expanduser().absolute()
+    with _disk_cache(place) as file:
+        [stored_size] = file.execute("SELECT size FROM held").fetchone()
+        stores, values = file.execute("SELECT COUNT(DISTINCT place), COUNT(*) FROM objects").fetchone()
+        ranges, used = file.execute("SELECT COUNT(*), MAX(used) FROM ranges").fetchone()
+        file_size = sum(path.stat().st_size for path in place.glob(f"{FILE}*"))
+    return DiskCacheInfo(stored_size, file_size, stores, values, ranges, used)
+
+
+def clear_disk_cache(directory: str | os.PathLike[str]) -> None:
+    """Remove all values that are cached in a directory; processes that use the cache go on.
+
+    Raises
+        NotFoundError: the directory has no cache.
+        StoreError: the file is damaged, or another process holds it.
+    """
+    with _disk_cache(Path(directory).expanduser().absolute()) as file:
+        with file:
+            file.execute("DELETE FROM ranges")
+            file.execute("DELETE FROM objects")
+        file.execute("VACUUM")
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _endpoints(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,15 +18,14 @@ from zstore.errors import StoreError
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 HDF5 = b"\x89HDF\r\n\x1a\n"
 NO_STORE = "it is no store; a Zarr is a directory, a .zip file or a URL"
-XARRAY = "xarray writes NetCDF: xarray.open_dataset(SOURCE, engine='zstore').to_netcdf('NAME.nc')"
 # How like another an unknown ending is that is taken for a slip.
 LIKENESS = 0.85
 
 
 class FileKind(NamedTuple):
-    """A kind of files.
+    """A kind of files: how one is recognized, and the store that opens it.
 
-    noun     what one of them is
+    noun     in messages
     endings  of names, in small letters
     marks    the first bytes, any of these
     reading  advice for whoever has one at `path`
@@ -62,14 +61,19 @@ REFERENCES = FileKind(
     writing="`zstore virtualize SOURCE {name}` writes one for files",
     scheme="virtual",
 )
+VIEW = FileKind("a view", (".view.json",), writing="`View.save` of a zstore view stores one", scheme="view")
 NETCDF = FileKind(
-    "a NetCDF file", (".nc", ".nc4", ".nc3", ".cdf", ".netcdf"), CLASSIC, writing=XARRAY, scheme="netcdf"
+    "a NetCDF file",
+    (".nc", ".nc4", ".nc3", ".cdf", ".netcdf"),
+    CLASSIC,
+    writing="`zstore convert SOURCE {name}` makes one",
+    scheme="netcdf",
 )
 HDF = FileKind(
     "an HDF5 file",
     (".h5", ".hdf5", ".he5", ".hdf"),
     (HDF5,),
-    writing=XARRAY,
+    writing="HDF5 is written as NetCDF-4: `zstore convert SOURCE NAME.nc`",
     scheme="netcdf",
 )
 GEOTIFF = FileKind(
@@ -125,6 +129,7 @@ KINDS = (
     HDF,
     NETCDF,
     REFERENCES,
+    VIEW,
     FileKind(
         "a table or text",
         (".csv", ".tsv", ".txt", ".xlsx", ".md", ".xml", ".yaml", ".yml"),
@@ -147,7 +152,7 @@ _BY_ENDING = {ending: kind for kind in KINDS for ending in kind.endings}
 
 
 def kind_by_name(name: str) -> FileKind | None:
-    """The kind of files whose ending a path or URL has; None for those of a Zarr and for unknown ones."""
+    """The kind of files whose ending a path or URL has; None for a Zarr store and for unknown endings."""
     return _BY_ENDING.get(ending_of(name))
 
 
@@ -162,6 +167,8 @@ def kind_of_file(path: str | os.PathLike[str]) -> FileKind:
 def ending_of(name: str) -> str:
     """The ending of a path or URL, in small letters, with its point; "" if there is none."""
     last = name.rstrip("/").rpartition("/")[2]
+    if last.lower().endswith(VIEW.endings[0]):
+        return VIEW.endings[0]
     stem, point, ending = last.rpartition(".")
     return f".{ending.lower()}" if point and stem else ""
 

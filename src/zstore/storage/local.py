@@ -93,6 +93,7 @@ class LocalStore(Store):
 
     removes_whole = True
     is_bounded = False
+    _was_purged = False
 
     def __init__(
         self,
@@ -111,6 +112,7 @@ class LocalStore(Store):
             places = [allow] if isinstance(allow, str | os.PathLike) else allow
             self.links_into = b"".join(os.fsencode(os.path.realpath(place)) + b"\0" for place in places)
         self.purge("")
+        self._was_purged = True
 
     @property
     def root(self) -> Path:
@@ -202,7 +204,7 @@ class LocalStore(Store):
         return (entry for entry in found if entry is not None)
 
     def check_missing(self, keys: Sequence[str]) -> None:
-        """As `Store.check_missing`: the store's directory is there, and no file in the place of others."""
+        """Check that the store's directory exists, and that no file stands where a key has a directory."""
         try:
             tree = self._tree()
         except OSError as error:
@@ -291,11 +293,17 @@ class LocalStore(Store):
         pending: Names = [prefix]
         above: dict[str, frozenset[tuple[int, int]]] = {prefix: frozenset()}
         failure: StoreError | None = None
+        try:
+            tree = self._tree()
+        except MISSING:
+            return
+        except OSError as error:
+            raise self._failed("list", prefix, error) from error
         while pending:
             path = pending.pop()
             passed = above.pop(path)
             try:
-                identity, directories, files = _entries(self._tree(), path, keeps_status=keeps_status)
+                identity, directories, files = _entries(tree, path, keeps_status=keeps_status)
             except MISSING:
                 continue
             except OSError as error:
@@ -350,6 +358,10 @@ class LocalStore(Store):
         tree.prune(prefix)
 
     def purge(self, prefix: str) -> None:
+        if not prefix and self._was_purged:
+            # By whoever opened the store for the array at its root.
+            self._was_purged = False
+            return
         path = f"{self._root}/{prefix}" if prefix else self._root
         try:
             steady(os.stat, f"{path}/{SCRATCH}")

@@ -16,9 +16,18 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from zstore.base.limits import current_limits
+from zstore.errors import without_secrets
 from zstore.storage import remote
 from zstore.storage.base import Fetch
-from zstore.storage.remote import PASSING, is_directory, pause_before, repeated, strong_tag, too_slow
+from zstore.storage.remote import (
+    PASSING,
+    RequestLine,
+    is_directory,
+    pause_before,
+    repeated,
+    strong_tag,
+    too_slow,
+)
 
 # The exceptions that mean that there is nothing under a key.
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -94,7 +103,8 @@ def _range_header(request: Fetch) -> str:
 
 async def _send_http(filesystem: Any, request: Fetch) -> Response:
     ask = partial(_ask_http, filesystem, request)
-    return await repeated(ask, _pause_after, asyncio.sleep, current_limits(), is_bucket=False)
+    line = RequestLine("GET", without_secrets(request.key))
+    return await repeated(ask, _pause_after, asyncio.sleep, current_limits(), is_bucket=False, line=line)
 
 
 def _pause_after(error: Exception, attempt: int) -> float | None:
@@ -176,7 +186,8 @@ async def _read_body(response: Any, most: int | None) -> bytes:
 async def _send_s3(filesystem: Any, request: Fetch) -> Response:
     ask = partial(_ask_s3, filesystem, request)
     try:
-        return await repeated(ask, _pause_after_s3, asyncio.sleep, current_limits(), is_bucket=True)
+        limits, line = current_limits(), RequestLine("GET", request.key)
+        return await repeated(ask, _pause_after_s3, asyncio.sleep, limits, is_bucket=True, line=line)
     except Exception as error:
         told = importlib.import_module("s3fs.errors").translate_boto_error(error)
         raise told if isinstance(told, Exception) else error from error

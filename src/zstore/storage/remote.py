@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from itertools import count
 from time import monotonic
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from zstore.base.limits import Limits
+from zstore.base.locks import Lock
+from zstore.base.tracing import span
 
 T = TypeVar("T")
 
@@ -16,6 +19,39 @@ T = TypeVar("T")
 PASSING = {408, 425, 429, 500, 502, 503, 504}
 FIRST_PAUSE = 0.25
 LAST_PAUSE = 5.0
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """The numbers of requests to servers, and of bytes sent and received, of this process.
+
+    requests         all of them, retries included; those of obstore, aiohttp and s3fs
+    failed_requests  those that no retry has mended; that something is missing is no failure
+    """
+
+    requests: int = 0
+    retries: int = 0
+    failed_requests: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+_counts = RequestCounts()
+_lock = Lock()
+
+
+class RequestLine(NamedTuple):
+    """A request's method (HTTP's, or LIST), its key, and the bytes that it sends."""
+
+    method: str
+    key: str
+    sent_size: int = 0
+
+
+def request_counts() -> RequestCounts:
+    """The counts of this process so far."""
+    with _lock:
+        return replace(_counts)
 
 
 def pause_before(attempt: int) -> float:
@@ -31,20 +67,36 @@ async def repeated(
     limits: Limits,
     *,
     is_bucket: bool,
+    line: RequestLine,
 ) -> T:
     """The result of `ask`, repeated as often and as long as the limits allow.
 
     pause_after  seconds to wait after an error and so many attempts; None: repeating is of no use
     """
     begin, most = monotonic(), limits.bucket_attempt_count if is_bucket else limits.attempt_count
-    for attempt in count(1):
+    attempt, received, failed = 0, 0, False
+    with span("request", method=line.method, key=line.key) as here:
         try:
-            return await ask()
-        except Exception as error:
-            wait = pause_after(error, attempt)
-            if wait is None or attempt >= most or monotonic() - begin + wait > limits.total_time:
-                raise
-        await sleep(wait)
+            for attempt in count(1):
+                try:
+                    answer = await ask()
+                except Exception as error:
+                    wait = pause_after(error, attempt)
+                    if wait is None or attempt >= most or monotonic() - begin + wait > limits.total_time:
+                        failed = not isinstance(error, FileNotFoundError)
+                        raise
+                else:
+                    received = len(getattr(answer, "data", b""))
+                    return answer
+                await sleep(wait)
+        finally:
+            here.note(bytes=received + line.sent_size, retries=attempt - 1)
+            with _lock:
+                _counts.requests += attempt
+                _counts.retries += attempt - 1
+                _counts.failed_requests += failed
+                _counts.bytes_sent += line.sent_size
+                _counts.bytes_received += received
     raise AssertionError
 
 

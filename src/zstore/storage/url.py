@@ -9,13 +9,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
-from zstore.storage.kinds import KINDS, REFERENCES, ZIP, ZSTORE, check_target, kind_by_name, kind_of_file
+from zstore.storage.kinds import (
+    KINDS,
+    REFERENCES,
+    VIEW,
+    ZIP,
+    ZSTORE,
+    check_target,
+    kind_by_name,
+    kind_of_file,
+)
 from zstore.storage.local import LocalStore
 
 # "s3://bucket/a", and fsspec's chains such as "simplecache::s3://bucket/a".
@@ -29,7 +39,7 @@ FORMATS = {"zarr2": 2, "zarr3": 3}
 REMOTE = re.compile(r"(?:[a-z0-9+.-]+\+)?(?:s3a?|gs|gcs|az|abfss?|adl|https?)")
 
 # The schemes, besides none, that its option `allow` counts for, and no other option.
-LINKING = ("", "file", "virtual")
+LINKING = ("", "file", "view", "virtual")
 
 # What stands before a path inside a file.
 INSIDE = re.compile("(?<=[^/#])[/#]")
@@ -42,6 +52,11 @@ FILE = re.compile(
     "(?:{})(?=[/#?]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
     re.IGNORECASE,
 )
+
+# What makes a path a pattern of several, and a URL, in which brackets are of hosts and queries have the rest.
+MAGIC, FAR_MAGIC = re.compile(r"[*?\[]"), re.compile(r"\*")
+# The end of a file or Zarr in a pattern, before the path of a node inside.
+MEMBER = re.compile(rf"(?:{FILE.pattern}|\.zarr(?=[/#]|$))", re.IGNORECASE)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,7 +95,7 @@ def current_storage_options() -> Mapping[str, Any] | None:
 
 
 def open_store(
-    target: str | os.PathLike[str] | Store,
+    target: str | os.PathLike[str] | Store | list[Any] | tuple[Any, ...],
     *,
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -91,7 +106,8 @@ def open_store(
 
     A path or "file://" URL opens a directory, or a file by what it is: a zip file, also a new one of
     that ending; NetCDF, HDF5 and rasters, for reading; references, which end in ".json", ".vzarr", ".parq" or
-    ".parquet". In buckets and on servers the ending tells. What stands behind a file, as "x.nc/group" or
+    ".parquet". A pattern, as "era5_*.nc", or a list opens several as one, joined along the dimension that
+    differs. In buckets and on servers the ending tells. What stands behind a file, as "x.nc/group" or
     "x.nc#/group", is a path inside. "memory://name" is a store in
     memory that all of this process share; other schemes open the stores that are offered for them. The store
     object of another library opens as the store that is offered under the full name of its class or of a base
@@ -121,14 +137,17 @@ def open_store(
         raise StoreError(f"expected a path, a URL or a Store, got {target!r}")
     if not text:
         raise StoreError("expected a path, a URL or a Store, got ''")
-    if isinstance(target, str) and STAGE.search(text):
+    is_address = ":" in text and isinstance(target, str)
+    if is_address and STAGE.search(text):
         return _open_pipeline(text, read_only=read_only, storage_options=storage_options)
-    found = SCHEME.match(text) if isinstance(target, str) else None
+    found = SCHEME.match(text) if is_address else None
     scheme = found[1].lower() if found else ""
     inside = ""
     if scheme in ("", "file"):
         path = unquote(urlsplit(text).path) if scheme else text
         file = find_file(path)
+        if file is None and not (is_new and not read_only):
+            file = find_pattern(path)
         if file is not None:
             scheme, text, inside = file
         elif ":/" in path:
@@ -136,13 +155,17 @@ def open_store(
         elif "#" in path and os.path.isdir(path[: path.index("#")]) and not os.path.lexists(path):  # noqa: PTH112
             path = path.replace("#", "/", 1)
             scheme, text = "", path
-        is_other = file is None and not path.endswith(ZSTORE.endings)
-        if is_other and not read_only and is_new and not os.path.lexists(path):
+        name = path.rstrip("/").rpartition("/")[2]
+        is_other = is_new and not read_only and "." in name and not name.endswith(ZSTORE.endings)
+        if is_other and file is None and not os.path.lexists(path):
             check_target(path)
     elif REMOTE.fullmatch(scheme):
         if not read_only and is_new:
             check_target(text)
-        elif (file := _find_remote(text)) is not None:
+        elif ".zarr#" in text:
+            above, _, below = text.partition("#")
+            text = f"{above}/{below.lstrip('/')}"
+        elif (file := find_pattern(text) or _find_remote(text)) is not None:
             scheme, text, inside = file
     if storage_options is None and ("::" not in text or scheme in LINKING):
         storage_options = _options_for(scheme)
@@ -155,12 +178,18 @@ def open_store(
 
 def find_file(path: str) -> tuple[str, str, str] | None:
     """(scheme, URL, path inside) of the file at a local path or above it that opens as a store."""
-    named = [match.end() for match in FILE.finditer(path)]
+    named = [match.end() for match in FILE.finditer(path)] if "." in path else []
     ends = [*named]
     if len(path) not in ends:
-        ends.append(len(path))
-        if not os.path.lexists(path):
-            # A file without an ending may have it inside.
+        may_be_inside = False
+        try:
+            if not S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116
+                ends.append(len(path))
+        except FileNotFoundError:  # nor is there a file above it
+            may_be_inside = "#" in path
+        except (OSError, ValueError):
+            may_be_inside = True
+        if may_be_inside:  # a file without an ending may have it inside
             ends += [match.start() for match in INSIDE.finditer(path)]
     for end in ends:
         file, inside = path[:end], path[end:].strip("/#")
@@ -179,6 +208,18 @@ def find_file(path: str) -> tuple[str, str, str] | None:
     return None
 
 
+def find_pattern(text: str) -> tuple[str, str, str] | None:
+    """(scheme, URL, path inside) of a pattern of several hierarchies; None for a path or URL of one."""
+    is_far = SCHEME.match(text) is not None
+    magic = FAR_MAGIC if is_far else MAGIC
+    found = [*magic.finditer(text)]
+    if not found or (not is_far and os.path.lexists(text)):
+        return None
+    end = next((one.end() for one in MEMBER.finditer(text, found[-1].end())), len(text))
+    pattern = text[:end] if is_far else os.path.abspath(text[:end])  # noqa: PTH100
+    return "joined", f"joined::{pattern}", text[end:].strip("/#")
+
+
 def _find_remote(url: str) -> tuple[str, str, str] | None:
     """(scheme, URL, path inside) of a file elsewhere that opens as a store, by its ending."""
     match = FILE.search(url)
@@ -189,7 +230,7 @@ def _find_remote(url: str) -> tuple[str, str, str] | None:
         (url, "") if url[match.end() :].startswith("?") else (url[: match.end()], url[match.end() :])
     )
     # What can be read in place of other formats is scanned.
-    scheme = kind.scheme if kind in (ZIP, REFERENCES) else "scan"
+    scheme = kind.scheme if kind in (ZIP, REFERENCES, VIEW) else "scan"
     return scheme, f"{scheme}::{file}", inside.strip("/#")
 
 
@@ -208,8 +249,11 @@ def _check_slip(path: str) -> None:
 
 def _options_for(scheme: str) -> Mapping[str, Any] | None:
     """The options of the innermost `use_storage_options` that count for a scheme."""
-    said, is_linking = _options.get(), scheme in LINKING
-    if not said or not (is_linking or REMOTE.fullmatch(scheme)):
+    said = _options.get()
+    if not said:
+        return None
+    is_linking = scheme in LINKING
+    if not (is_linking or REMOTE.fullmatch(scheme)):
         return None
     return {name: value for name, value in said.items() if (name == "allow") == is_linking} or None
 
@@ -261,7 +305,11 @@ def _adapt(
 
 
 def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:
-    """A store around another library's store object."""
+    """A store around another library's store object, or of the members of a list."""
+    if isinstance(target, list | tuple):
+        with use_storage_options(storage_options):
+            joined: type[Store] = stores.resolve("joined")
+            return joined.from_object(target, read_only=read_only)
     if storage_options:
         raise StoreError("storage options are for opening a store, this one is open", path=str(target))
     for base in type(target).__mro__:

@@ -235,7 +235,7 @@ def _mended(attributes: Mapping[str, Any], mend: Mend) -> dict[str, Any]:
 
 
 def _check_group(facts: Facts, path: str) -> None:
-    # Readers would drop them in silence.
+    # Without it, they would count for arrays of any shape.
     assert not facts.affines or facts.shape is not None, (
         f"affines of the group {path!r} count for arrays of its `shape` only, which the facts lack; "
         "expected the shape, or affines as facts of each array"

@@ -76,7 +76,7 @@ def read(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> V
         raise NotFoundError("no view there; expected a JSON document", path=where)
     try:
         document = json.loads(bytes(data))
-        return parse(document, _Addresses(_folder(store), [os.fspath(place) for place in places], given))
+        return parse(document, Addresses(_folder(store), [os.fspath(place) for place in places], given))
     except ZstoreError as error:
         raise error.locate(path=where) from None
     except (ValueError, RecursionError) as error:
@@ -97,8 +97,8 @@ def _folder(store: Store) -> str:
     return absolute_address(store.url).rstrip("/")
 
 
-class _Addresses:
-    """The arrays that a document may lead to."""
+class Addresses:
+    """The arrays that a document may lead to: those below its folder, and below places that are allowed."""
 
     def __init__(self, folder: str, allowed: Sequence[str], options: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -118,8 +118,8 @@ class _Addresses:
         is_plain = full.count("://") == 1 and "::" not in full and "|" not in full and unquote(full) == full
         if not is_plain or not is_below(full, self._places):
             raise StoreError(
-                f"a view leads to {url!r}, out of the place of its document; expected the storage option "
-                "'allow' to name a place above it"
+                f"it leads to {url!r}, out of the place of its document; expected the storage option 'allow' "
+                "to name a place above it"
             )
         return full.removeprefix("file://")
 
@@ -293,7 +293,7 @@ def _render_transform(transform: IndexTransform) -> Json:
 # Read
 
 
-def parse(document: Any, addresses: _Addresses) -> ViewStep:
+def parse(document: Any, addresses: Addresses) -> ViewStep:
     """The tree of a document.
 
     Raises
@@ -341,7 +341,7 @@ def _lengths(value: Any) -> tuple[int, ...]:
     return tuple(_number(length, 1 << 63) for length in value)
 
 
-def _parse_array(member: Json, addresses: _Addresses, shared: dict[Any, Any]) -> StoredItems:
+def _parse_array(member: Json, addresses: Addresses, shared: dict[Any, Any]) -> StoredItems:
     """A stored array; equal shapes and dtypes are one object, for documents of many arrays."""
     name = (member["dtype"], *member["shape"], *member["chunks"])
     if name not in shared:

@@ -372,7 +372,7 @@ class Overlay(ViewStep):
         return np.flatnonzero(touches.all(1)).tolist()
 
     def is_apart(self, numbers: Sequence[int]) -> bool:
-        """Whether some inputs have no item in common, and all their items count or read as the fill value."""
+        """Whether these inputs do not overlap, and their invalid items have the fill value."""
         if len(numbers) > LOOSE_COUNT or not all(self._keeps(number) for number in numbers):
             return False
         starts, stops = self.starts[numbers], self.stops[numbers]
@@ -380,7 +380,7 @@ class Overlay(ViewStep):
         return int(overlaps.sum()) == len(numbers)
 
     def _keeps(self, number: int) -> bool:
-        """Whether items of an input that are not valid are the fill value."""
+        """Whether invalid items of an input have the fill value."""
         nodata, fill = self.nodata[number], self.fill_value
         return bool(nodata is None or nodata == fill or (nodata != nodata and fill != fill))
 

@@ -15,6 +15,7 @@ from zstore.base.once import once
 from zstore.engine.schedulers import BLOCKING, Scheduler, drive
 from zstore.errors import SelectionError, UnsupportedError
 from zstore.indexing.transform import IndexTransform, parse, parse_orthogonal, parse_points
+from zstore.model.array import ZarrFormat
 from zstore.model.dtype import is_same_type
 from zstore.model.grid import Edges, Grid, RectilinearGrid, RegularGrid
 from zstore.model.packing import meant_fills, meant_type, parse_packing
@@ -22,8 +23,11 @@ from zstore.nodes import above
 from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
-from zstore.plugin.jobs import Source, StoredArray, name_job
+from zstore.plugin.jobs import Source, SourceStore, StoredArray, name_job
+from zstore.storage.kinds import VIEW, kind_by_name
+from zstore.storage.memory import MemoryStore
 from zstore.views import document, flat, plan
+from zstore.views.carried import Carried, carry
 from zstore.views.functions import BY_PLACE, Call, Cast, Input, Unpack, check_by_place
 from zstore.views.steps import (
     BoxedItems,
@@ -39,9 +43,6 @@ from zstore.views.steps import (
 )
 
 __all__ = ["View", "concat", "overlay", "stack", "unpack", "view"]
-
-# The end of the names of views in files.
-ENDING = ".view.json"
 
 Items: TypeAlias = npt.NDArray[Any]
 Parse = Callable[[tuple[int, ...], Any], IndexTransform]
@@ -116,7 +117,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
     # Selections
 
     def __getitem__(self, selection: Any) -> View:
-        return self._selected(parse(self.shape, selection))
+        return self.selected(parse(self.shape, selection))
 
     @property
     def oindex(self) -> ViewIndexer:
@@ -128,7 +129,8 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         """Selection of points by their coordinates: `view.vindex[[0, 5], [7, 9]]` has 2 items."""
         return ViewIndexer(self, parse_points)
 
-    def _selected(self, transform: IndexTransform) -> View:
+    def selected(self, transform: IndexTransform) -> View:
+        """The items at the positions of a transform."""
         return View(select(self._step, transform))
 
     def transpose(self, *axes: Any) -> View:
@@ -138,7 +140,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         order = _axes(axes or range(self.ndim)[::-1], self.ndim)
         if len(order) != self.ndim:
             raise ValueError(f"axes {axes} do not match a view of {self.ndim} axes")
-        return self._selected(IndexTransform.identity(self.shape).permuted(order))
+        return self.selected(IndexTransform.identity(self.shape).permuted(order))
 
     @property
     def T(self) -> View:
@@ -208,6 +210,10 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
     def reduce(self, method: str, axis: Any = None, **options: Any) -> Any:
         """Reduce the view, or some of its axes, as `zstore.reduce` does: `view.reduce("mean", axis=0)`."""
         return above.reduce(self, method, axis, **options)
+
+    def batches(self, **options: Any) -> Any:
+        """Batches of samples of the view, as `zstore.batches` makes them: `view.batches(sample={0: 2})`."""
+        return above.batches(self, **options)
 
     # Reading
 
@@ -340,6 +346,30 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         may_stay = any(version.endswith("?") for version in versions.values())
         return name_job(sorted(versions.items())) + ("?" if may_stay else "")
 
+    @once
+    def carried(self) -> Carried:
+        """The names, attributes and coordinates of its sources that hold for its items; opens all sources."""
+        return carry(self._step)
+
+    @property
+    def name(self) -> str:
+        return self.carried.name
+
+    @property
+    def dimension_names(self) -> Sequence[str | None] | None:
+        return self.carried.dimension_names
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self.carried.attributes
+
+    @property
+    def fill_value(self) -> Any:
+        return self.carried.fill_value
+
+    def documents(self, zarr_format: ZarrFormat) -> tuple[MemoryStore, str] | None:
+        return self.carried.documents(self, zarr_format)
+
     @property
     def request_count(self) -> int:
         """The number of boxes worth reading at once."""
@@ -358,9 +388,9 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         Raises
             UnsupportedError: it has sources without address, more than a few items in memory, or `map`.
         """
-        if not os.fspath(target).endswith(ENDING):
+        if kind_by_name(os.fspath(target)) is not VIEW:
             raise UnsupportedError(
-                f"{os.fspath(target)!r} is no name of a view; expected one that ends in {ENDING!r}"
+                f"{os.fspath(target)!r} is no name of a view; expected one that ends in {VIEW.endings[0]!r}"
             )
         document.write(self._step, target, storage_options)
 
@@ -378,7 +408,7 @@ class ViewIndexer:
 
     def __getitem__(self, selection: Any) -> View:
         view = self._view
-        return view._selected(self._parse(view.shape, selection))
+        return view.selected(self._parse(view.shape, selection))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self[selection][...] = value
@@ -393,6 +423,24 @@ def open_view(target: str | os.PathLike[str], storage_options: Mapping[str, Any]
         StoreError: it leads to a place that is not allowed.
     """
     return View(document.read(target, storage_options))
+
+
+class ViewStore(SourceStore):
+    """A view in a file as a hierarchy: an array, in a group with its coordinates where it has some."""
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
+    ) -> SourceStore:
+        """The view at "view://PATH", or at the URL behind "view::".
+
+        Raises
+            as `open_view`.
+        """
+        address = url.partition("view://" if url.startswith("view://") else "view::")[2]
+        made = cls.of(open_view(address, storage_options))
+        # Named by its file, as other files are.
+        return cls(url, made.documents, made.sources)
 
 
 def _unpickled(steps: Any) -> View:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from zstore.errors import NotFoundError, StoreError
+from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore_icechunk.places import (
     OWN,
     Place,
@@ -47,6 +47,7 @@ class Opener:
         Raises
             NotFoundError: there is none.
             StoreError: it cannot be reached, or options are wrong.
+            UnsupportedError: the installed icechunk is older than the repository's format.
         """
         icechunk, directory = library(), self.place.directory
         if directory is not None and not os.path.isdir(directory) and not create:  # noqa: PTH112
@@ -64,6 +65,12 @@ class Opener:
             except icechunk.IcechunkError:
                 if icechunk.Repository.exists(storage):
                     raise
+                if directory is not None and os.path.isfile(os.path.join(directory, "repo")):  # noqa: PTH113, PTH118
+                    raise UnsupportedError(
+                        "the repository is in the format of icechunk 2, and icechunk "
+                        f"{icechunk.__version__} is installed; expected icechunk>=2",
+                        path=self.place.url,
+                    ) from None
                 if not create:
                     no_repository(self.place)
                 if directory is not None and os.path.isdir(directory) and os.listdir(directory):  # noqa: PTH112, PTH208

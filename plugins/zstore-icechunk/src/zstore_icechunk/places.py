@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -54,6 +56,10 @@ CREDENTIALS = {
     "az": {"access_key", "sas_token", "bearer_token"},
 }
 
+# Seconds that the end of the process leaves icechunk's threads, which drop Python's objects after they have
+# delivered a result: one that does so when Python has ended makes the process crash.
+LAST_TIME = 0.02
+
 # The process that imported icechunk, 0 before.
 _process = 0
 
@@ -72,6 +78,7 @@ def library() -> Any:
         icechunk.set_logs_filter("error")
     if not _process:
         _process = os.getpid()
+        atexit.register(time.sleep, LAST_TIME)
     if _process != os.getpid():
         raise StoreError(
             "icechunk was used before this process was forked, and its threads are missing here; expected a "

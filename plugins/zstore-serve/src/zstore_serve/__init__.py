@@ -11,8 +11,9 @@ from zstore.plugin import Offer, hookimpl
 
 if TYPE_CHECKING:
     from zstore_serve.service import Settings, router
+    from zstore_serve.zarr import zarr_router
 
-__all__ = ["Settings", "register_commands", "register_jobs", "router"]
+__all__ = ["Settings", "register_commands", "register_jobs", "router", "zarr_router"]
 
 
 @hookimpl
@@ -39,4 +40,8 @@ if not TYPE_CHECKING:  # so that type checkers still report unknown names
             from zstore_serve import service
 
             return getattr(service, name)
+        if name == "zarr_router":
+            from zstore_serve.zarr import zarr_router
+
+            return zarr_router
         raise AttributeError(f"module 'zstore_serve' has no attribute {name!r}")

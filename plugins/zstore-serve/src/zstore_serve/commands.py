@@ -11,7 +11,15 @@ from typing import Any
 
 import click
 
-from zstore.plugin.commands import how_options, run_job, say, show_progress, storage_options
+from zstore.plugin.commands import (
+    how_options,
+    run_job,
+    say,
+    selected,
+    selection_options,
+    show_progress,
+    storage_options,
+)
 from zstore_serve.export import export as write
 
 __all__ = ["export", "serve", "view"]
@@ -58,14 +66,24 @@ def _server_options(port: int, command: Callable[..., Any]) -> Callable[..., Any
 @click.option(
     "--static", type=click.Path(), metavar="FOLDER", help="Write a page and all tiles to this folder instead."
 )
+@click.option(
+    "--zarr", "as_zarr", is_flag=True, help="Serve documents and chunks instead, for any reader of Zarr."
+)
 @click.option("--resume", is_flag=True, help="Go on with a --static that was interrupted.")
 @click.option("--overwrite", is_flag=True, help="Replace the folder that an earlier --static wrote.")
-def serve(stores: tuple[str, ...], static: str | None, resume: bool, overwrite: bool, **options: Any) -> None:
-    """Serve STORES over HTTP: map tiles (XYZ, TileJSON, WMTS, OGC API – Tiles) and values."""
+def serve(
+    stores: tuple[str, ...], static: str | None, as_zarr: bool, resume: bool, overwrite: bool, **options: Any
+) -> None:
+    """Serve STORES over HTTP: map tiles (XYZ, TileJSON, WMTS, OGC API – Tiles) and values.
+
+    With --zarr, each is served as Zarr under its name: arrays, groups, views, and files of other kinds.
+    """
     if static is None and (resume or overwrite):
         raise click.UsageError("--resume and --overwrite need --static")
+    if static is not None and as_zarr:
+        raise click.UsageError("--zarr serves, and --static writes; expected one of them")
     if static is None:
-        run(stores, **options)
+        run(stores, as_zarr=as_zarr, **options)
         return
     from zstore_serve.export import export_site
 
@@ -108,6 +126,7 @@ def _parse_zooms(value: Any) -> Any:
     help="Format of the tiles.",
 )
 @click.option("--query", default="", help="What tiles show, as in their addresses: bands=1&rescale=0,99.")
+@selection_options
 @how_options(write)
 def export(store: str, target: str, **options: Any) -> None:
     """Write tiles of STORE to TARGET: map.pmtiles, map.mbtiles, or a folder of z/x/y.
@@ -116,7 +135,8 @@ def export(store: str, target: str, **options: Any) -> None:
     zstore export scene.zarr map.pmtiles
     zstore export scene.zarr tiles --zooms 4-9 --format webp --query "bands=3,2,1&rescale=0,3000"
     """
-    count = run_job(options, write, store, target, label="writing", unit="tiles", target=target)
+    part = selected(store, options)
+    count = run_job(options, write, part, target, label="writing", unit="tiles", target=target)
     say(options["as_json"], {"target": target, "tiles": count}, f"{target}: {count} tiles")
 
 
@@ -135,6 +155,16 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def _application(stores: tuple[str, ...], as_zarr: bool, cells: int, seconds: float, max_age: int) -> Any:
+    if as_zarr:
+        from zstore_serve.zarr import zarr_router
+
+        return zarr_router(*stores, max_age=max_age, time=seconds)
+    from zstore_serve.service import Settings, router
+
+    return router(*stores, settings=Settings(cell_count=cells, time=seconds, max_age=max_age))
+
+
 def run(
     stores: tuple[str, ...],
     *,
@@ -146,6 +176,7 @@ def run(
     clients: int,
     allow_origin: tuple[str, ...],
     opens_browser: bool = False,
+    as_zarr: bool = False,
 ) -> None:
     """Serve the stores until Ctrl-C."""
     import socket
@@ -154,16 +185,18 @@ def run(
     from starlette.middleware.cors import CORSMiddleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    from zstore_serve.service import Settings, router
-
-    application: Any = router(*stores, settings=Settings(cell_count=cells, time=seconds, max_age=max_age))
+    application = _application(stores, as_zarr, cells, seconds, max_age)
     if _is_loopback(host):
         # A web site whose name is made to lead to this machine must not read what only this machine may.
         own = f"[{host}]" if ":" in host else host.lower()
         application = TrustedHostMiddleware(application, [*LOOPBACK, "[::1]", own])
     if allow_origin:
         application = CORSMiddleware(
-            application, allow_origins=list(allow_origin), allow_methods=["GET", "HEAD"]
+            application,
+            allow_origins=list(allow_origin),
+            allow_methods=["GET", "HEAD"],
+            allow_headers=["Range"],
+            expose_headers=["Content-Range", "ETag"],
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)

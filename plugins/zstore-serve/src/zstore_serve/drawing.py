@@ -6,6 +6,7 @@ import io
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -14,21 +15,23 @@ import numpy as np
 from isal import isal_zlib
 from PIL import Image
 
+from zstore.errors import NotFoundError
 from zstore.plugin.conventions import Variable
-from zstore.plugin.pyramids import encode_png
+from zstore.plugin.pictures import categories_of, encode_png, light
+from zstore.plugin.pictures import colour_map as own_map
 from zstore_serve.frames import Frame, Items, Mask
 from zstore_serve.problems import Problem
 
 __all__ = [
     "FORMATS",
     "Picture",
-    "category_colours",
     "colour_map",
+    "defined_colours",
     "draw",
+    "draw_relief",
     "encode",
     "encode_npy",
     "encode_tiff",
-    "hillshade",
     "terrain_rgb",
 ]
 
@@ -43,8 +46,17 @@ FORMATS = {
 }
 # A tile takes a quarter of a millisecond; with Pillow three and more, for a few per cent fewer bytes.
 COMPRESS = partial(isal_zlib.compress, level=1)
-# The colour map of categories for which no colours are stated.
-CATEGORY_COLOURS = "tab20"
+# Colour maps to choose among, by how they order values; all others go by their names, too.
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "sequential": (
+        *("grey", "viridis", "cividis", "magma", "inferno", "batlow", "hawaii", "thermal", "rain", "speed"),
+        *("haline", "ice", "deep", "dense", "tempo", "algae", "turbid", "matter", "amp", "solar"),
+        "YlGn",
+    ),
+    "diverging": ("vik", "balance", "delta", "curl", "roma", "broc", "cork", "bam", "RdBu", "PuOr"),
+    "cyclic": ("phase", "romaO", "twilight"),
+    "classes": ("tab10", "tab20", "Set1", "Set2", "Paired", "Dark2"),
+}  # fmt: skip
 JPEG_QUALITY = WEBP_QUALITY = 80
 
 
@@ -72,14 +84,14 @@ def colour_map(name: str) -> Bytes:
     Raises
         Problem: there is no colour map of that name.
     """
-    if name in ("grey", "gray"):
-        ramp = np.arange(256, dtype=np.uint8)
-        return np.stack([ramp, ramp, ramp, np.full(256, 255, np.uint8)], axis=-1)
+    with suppress(NotFoundError):
+        return np.concatenate([own_map(name), np.full((256, 1), 255, np.uint8)], axis=-1)
     # Imported here, for only some pictures need it and it is slow to import.
     import cmap
 
     try:
-        found = cmap.Colormap(name) if len(name) <= 64 and name.replace("_", "").isalnum() else None
+        is_name = len(name) <= 64 and name.replace("_", "").replace(":", "", 1).isalnum()
+        found = cmap.Colormap(name) if is_name else None
     except (ValueError, TypeError, KeyError):
         found = None
     if found is None:
@@ -87,6 +99,13 @@ def colour_map(name: str) -> Bytes:
     colours: Bytes = np.rint(found.lut(256) * 255).astype(np.uint8)
     # A map of a few separate colours has no more than these.
     return colours[np.arange(256) * len(colours) // 256]
+
+
+def swatch(name: str) -> list[str]:
+    """Nine colours of a colour map from end to end, of a map of separate colours all, as #rrggbb."""
+    separate = np.unique(colour_map(name), axis=0, return_index=True)[1]
+    places = sorted(separate) if len(separate) < 64 else np.linspace(0, 255, 9).round().astype(int)
+    return ["#" + bytes(colour[:3]).hex() for colour in colour_map(name)[places]]
 
 
 def colour_map_names() -> list[str]:
@@ -98,44 +117,14 @@ def colour_map_names() -> list[str]:
     )
 
 
-def category_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int, int], str]]:
-    """The (colour, name) of each value that is a category; {} where values are no categories."""
-    table = variable.attributes.get("color_table")
-    names = dict(zip(variable.flag_values or (), variable.flag_meanings or (), strict=False))
-    if isinstance(table, Mapping):
-        found = {}
-        for value, colour in table.items():
-            key = _parse_category(value)
-            try:
-                parts = (*(int(part) for part in colour), 255)[:4]
-            except (TypeError, ValueError, OverflowError):
-                continue
-            if key is not None:
-                found[key] = (tuple(min(255, max(0, part)) for part in parts), names.get(key, ""))
-        return {value: pair for value, pair in found.items() if len(pair[0]) == 4}  # type: ignore[misc]
-    if not names or variable.flag_masks is not None:
-        return {}
-    said = variable.attributes.get("flag_colors")
-    words = said.split() if isinstance(said, str) else []
-    colours = colour_map(CATEGORY_COLOURS)
-    made = {}
-    for number, (value, name) in enumerate(names.items()):
-        word = words[number].lstrip("#") if number < len(words) else ""
-        is_colour = len(word) == 6 and all(c in "0123456789abcdefABCDEF" for c in word)
-        plain = tuple(colours[(number % 20) * 256 // 20 + 6].tolist())
-        key = _parse_category(value)
-        if key is not None:
-            made[key] = ((*bytes.fromhex(word), 255) if is_colour else plain, str(name))
-    return made
+def defined_colours(variable: Variable) -> dict[int, tuple[tuple[int, int, int, int], str]]:
+    """The categories that a legend lists: `categories_of` up to the last that is named or not black.
 
-
-def _parse_category(value: Any) -> int | None:
-    """The value of a category as an integer of at most 64 bits; None where it is none."""
-    try:
-        found = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if found == float(value) and abs(found) < 1 << 63 else None
+    Tables of bytes have 256 entries, of which files define the first few.
+    """
+    found = categories_of(variable)
+    defined = [value for value, (colour, name) in found.items() if name or any(colour[:3])]
+    return {value: pair for value, pair in found.items() if value <= max(defined, default=value)}
 
 
 def draw_categories(values: Items, valid: Mask, colours: Mapping[int, tuple[Any, str]]) -> Picture:
@@ -154,6 +143,7 @@ def draw(
     bands: Sequence[tuple[Items, Mask]],
     limits: Sequence[tuple[float, float]],
     colours: Bytes | None = None,
+    is_log: bool = False,
 ) -> Picture:
     """A picture of one band in a map's colours, or of three as red, green and blue, stretched between limits.
 
@@ -161,7 +151,7 @@ def draw(
     first place, so that the least of the 256 steps is drawn as the next one.
     """
     valid = bands[0][1] if len(bands) == 1 else np.logical_and.reduce([mask for _, mask in bands])
-    stretched = [stretch(values, *pair) for (values, _), pair in zip(bands, limits, strict=True)]
+    stretched = [stretch(values, *pair, is_log) for (values, _), pair in zip(bands, limits, strict=True)]
     is_whole = bool(valid.all())
     if len(bands) == 1:
         palette = colour_map("grey") if colours is None else colours
@@ -177,44 +167,47 @@ def draw(
     return Picture(np.concatenate([samples, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1))
 
 
-def stretch(values: Items, low: float, high: float) -> Bytes:
-    """Values stretched so that two limits become 0 and 255, as `quicklook` has it; 128 for equal limits."""
+def stretch(values: Items, low: float, high: float, is_log: bool = False) -> Bytes:
+    """Values stretched so that two limits become 0 and 255, as `quicklook` has it; 128 for equal limits.
+
+    is_log  equal steps are equal factors, where both limits are above 0
+    """
     if low == high:
         return np.full(values.shape, 128, np.uint8)
     if values.dtype.kind in "iu" and values.dtype.itemsize <= 2:
-        return _steps(values.dtype.str, low, high)[values.view(f"u{values.itemsize}")]
+        return _steps(values.dtype.str, low, high, is_log)[values.view(f"u{values.itemsize}")]
+    if is_log and 0 < low < high:
+        with np.errstate(invalid="ignore"):
+            return stretch(np.log(np.maximum(values.astype(np.float64), low)), math.log(low), math.log(high))
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = (values.astype(np.float64) - low) * (255.0 / (high - low)) + 0.5
         return np.nan_to_num(np.clip(scaled, 0, 255)).astype(np.uint8)
 
 
 @lru_cache(64)
-def _steps(dtype: str, low: float, high: float) -> Bytes:
+def _steps(dtype: str, low: float, high: float, is_log: bool) -> Bytes:
     """What `stretch` makes of every value of an integer type of one or two bytes."""
     kind = np.dtype(dtype).newbyteorder("=")
     every = np.arange(1 << (8 * kind.itemsize)).astype(f"u{kind.itemsize}").view(kind)
-    return stretch(every.astype(np.float64), low, high)
+    return stretch(every.astype(np.float64), low, high, is_log)
 
 
-def hillshade(
-    values: Items, valid: Mask, cell: tuple[float, float], azimuth: float, altitude: float
-) -> Items:
-    """How bright each cell of a grid of heights is, 1 to 255, by Horn's slopes, as gdaldem has it.
+def draw_relief(
+    values: Items,
+    valid: Mask,
+    limits: Sequence[tuple[float, float]],
+    colours: Bytes,
+    cell: tuple[float, float],
+) -> Picture:
+    """A picture of heights in a map's colours, lit as their relief is.
 
     Shapes
-        values (rows + 2, columns + 2); result (rows, columns).
+        values and valid (rows + 2, columns + 2).
     """
-    z = np.where(valid, values, np.nan).astype(np.float64)
-    a, b, c = z[:-2, :-2], z[:-2, 1:-1], z[:-2, 2:]
-    d, f = z[1:-1, :-2], z[1:-1, 2:]
-    g, h, i = z[2:, :-2], z[2:, 1:-1], z[2:, 2:]
-    x = ((a + 2 * d + g) - (c + 2 * f + i)) / (8 * cell[1])
-    y = ((g + 2 * h + i) - (a + 2 * b + c)) / (8 * cell[0])
-    steep = np.hypot(x, y)
-    towards, up = math.radians(azimuth), math.radians(altitude)
-    light = math.sin(up) + math.cos(up) * (x * math.sin(towards) + y * math.cos(towards))
-    shade: Items = 1 + 254 * np.maximum(0, light / np.sqrt(1 + steep * steep))
-    return shade
+    inner = slice(1, -1), slice(1, -1)
+    flat = draw([(values[inner], valid[inner])], limits, colours).rgba()
+    lit = light(flat[..., :3], values, valid, cell)
+    return Picture(lit if valid[inner].all() else np.concatenate([lit, flat[..., 3:]], axis=-1))
 
 
 def terrain_rgb(values: Items, valid: Mask) -> Picture:

@@ -247,7 +247,7 @@ def _plan_scene(
         if not known[0] <= least <= most <= known[-1]:
             raise Problem(400, f"zooms are {least} to {most}; expected two from {known[0]} to {known[-1]}")
         selection, style = _parse_query(scene, query)
-        if style.limits is None and style.algorithm is None:
+        if style.limits is None and style.algorithm in (None, "relief"):
             maker = PictureMaker(Settings(cell_count=1 << 28))
             if not maker.find_categories(scene, selection, style):
                 found = run_coroutine(maker.find_limits(scene, selection, style))

@@ -15,7 +15,7 @@ from zstore.plugin.conventions import Affine, Crs, TileMatrix
 from zstore.plugin.pyramids import Dataset, GridTransform, Masking
 from zstore.plugin.resamplers import reach_of, sample
 from zstore_serve.problems import Problem
-from zstore_serve.scenes import Band, Scene, full_turn
+from zstore_serve.scenes import PictureBand, Scene, full_turn
 
 __all__ = [
     "SAMPLINGS",
@@ -259,7 +259,7 @@ async def await_all(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def read_band(
-    scene: Scene, band: Band, indices: Mapping[str, int], plan: FramePlan, sampling: str
+    scene: Scene, band: PictureBand, indices: Mapping[str, int], plan: FramePlan, sampling: str
 ) -> Pixels:
     """The values of a band for a plan's frame; what nodata or a mask leaves out is not valid.
 
@@ -274,7 +274,7 @@ async def read_band(
     is_masked = scene.mask is not None and scene.mask != band.array and scene.mask in dataset.arrays
     read = [_read_window(scene, dataset, band, indices, part.window) for part in plan.parts]
     if is_masked:
-        mask = Band(str(scene.mask), str(scene.mask))
+        mask = PictureBand(str(scene.mask), str(scene.mask))
         read += [_read_window(scene, dataset, mask, {}, part.window) for part in plan.parts]
     held = await await_all(read)
     made = np.zeros(plan.shape, dtype)
@@ -330,7 +330,7 @@ def _sample_masked(
 
 
 async def _read_window(
-    scene: Scene, dataset: Dataset, band: Band, indices: Mapping[str, int], window: tuple[slice, slice]
+    scene: Scene, dataset: Dataset, band: PictureBand, indices: Mapping[str, int], window: tuple[slice, slice]
 ) -> Items:
     array, (y, x) = dataset.arrays[band.array], dataset.axes(band.array)
     items = {**indices, **band.fixed}
@@ -338,5 +338,5 @@ async def _read_window(
     region[y], region[x] = window
     if any(isinstance(item, int) and item >= size for item, size in zip(region, array.shape, strict=True)):
         raise Problem(404, f"level {dataset.level or '0'} has no such item of {band.name!r}")
-    values: Items = await array.read_async(tuple(region))
+    values: Items = dataset.geo.variables[band.array].with_one_nodata(await array.read_async(tuple(region)))
     return values if y < x else values.T

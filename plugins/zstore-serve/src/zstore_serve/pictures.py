@@ -6,24 +6,36 @@ import asyncio
 import math
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from zstore.plugin.pictures import Look, categories_of, ground_cell, hillshade, look_of
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, FramePlan, Items, Pixels, await_all, plan_frame, read_band
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Selection, Style
-from zstore_serve.scenes import Band, Dimension, Scene
+from zstore_serve.scenes import Dimension, PictureBand, Scene
 from zstore_serve.tilings import whole_frame
 
-__all__ = ["STATISTICS_SIZE", "PictureMaker", "Settings", "ValidValues", "run_coroutine", "unpack"]
+__all__ = [
+    "STATISTICS_SIZE",
+    "PictureMaker",
+    "Settings",
+    "ValidValues",
+    "percentiles",
+    "run_coroutine",
+    "unpack",
+]
 
 # The longest side, in pixels, of what statistics of a window and percentiles of a scene are made from.
 STATISTICS_SIZE = 1024
 LONGEST_SERIES = 100_000
+
+# Three bands, and results of expressions.
+PLAIN = Look("grey")
 
 ValidValues = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
 
@@ -54,13 +66,14 @@ class PictureMaker:
         self, scene: Scene, selection: Selection, style: Style, frame: Frame, format: str
     ) -> tuple[bytes, int | None]:
         """(the picture as a file, the level it is made of); no level where no cell lies in the frame."""
-        rim = 1 if style.algorithm == "hillshade" else 0
+        categories = self.find_categories(scene, selection, style)
+        style = style if categories else self.choose_style(scene, selection, style)
+        rim = 1 if style.algorithm in ("hillshade", "relief") else 0
         plan = plan_frame(scene, frame.padded(rim) if rim else frame, selection.sampling)
         if not plan.parts:
             return _transparent_picture(frame.shape, format), None
-        categories = self.find_categories(scene, selection, style)
         limits: Sequence[tuple[float, float]] = style.limits or ()
-        if style.algorithm is None and not categories and style.limits is None:
+        if style.algorithm in (None, "relief") and not categories and style.limits is None:
             both: list[Coroutine[Any, Any, Any]] = [
                 self.read_values(scene, selection, plan),
                 self.find_limits(scene, selection, style),
@@ -82,20 +95,40 @@ class PictureMaker:
             return {}
         (band,) = selection.bands.values()
         is_whole = scene.finest.arrays[band.array].dtype.kind in "iu"
-        return drawing.category_colours(scene.variable(band)) if is_whole else {}
+        return categories_of(scene.variable(band)) if is_whole else {}
+
+    def choose_style(self, scene: Scene, selection: Selection, style: Style) -> Style:
+        """The style with the colour map that suits the values, and the relief of heights, without its own."""
+        look = self.look(scene, selection)
+        style = replace(style, scale=style.scale or ("log" if look.is_log else "linear"))
+        if style.algorithm not in (None, "relief") or (style.colour_map is not None or look == PLAIN):
+            return style
+        is_relief = look.is_lit and scene.crs is not None
+        return replace(style, colour_map=look.colours, algorithm="relief" if is_relief else style.algorithm)
+
+    def look(self, scene: Scene, selection: Selection) -> Look:
+        """How the values are drawn where the style does not say: by the meaning of one band."""
+        if selection.expression is not None or len(selection.bands) != 1:
+            return PLAIN
+        ((name, band),) = selection.bands.items()
+        return look_of(scene.variable(band), name)
 
     async def find_limits(
         self, scene: Scene, selection: Selection, style: Style
     ) -> list[tuple[float, float]]:
-        """The limits of each band's stretch: percentiles of the whole scene; those of bands are kept."""
+        """The limits of each band's stretch: percentiles of the whole scene, as its look has them.
+
+        Those of bands are kept.
+        """
         is_kept = selection.expression is None
         indices = tuple(sorted(selection.indices.items()))
-        keys = [(name, indices, style.percentiles) for name in selection.bands]
+        look = self.look(scene, selection)
+        keys = [(name, indices, style.percentiles, look) for name in selection.bands]
         if is_kept and all(key in scene.limits for key in keys):
             return [scene.limits[key] for key in keys]
         plan = plan_frame(scene, whole_frame(scene, STATISTICS_SIZE), "nearest")
         pairs = await self.read_values(scene, selection, plan)
-        limits = [_percentiles(*pair, style.percentiles) for pair in pairs.values()]
+        limits = [look.limits(*percentiles(*pair, style.percentiles)) for pair in pairs.values()]
         if is_kept:
             if len(scene.limits) > 4096:
                 scene.limits.clear()
@@ -133,7 +166,12 @@ class PictureMaker:
         return {"expression": (made, np.isfinite(made))}
 
     async def read_series(
-        self, scene: Scene, band: Band, indices: Mapping[str, int], along: Dimension, cell: tuple[int, int]
+        self,
+        scene: Scene,
+        band: PictureBand,
+        indices: Mapping[str, int],
+        along: Dimension,
+        cell: tuple[int, int],
     ) -> ValidValues:
         """The unpacked values of one cell (row, column) along a dimension, and which are valid."""
         array, names = scene.finest.arrays[band.array], scene.dimension_names(band.array)
@@ -145,7 +183,8 @@ class PictureMaker:
         items = {**indices, **band.fixed}
         region: list[Any] = [items.get(name, 0) for name in names]
         (region[y], region[x]), region[axis] = cell, slice(None)
-        stored, nodata = await array.read_async(tuple(region)), scene.variable(band).nodata
+        variable = scene.variable(band)
+        stored, nodata = variable.with_one_nodata(await array.read_async(tuple(region))), variable.nodata
         valid = np.isfinite(stored) if nodata is None else np.isfinite(stored) & (stored != nodata)
         if scene.mask is not None and scene.mask != band.array:
             valid &= bool(await scene.finest.arrays[scene.mask].read_async(cell))
@@ -160,14 +199,17 @@ def _draw(
         return drawing.draw_categories(*bands[0], categories)
     if style.algorithm == "terrainrgb":
         return drawing.terrain_rgb(*bands[0])
+    cell = ground_cell(frame.affine, frame.shape, frame.crs)
     if style.algorithm == "hillshade":
-        shade = drawing.hillshade(*bands[0], _pixel_size(frame), style.azimuth, style.altitude)
+        shade = hillshade(*bands[0], cell, style.azimuth, style.altitude)
         return drawing.draw([(shade, np.isfinite(shade))], [(0.0, 255.0)])
     colours = None if style.colour_map is None else drawing.colour_map(style.colour_map)
-    return drawing.draw(bands, limits, colours)
+    if style.algorithm == "relief":
+        return drawing.draw_relief(*bands[0], limits, drawing.colour_map(style.colour_map or "grey"), cell)
+    return drawing.draw(bands, limits, colours, style.scale == "log")
 
 
-def unpack(scene: Scene, band: Band, pixels: Pixels) -> ValidValues:
+def unpack(scene: Scene, band: PictureBand, pixels: Pixels) -> ValidValues:
     """Stored values with scale and offset applied, and which of them are valid."""
     variable = scene.variable(band)
     if variable.scale_factor is None and variable.add_offset is None:
@@ -176,28 +218,13 @@ def unpack(scene: Scene, band: Band, pixels: Pixels) -> ValidValues:
     return pixels.values * np.float64(scale) + (variable.add_offset or 0.0), pixels.valid
 
 
-def _percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tuple[float, float]:
+def percentiles(values: Items, valid: Any, wanted: tuple[float, float]) -> tuple[float, float]:
     """Two percentiles of the valid values; least and greatest where both are the same."""
     seen = values[valid].astype(np.float64)
     if not seen.size:
         return 0.0, 1.0
     low, high = np.percentile(seen, wanted).tolist()
     return (low, high) if low < high else (float(seen.min()), float(seen.max()))
-
-
-def _pixel_size(frame: Frame) -> tuple[float, float]:
-    """(height, width) of a frame's pixel on the ground, in metres where the frame has a CRS."""
-    y, x = frame.affine.cell
-    if frame.crs is None:
-        return y, x
-    unit = frame.crs.metres_per_unit
-    _, middle = frame.affine.at(frame.shape[1] / 2, frame.shape[0] / 2)
-    if frame.crs.is_geographic:
-        return y * unit, x * unit * max(0.01, math.cos(middle * frame.crs.radians_per_unit))
-    if frame.crs.code == "EPSG:3857":
-        shrunk = 1 / math.cosh(middle / 6378137.0)
-        return y * unit * shrunk, x * unit * shrunk
-    return y * unit, x * unit
 
 
 @lru_cache(32)

@@ -76,11 +76,11 @@ def snap_to_cells(scene: Scene, frame: Frame, most: int) -> Frame:
     return Frame(scene.crs, own.moved(left, top), (bottom - top, right - left))
 
 
-def find_cell(scene: Scene, parameters: Parameters) -> tuple[int, int]:
-    """(row, column) in the finest level of the place that `lon` and `lat`, or `x` and `y`, give.
+def find_cell(scene: Scene, parameters: Parameters) -> tuple[int, int] | None:
+    """(row, column) in the finest level of the place that `lon`, `lat` or `x`, `y` give; None outside.
 
     Raises
-        Problem: no place is given, or it lies outside of the scene.
+        Problem: no place is given.
     """
     own = scene.affine(0)
     if scene.crs is not None and "lon" in parameters:
@@ -96,9 +96,9 @@ def find_cell(scene: Scene, parameters: Parameters) -> tuple[int, int]:
     else:
         raise Problem(400, "no place is given; expected lon and lat, or x and y in the collection's own CRS")
     if not (math.isfinite(east) and math.isfinite(north)):
-        raise Problem(404, "the place lies where the collection's CRS is not defined")
+        return None
     column, row = own.cell_at(east, north)
     if not (0 <= row <= scene.shape[0] and 0 <= column <= scene.shape[1]):
-        raise Problem(404, "the place lies outside of the collection")
+        return None
     # A place on the last edge, which may be a pole, is in the last cell.
     return min(int(row), scene.shape[0] - 1), min(int(column), scene.shape[1] - 1)

@@ -10,9 +10,10 @@ from zstore_serve.drawing import colour_map
 from zstore_serve.expressions import Expression, parse_expression
 from zstore_serve.frames import SAMPLINGS
 from zstore_serve.problems import Problem
-from zstore_serve.scenes import Band, Dimension, Scene
+from zstore_serve.scenes import Dimension, PictureBand, Scene
 
 __all__ = [
+    "PERCENTILES",
     "SELECTION_PARAMETERS",
     "STYLE_PARAMETERS",
     "Parameters",
@@ -24,8 +25,10 @@ __all__ = [
 ]
 
 SELECTION_PARAMETERS = frozenset(("bands", "expression", "resampling"))
-STYLE_PARAMETERS = frozenset(("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude"))
-ALGORITHMS = ("hillshade", "terrainrgb")
+STYLE_PARAMETERS = frozenset(
+    ("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude", "scale")
+)
+ALGORITHMS = ("hillshade", "relief", "terrainrgb")
 PERCENTILES = (2.0, 98.0)
 # The longest query string, in characters, and the most bands of one request.
 LONGEST = 4096
@@ -99,7 +102,7 @@ class Selection:
     indices  the item of each dimension beside y and x
     """
 
-    bands: Mapping[str, Band]
+    bands: Mapping[str, PictureBand]
     indices: Mapping[str, int]
     sampling: str
     expression: Expression | None = None
@@ -115,6 +118,7 @@ class Style:
     algorithm: str | None = None
     azimuth: float = 315.0
     altitude: float = 45.0
+    scale: str | None = None
 
 
 def parse_selection(scene: Scene, parameters: Parameters) -> Selection:
@@ -142,7 +146,7 @@ def parse_selection(scene: Scene, parameters: Parameters) -> Selection:
     return Selection(bands, choose_items(scene, bands.values(), parameters), sampling, expression)
 
 
-def choose_items(scene: Scene, bands: Iterable[Band], parameters: Parameters) -> dict[str, int]:
+def choose_items(scene: Scene, bands: Iterable[PictureBand], parameters: Parameters) -> dict[str, int]:
     """The index of the item that is asked for along each dimension of the bands; 0 where none is named."""
     taken: dict[str, Dimension] = {axis.name: axis for band in bands for axis in scene.dimensions_of(band)}
     for name in scene.dimensions:
@@ -190,4 +194,7 @@ def parse_style(parameters: Parameters, selection: Selection) -> Style:
         raise Problem(400, f"algorithm is {algorithm[:80]!r}; {expected}")
     azimuth = parameters.number("azimuth", 0, 360, 315.0)
     altitude = parameters.number("altitude", 0, 90, 45.0)
-    return Style(limits, percentiles, name, algorithm, azimuth, altitude)
+    scale = parameters.text("scale") or None
+    if scale not in (None, "linear", "log"):
+        raise Problem(400, f"scale is {scale[:80]!r}; expected linear or log")
+    return Style(limits, percentiles, name, algorithm, azimuth, altitude, scale)

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError, left_out
 from zstore.plugin.conventions import Affine, Crs, TimeAxis, Variable
 from zstore.plugin.nodes import decode, open_ahead
-from zstore.plugin.pyramids import Dataset, find_mask, open_levels
+from zstore.plugin.pictures import PictureBand, bands_of, find_band, find_rgb_bands
+from zstore.plugin.pyramids import Dataset, find_mask, open_levels, other_grids
 from zstore_serve.problems import Problem
 
-__all__ = ["SITE_FILES", "Band", "Dimension", "Scene", "full_turn", "open_scenes"]
+__all__ = ["SITE_FILES", "Dimension", "PictureBand", "Scene", "full_turn", "open_scenes"]
 
 log = logging.getLogger("zstore_serve")
 
 CRS84 = Crs.from_user("OGC:CRS84")
-# Each item along one of these dimensions is a band; of other dimensions, a parameter chooses one item.
-BAND_DIMENSIONS = frozenset(("band", "bands", "c", "channel", "channels", "wavelength"))
-MOST_BANDS = 256
-NUMBERED = re.compile(r"(?:.*:|[Bb]and[ _-]?|[Bb])([123])")
 # How many groups deep grids are looked for, and how many grids are served at most.
 DEPTH = 3
 MOST_SCENES = 64
@@ -42,12 +39,14 @@ class Dimension:
 
     labels   the values as text; () without a coordinate
     numbers  the values, where they are numbers
+    is_time  whether the values are times
     """
 
     name: str
     size: int
     labels: tuple[str, ...] = ()
     numbers: np.ndarray[Any, Any] | None = None
+    is_time: bool = False
 
     def index(self, text: str) -> int:
         """The index of the item that `text` names: "@3" is number 3, all else is a value of the coordinate.
@@ -79,15 +78,6 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Band:
-    """A band: an array, or where `fixed` has the index along its dimension of bands, a part of that array."""
-
-    name: str
-    array: str
-    fixed: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Scene:
     """One grid with all its levels, the finest first; "collection" in addresses, as OGC's APIs call it.
 
@@ -104,7 +94,7 @@ class Scene:
     id: str
     title: str
     levels: Sequence[Dataset]
-    bands: Mapping[str, Band]
+    bands: Mapping[str, PictureBand]
     dimensions: Mapping[str, Dimension]
     crs: Crs | None
     factors: Sequence[tuple[float, float]]
@@ -129,24 +119,19 @@ class Scene:
         """The code of the CRS, else its WKT."""
         return None if self.crs is None else self.crs.code or self.crs.wkt
 
-    def variable(self, band: Band) -> Variable:
+    def variable(self, band: PictureBand) -> Variable:
         """What the values of a band mean."""
         return self.finest.geo.variables[band.array]
 
-    def band(self, name: str) -> Band:
+    def band(self, name: str) -> PictureBand:
         """The band that `name` means: its name, its number from 1 ("2", "b2"), or STAC's common name of it.
 
         Raises
             Problem: no band is meant by it.
         """
-        if name in self.bands:
-            return self.bands[name]
-        digits = name.removeprefix("b")
-        if digits.isascii() and digits.isdecimal() and len(digits) < 6 and 0 < int(digits) <= len(self.bands):
-            return list(self.bands.values())[int(digits) - 1]
-        for band in self.bands.values():
-            if any(one.common_name == name for one in self.variable(band).bands) and not band.fixed:
-                return band
+        band = find_band(self.bands, self.finest.geo.variables, name)
+        if band is not None:
+            return band
         known = ", ".join(list(self.bands)[:20])
         raise Problem(400, f"no band {name[:80]!r}; there are {known}")
 
@@ -154,7 +139,7 @@ class Scene:
         """The names of an array's dimensions, which are the same on all levels."""
         return self.ome_dimensions or self.finest.dimensions(array)
 
-    def dimensions_of(self, band: Band) -> list[Dimension]:
+    def dimensions_of(self, band: PictureBand) -> list[Dimension]:
         """The dimensions of a band of which a parameter chooses an item."""
         names = self.dimension_names(band.array)
         held = {*self.finest.geo.dimensions, *band.fixed}
@@ -238,29 +223,46 @@ def _add_scenes(node: Any, scenes: dict[str, Scene], others: Collection[str]) ->
     for owner, levels in found[: MOST_SCENES - len(scenes) - len(others)]:
         scene = _make_scene(owner, levels, {*scenes, *others})
         if len(found) > 1:
-            scene = replace(scene, title=owner.path[len(node.path) :].strip("/") or scene.title)
+            title = owner.path[len(node.path) :].strip("/") or scene.title
+            is_shared = sum(other is owner for other, _ in found) > 1
+            grid = f": {', '.join(levels[0].arrays)}" if is_shared else ""
+            scene = replace(scene, title=f"{title}{grid}"[:LONGEST_TITLE])
         scenes[scene.id] = scene
 
 
 def _find_grids(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]]:
     """The levels of every grid at a node or below it, each with the node that it was found at."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _told():
             warnings.simplefilter("ignore")  # faults of documents are for `zstore validate` to report
             levels = open_levels(node)
         if any(array.dtype.kind in "iufb" for array in levels[0].arrays.values()):
+            is_alone = isinstance(node, zstore.Group) and len(levels) == 1
+            others = other_grids(node, levels[0]) if is_alone else []
             yield node, [_rename_array(level, levels[0]) for level in levels]
+            yield from ((node, [other]) for other in others)
             return
     except (MetadataError, UnsupportedError, NotFoundError):
         if depth == 0:
             return
     if isinstance(node, zstore.Group):
-        for name, group in sorted(node.groups()):
+        for name, group in sorted(node.members(unreadable={})):
             try:
-                yield from _find_grids(group, depth - 1)
+                yield from _find_grids(group, depth - 1) if isinstance(group, zstore.Group) else ()
             except ZstoreError as error:
                 # A group that cannot be read does not keep its neighbours from being served.
                 log.warning("%s is left out: %s", name, error)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Context that logs the members of groups that are left out within it."""
+    with left_out() as left:
+        try:
+            yield
+        finally:
+            for path, reason in left.items():
+                log.warning("%s is left out: %s", path, reason)
 
 
 def _rename_array(level: Dataset, finest: Dataset) -> Dataset:
@@ -301,7 +303,7 @@ def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) ->
     said = node.attrs.get("title")
     title = said.strip()[:LONGEST_TITLE] if isinstance(said, str) and said.strip() else name
     mask = find_mask(finest)
-    bands: dict[str, Band] = {}
+    bands: dict[str, PictureBand] = {}
     dimensions: dict[str, Dimension] = {}
     ome_dimensions, channels = _ome_names(node, finest) if is_image else ((), [])
     for array_name in finest.band_names:
@@ -314,14 +316,11 @@ def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) ->
         }
         for dimension, size in sizes.items():
             dimensions.setdefault(dimension, _read_dimension(finest, dimension, size))
-        split = next((n for n in sizes if n.lower() in BAND_DIMENSIONS and 1 < sizes[n] <= MOST_BANDS), None)
-        if split is None:
-            key = name if is_image else array_name
-            bands[key] = Band(key, array_name)
-        else:
-            stated = [band.name for band in finest.geo.variables[array_name].bands]
-            prefix = split if is_image else array_name
-            _add_bands(bands, prefix, array_name, dimensions[split], stated, channels)
+        stated = [band.name for band in finest.geo.variables[array_name].bands]
+        bands |= bands_of(
+            array_name, sizes, [stated, channels], lambda split: dimensions[split].labels,
+            name=name if is_image else "", taken=bands,
+        )  # fmt: skip
     if not bands:
         raise MetadataError("no array holds numbers", path=place)
     geo = finest.geo
@@ -331,7 +330,7 @@ def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) ->
         window = zstore.open_tiles(finest.root).window(finest.level, geo.shape)
     return Scene(
         _free_id(name, known), title, levels, bands, dimensions, geo.crs if geo.affine is not None else None,
-        _factors(levels), mask, window, _find_rgb_bands(finest, bands), ome_dimensions,
+        _factors(levels), mask, window, find_rgb_bands(finest, bands), ome_dimensions,
     )  # fmt: skip
 
 
@@ -353,21 +352,6 @@ def _free_id(name: str, known: Collection[str]) -> str:
     return found
 
 
-def _add_bands(
-    bands: dict[str, Band], prefix: str, array: str, dimension: Dimension,
-    stated: Sequence[str | None], channels: Sequence[str],
-) -> None:  # fmt: skip
-    """Add a band for each item along a dimension: named as it is stated, else by its coordinate or number."""
-    size, labels = dimension.size, dimension.labels
-    own = next((names for names in (stated, channels) if len(names) == size), [None] * size)
-    if len(set(labels)) != size or not all(labels):
-        labels = tuple(str(number + 1) for number in range(size))
-    for number in range(size):
-        name, label = own[number], own[number] or labels[number]
-        key = label if name and name not in bands else f"{prefix}:{label}"
-        bands[key] = Band(key, array, {dimension.name: number})
-
-
 def _factors(levels: Sequence[Dataset]) -> list[tuple[float, float]]:
     """The (y, x) size of each level's cells, in cells of the finest level."""
     base, shape = levels[0].geo.affine, levels[0].geo.shape
@@ -385,44 +369,26 @@ def _factors(levels: Sequence[Dataset]) -> list[tuple[float, float]]:
     return found
 
 
-def _find_rgb_bands(finest: Dataset, bands: Mapping[str, Band]) -> tuple[str, ...]:
-    """The bands that metadata call red, green and blue, or else three numbered bands of bytes; else ()."""
-    found = []
-    for colour in ("red", "green", "blue"):
-        for name, band in bands.items():
-            variable = finest.geo.variables[band.array]
-            number = next(iter(band.fixed.values()), 0)
-            said = variable.bands[number].common_name if number < len(variable.bands) else None
-            if colour in (said, name.lower(), variable.attributes.get("color_interpretation")):
-                found.append(name)
-                break
-    if len(found) == 3:
-        return tuple(found)
-    # GDAL writes a picture as three bands of bytes, and may not say which colours they are.
-    arrays = {band.array for band in bands.values()}
-    is_bytes = all(finest.arrays[name].dtype == np.uint8 for name in arrays)
-    numbers = [number[1] for name in bands if (number := NUMBERED.fullmatch(name))]
-    return tuple(bands) if is_bytes and len(bands) == 3 and numbers == ["1", "2", "3"] else ()
-
-
 def _read_dimension(finest: Dataset, name: str, size: int) -> Dimension:
     """A dimension with its coordinate's values, as far as there is a coordinate that can be read."""
     held = finest.extras.get(name)
     time = finest.geo.time
     try:
         if time is not None and time.name == name and time.values.shape == (size,):
-            return Dimension(name, size, _date_labels(time))
+            return Dimension(name, size, _date_labels(time), is_time=True)
         if held is None or held.shape != (size,) or size > 1 << 20:
             return Dimension(name, size)
         stored = np.asarray(held[...])
         units = held.attrs.get("units")
         if stored.dtype.kind == "M" or (isinstance(units, str) and " since " in units):
             calendar = held.attrs.get("calendar", "standard")
-            return Dimension(name, size, _date_labels(TimeAxis(name, stored, units, str(calendar))))
+            labels = _date_labels(TimeAxis(name, stored, units, str(calendar)))
+            return Dimension(name, size, labels, is_time=True)
         values = decode(stored, held.attrs)
         numbers = values.astype(np.float64) if values.dtype.kind in "iuf" else None
         return Dimension(name, size, tuple(map(str, values.tolist())), numbers)
-    except (ZstoreError, TypeError, ValueError):
+    except (ZstoreError, TypeError, ValueError) as error:
+        log.warning("coordinate %s of %s is left out: %s", name, finest.place, error)
         return Dimension(name, size)
 
 

@@ -7,6 +7,7 @@ TileJSON 3.0.0.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import logging
@@ -14,7 +15,7 @@ import math
 import os
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -25,12 +26,14 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from zstore.errors import CodecError, StoreError
+from zstore.plugin.pictures import look_of
 from zstore_serve import drawing
 from zstore_serve.frames import Frame, Items, Mask, one_cell, plan_frame
-from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings
+from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings, percentiles
 from zstore_serve.places import bbox_frame, find_cell, snap_to_cells
-from zstore_serve.problems import Problem
+from zstore_serve.problems import Problem, answer_unless_gone, problem_answer
 from zstore_serve.queries import (
+    PERCENTILES,
     SELECTION_PARAMETERS,
     STYLE_PARAMETERS,
     Parameters,
@@ -46,6 +49,7 @@ from zstore_serve.tilings import (
     set_names,
     tile_frame,
     tile_matrices,
+    view_set,
     whole_frame,
 )
 from zstore_serve.vendored import read_vendored
@@ -116,6 +120,7 @@ class Service:
             (f"{one}/point", self.point),
             (f"{one}/timeseries", self.series),
             (f"{one}/statistics", self.statistics),
+            (f"{one}/expression", self.expression),
             (f"{one}/preview.{{format}}", self.preview),
             (f"{one}/tiles/{{tms}}/{{z}}/{{x}}/{{y}}.{{format}}", self.tile),
             (tiles, self.tilesets),
@@ -130,21 +135,9 @@ class Service:
 
     async def _answer(self, answer: Handler, request: Request) -> Response:
         """The answer, or a problem document; the work is cancelled when the client has gone."""
-        work = asyncio.ensure_future(self._in_turn(answer, request))
-        gone = asyncio.ensure_future(_until_gone(request))
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            response = await work if work.done() else Response(status_code=499)
-        except Problem as problem:
-            response = _problem(problem)
-        except Exception as error:
-            response = _problem(await self._explain(request, error))
-        finally:
-            work.cancel()
-            gone.cancel()
+        explain = partial(self._explain, request)
+        response = await answer_unless_gone(request, self._in_turn(answer, request), explain)
         response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
     async def _explain(self, request: Request, error: Exception) -> Problem:
@@ -198,7 +191,7 @@ class Service:
         content = read_vendored(name) if name in VENDOR else None
         if content is None:
             raise Problem(404, "no such file")
-        return self._cacheable(request, content, TYPES["." + name.rpartition(".")[2]])
+        return self._compressed(request, content, TYPES["." + name.rpartition(".")[2]])
 
     async def landing(self, request: Request) -> Response:
         """OGC's landing page: links to all there is."""
@@ -244,19 +237,27 @@ class Service:
         bands = []
         for name, band in scene.bands.items():
             variable = scene.variable(band)
+            look = look_of(variable, name)
             array = scene.finest.arrays[band.array]
             bands.append({
                 "name": name, "array": band.array, "dtype": str(array.dtype),
                 "nodata": _plain_value(variable.nodata),
-                "units": variable.units, "title": variable.long_name or variable.standard_name or name,
+                "units": variable.units, "colormap": look.colours,
+                "scale": "log" if look.is_log else "linear",
+                "title": variable.long_name or variable.standard_name or name,
                 "dimensions": [axis.name for axis in scene.dimensions_of(band)],
                 "categories": [
                     {"value": value, "colour": colour, "name": label}
-                    for value, (colour, label) in drawing.category_colours(variable).items()
+                    for value, (colour, label) in drawing.defined_colours(variable).items()
                 ],
             })  # fmt: skip
         axes = [
-            {"name": axis.name, "size": axis.size, "labels": axis.labels if axis.size <= 5000 else ()}
+            {
+                "name": axis.name,
+                "size": axis.size,
+                "labels": axis.labels if axis.size <= 5000 else (),
+                "is_time": axis.is_time,
+            }
             for axis in scene.dimensions.values()
         ]
         levels = [
@@ -274,7 +275,7 @@ class Service:
         box = scene.geographic_bounds()
         about: dict[str, Any] = {
             "id": scene.id, "title": scene.title, "dataType": "map",
-            "crs": scene.crs_name, "bounds": scene.bounds(), "tiles": default_set(scene),
+            "crs": scene.crs_name, "bounds": scene.bounds(), "tiles": view_set(scene),
             "links": [
                 {"rel": "self", "href": base},
                 {"rel": "http://www.opengis.net/def/rel/ogc/1.0/tilesets-map", "href": f"{base}/map/tiles"},
@@ -329,8 +330,10 @@ class Service:
         }  # fmt: skip
 
     async def colour_maps(self, request: Request) -> Response:
-        """The names of the colour maps."""
-        return self._json(request, {"colormaps": drawing.colour_map_names()})
+        """The names of the colour maps, and by family those to choose among first."""
+        swatches = {name: drawing.swatch(name) for names in drawing.FAMILIES.values() for name in names}
+        known = {"colormaps": drawing.colour_map_names(), "families": drawing.FAMILIES, "swatches": swatches}
+        return self._json(request, known)
 
     async def colour_map(self, request: Request) -> Response:
         """The 256 colours of a colour map."""
@@ -339,18 +342,21 @@ class Service:
     # Values.
 
     async def point(self, request: Request) -> Response:
-        """The values of the cell at a place."""
+        """The values of the cell at a place; null where it has none, and outside of the collection."""
         scene, parameters = self._parse(request, SELECTION_PARAMETERS, ("lon", "lat", "x", "y"))
-        row, column = find_cell(scene, parameters)
-        selection = parse_selection(scene, parameters)
+        cell, selection = find_cell(scene, parameters), parse_selection(scene, parameters)
+        if cell is None:
+            names = [*selection.bands] if selection.expression is None else ["expression"]
+            return self._json(request, {"values": dict.fromkeys(names), "row": None, "column": None})
+        row, column = cell
         found = await self.maker.read_values(scene, selection, one_cell(row, column))
         values = {name: _plain_value(v[0, 0].item()) if ok[0, 0] else None for name, (v, ok) in found.items()}
         return self._json(request, {"values": values, "row": row, "column": column})
 
     async def series(self, request: Request) -> Response:
-        """The values at a place along time, or along the dimension that `along` names."""
+        """The values at a place along time, or along the dimension that `along` names; [] outside."""
         scene, parameters = self._parse(request, ("bands",), ("lon", "lat", "x", "y", "along"))
-        row, column = find_cell(scene, parameters)
+        cell = find_cell(scene, parameters)
         selection = parse_selection(scene, parameters)
         if len(selection.bands) != 1:
             raise Problem(400, f"{len(selection.bands)} bands are asked for; expected one for a series")
@@ -361,7 +367,10 @@ class Service:
         if along not in names:
             raise Problem(400, f"{band.name!r} has no dimension {along[:80]!r} to go along; it has {names}")
         dimension = scene.dimensions[along]
-        values, valid = await self.maker.read_series(scene, band, selection.indices, dimension, (row, column))
+        if cell is None:
+            nothing = {"along": along, "labels": (), "values": (), "band": band.name}
+            return self._json(request, nothing)
+        values, valid = await self.maker.read_series(scene, band, selection.indices, dimension, cell)
         found = [
             _plain_value(v) if ok else None for v, ok in zip(values.tolist(), valid.tolist(), strict=True)
         ]
@@ -377,7 +386,21 @@ class Service:
         plan = plan_frame(scene, frame, selection.sampling)
         values = await self.maker.read_values(scene, selection, plan)
         found = {name: _statistics(*pair) for name, pair in values.items()}
-        return self._json(request, {"statistics": found, "level": plan.level})
+        look = self.maker.look(scene, selection)
+        limits = [
+            look.limits(*percentiles(*pair, PERCENTILES)) if found[name]["count"] else None
+            for name, pair in values.items()
+        ]
+        return self._json(request, {"statistics": found, "limits": limits, "level": plan.level})
+
+    async def expression(self, request: Request) -> Response:
+        """The bands of an expression, or the problem why it is none: asked before its tiles are."""
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS)
+        try:
+            selection = parse_selection(scene, parameters)
+        except Problem as problem:
+            return self._json(request, {"problem": problem.detail})
+        return self._json(request, {"bands": [band.name for band in selection.bands.values()]})
 
     # Pictures.
 
@@ -490,6 +513,15 @@ class Service:
             content = dump(_without_nonfinite(document))
         return self._cacheable(request, content.encode(), "application/json")
 
+    def _compressed(self, request: Request, content: bytes, kind: str) -> Response:
+        """An answer that is sent as gzip to who takes it."""
+        takes_gzip = "gzip" in request.headers.get("accept-encoding", "")
+        answer = self._cacheable(request, _gzipped(content) if takes_gzip else content, kind)
+        answer.headers["Vary"] = "Accept-Encoding"
+        if takes_gzip:
+            answer.headers["Content-Encoding"] = "gzip"
+        return answer
+
     def _cacheable(self, request: Request, content: bytes, kind: str, level: int | None = None) -> Response:
         tag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
         headers = {"ETag": tag, "Cache-Control": f"public, max-age={self.settings.max_age}"}
@@ -501,21 +533,16 @@ class Service:
         return Response(content, media_type=kind, headers=headers)
 
 
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _problem(problem: Problem) -> Response:
-    content = json.dumps(problem.document()).encode()
-    return Response(content, problem.status, {"Cache-Control": "no-store"}, "application/problem+json")
+@lru_cache(8)
+def _gzipped(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000})
         return
-    await _problem(Problem(404, "no such path; see /api"))(scope, receive, send)
+    await problem_answer(Problem(404, "no such path; see /api"))(scope, receive, send)
 
 
 def _base_url(request: Request) -> str:

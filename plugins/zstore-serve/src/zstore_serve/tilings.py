@@ -25,6 +25,7 @@ __all__ = [
     "tile_frame",
     "tile_matrices",
     "tile_ranges",
+    "view_set",
     "whole_frame",
     "zoom_range",
 ]
@@ -32,6 +33,8 @@ __all__ = [
 WEB = "WebMercatorQuad"
 # The one tile matrix set of a scene that has no place on the ground.
 PIXELS = "pixels"
+# The latitudes that all of a grid in degrees is beyond, and that another reaches, to be shown around a pole.
+FAR_LATITUDE, POLE = 50.0, 85.0
 # How many places along each side of a scene tell which tiles it touches.
 PROBES = 64
 
@@ -53,6 +56,19 @@ def tile_matrices(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
 def default_set(scene: Scene) -> str:
     """The name of the tile matrix set of a scene's tiles where none is asked for."""
     return WEB if scene.geographic_bounds() else PIXELS
+
+
+def view_set(scene: Scene) -> str:
+    """The name of the tile matrix set in which the page shows a scene: around a pole, of that pole."""
+    name, box = default_set(scene), scene.geographic_bounds()
+    if scene.crs is None or box is None:
+        return name
+    if scene.crs.is_geographic:
+        is_arctic, is_antarctic = box[1] >= FAR_LATITUDE, box[3] <= -FAR_LATITUDE
+    else:
+        is_whole = box[2] - box[0] >= 359
+        is_arctic, is_antarctic = is_whole and box[3] >= POLE, is_whole and box[1] <= -POLE
+    return "UPSArcticWGS84Quad" if is_arctic else "UPSAntarcticWGS84Quad" if is_antarctic else name
 
 
 @lru_cache(1)

@@ -13,6 +13,8 @@ Options = dict[str, Any]
 
 LARGEST_CHUNK, LEAST_CHUNK = 16 << 20, 4 << 10
 SHARD_SIZE = 16 << 20
+# Of training: the samples of a chunk along a dimension, and the size from which on it is cut along others.
+SAMPLES_OF_CHUNK, TRAINING_SIZE = (1, 2, 4, 16), 4 << 20
 SIDES = (128, 256, 512, 1024)
 # Sizes in bytes: of chunks that are long in the dimension that series run along, and of 1-D chunks.
 SERIES_SIZES = (1 << 18, 1 << 20)
@@ -53,9 +55,9 @@ def _blosc(cname: str, level: int, shuffle: str) -> Options:
 def list_chunks(sample: Sample, item_size: int) -> list[tuple[int, ...]]:
     """The shapes of chunks to try, none larger than the sample."""
     box = sample.values.shape
-    ndim, found = len(box), list[tuple[int, ...]]()
+    ndim, found = len(box), [*_list_for_training(sample, item_size)]
     if ndim == 1:
-        found = [(max(1, size // item_size),) for size in ROW_SIZES]
+        found += [(max(1, size // item_size),) for size in ROW_SIZES]
     else:
         for side in SIDES:
             found.append((*(1,) * (ndim - 2), side, side))
@@ -71,6 +73,21 @@ def list_chunks(sample: Sample, item_size: int) -> list[tuple[int, ...]]:
     sizes = {shape: prod(shape) * item_size for shape in dict.fromkeys(cut)}
     least = min(LEAST_CHUNK, prod(box) * item_size)
     return [shape for shape, size in sizes.items() if least <= size <= LARGEST_CHUNK]
+
+
+def _list_for_training(sample: Sample, item_size: int) -> Iterator[tuple[int, ...]]:
+    """Chunks of one sample of a training run and of several, along the dimensions that it is cut from."""
+    windows = {**sample.windows, **sample.crops}
+    for count in SAMPLES_OF_CHUNK if windows else ():
+        shape = [
+            count * windows[axis] if axis in windows else length
+            for axis, length in enumerate(sample.values.shape)
+        ]
+        others = [axis for axis in range(len(shape)) if axis not in windows]
+        while prod(shape) * item_size > TRAINING_SIZE and any(shape[axis] > 1 for axis in others):
+            axis = max(others, key=shape.__getitem__)
+            shape[axis] = -(-shape[axis] // 2)
+        yield tuple(shape)
 
 
 def choose_shards(chunks: Sequence[int], box: Sequence[int], item_size: int) -> tuple[int, ...] | None:

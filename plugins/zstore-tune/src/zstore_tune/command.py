@@ -14,13 +14,36 @@ from zstore_tune.measure import tune as measure
 __all__ = ["tune"]
 
 
+def _lengths_of(value: str) -> dict[str | int, int]:
+    """Lengths by the names or numbers of dimensions, as "time=2,y=256"."""
+    pairs = [word.partition("=") for word in value.split(",")]
+    if not all(name.strip() and length.strip().isdecimal() for name, _, length in pairs):
+        raise click.BadParameter(f"{value!r} is no length by dimension, like time=2 or y=256,x=256")
+    names = [name.strip() for name, _, _ in pairs]
+    lengths = [int(length) for _, _, length in pairs]
+    return {
+        int(name) if name.isdecimal() else name: length for name, length in zip(names, lengths, strict=True)
+    }
+
+
+LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "NAME=N,..."}
+
+
 @click.command()
 @click.argument("data")
 @storage_options
 @click.option(
     "--array", metavar="PATH", help="Which array of a group.  [default: the one with the most data]"
 )
-@click.option("--access", **WORDS, help="How it will be read: whole, windows, series, tiles.")
+@click.option(
+    "--access",
+    "--for",
+    "access",
+    **WORDS,
+    help="How it will be read: whole, windows, series, tiles, training.",
+)
+@click.option("--sample", **LENGTHS, help="For training: the items of a sample along dimensions.")
+@click.option("--crop", **LENGTHS, help="The same, at random positions.")
 @click.option("--lossy", is_flag=True, help="Also measure rounding, and the error that it makes.")
 @click.option(
     "--seconds",
@@ -50,6 +73,7 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, **options: Any)
     \b
     zstore tune era5.zarr --access series,windows
     zstore tune heights.npy --lossy --seconds 20
+    zstore tune era5.zarr --for training --sample time=2
     """
     from zstore.plugin.commands import format_size
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,15 +19,16 @@ from zstore.plugin.jobs import READS_ONLY, Estimate, How, HowWords, long_call
 from zstore.plugin.stores import LocalStore
 from zstore_tune.choices import Options, choose_shards, item_size_of, list_chunks, list_codecs
 from zstore_tune.lossy import FLOATS, errors_of, round_bits, to_integers
-from zstore_tune.sample import Sample, take_sample
+from zstore_tune.sample import Lengths, Sample, take_sample
 
 __all__ = ["ACCESSES", "Choice", "Tuning", "front", "tune"]
 
-ACCESSES = ("whole", "windows", "series", "tiles")
+ACCESSES = ("whole", "windows", "series", "tiles", "training")
 SAMPLE_SIZE = 32 << 20
 WINDOW = 256
 WINDOW_COUNT, SERIES_COUNT = 32, 48
 STRETCH = 1 << 16
+BATCH = 8
 # How often writing and reading are timed, unless the first round takes more seconds than SLOW.
 WRITES, READS, SLOW = 2, 3, 0.5
 UNCHECKED = (
@@ -161,6 +163,8 @@ def tune(
     *,
     array: str | None = None,
     access: Iterable[str] | None = None,
+    sample: Lengths | None = None,
+    crop: Lengths | None = None,
     lossy: bool = False,
     seconds: float = 60.0,
     zarr_format: int = 3,
@@ -174,8 +178,12 @@ def tune(
               the sample is read
     array     which array of a group; None: the one with the most data
     access    how it will be read, one or more of "whole", "windows" (256 × 256 anywhere, of the last two
-              dimensions), "tiles" (windows on a grid of 256 × 256) and "series" (all times at one place);
-              None: the whole and windows, and series where there are three dimensions or more
+              dimensions), "tiles" (windows on a grid of 256 × 256), "series" (all times at one place) and
+              "training" (an epoch of shuffled batches); None: training where there is a sample or a crop,
+              otherwise the whole and windows, and series where there are three dimensions or more
+    sample    for training: the number of items of a sample along dimensions, by name or number, as in
+              `zstore.batches`
+    crop      the same, at random positions
     lossy     also measure rounding of floats, and the error that it makes
     seconds   time after which nothing more is tried; what was measured by then is the result
     scratch   a directory for the stored samples; None: the system's temporary directory
@@ -193,26 +201,34 @@ def tune(
     """
     how = How(**words)
     memory = 4 * SAMPLE_SIZE if how.memory is None else how.memory
+    if access is None and (sample or crop):
+        access = "training"
     accesses = _check(access, memory, seconds, zarr_format)
+    if accesses is not None and ("training" in accesses) != bool(sample or crop):
+        raise MetadataError(
+            f"sample is {sample!r} and crop {crop!r}; expected one of them for training, and none otherwise"
+        )
     end = time.monotonic() + seconds
-    sample = take_sample(source, array, memory // 4, accesses or ACCESSES, storage_options)
+    taken = take_sample(
+        source, array, memory // 4, accesses or ACCESSES, sample or {}, crop or {}, storage_options
+    )
     if accesses is None:
-        accesses = ("whole", "windows", "series") if sample.values.ndim > 2 else ("whole", "windows")
-    how.stop_if_dry(lambda: _estimate(sample, lossy, zarr_format, memory))
-    notes = list(sample.notes)
-    reads = {name: list(_selections(name, sample)) for name in accesses}
-    read_sizes = {name: _read_size(sample, selections) for name, selections in reads.items()}
+        accesses = ("whole", "windows", "series") if taken.values.ndim > 2 else ("whole", "windows")
+    how.stop_if_dry(lambda: _estimate(taken, lossy, zarr_format, memory))
+    notes = list(taken.notes)
+    reads = {name: _plan_reads(name, taken) for name in accesses}
+    read_sizes = {name: _read_size(name, taken) for name in accesses}
     with tempfile.TemporaryDirectory(dir=scratch, prefix="zstore-tune-") as place:
-        trial = _Trial(sample, Path(place), reads, zarr_format, end, how.progress)
-        choices = front(_try_all(trial, sample, lossy, zarr_format, notes))
+        trial = _Trial(taken, Path(place), reads, zarr_format, end, how.progress)
+        choices = front(_try_all(trial, taken, lossy, zarr_format, notes))
     if not all(choice.has_checksum for choice in choices if choice.is_best):
         notes.append(UNCHECKED)
     return Tuning(
-        sample.where,
-        sample.shape,
-        _name(sample.dtype),
-        sample.values.shape,
-        sample.size,
+        taken.where,
+        taken.shape,
+        _name(taken.dtype),
+        taken.values.shape,
+        taken.size,
         accesses,
         tuple(sorted(choices, key=lambda choice: choice.size)),
         read_sizes,
@@ -282,9 +298,34 @@ def _selections(access: str, sample: Sample) -> Iterator[Any]:
         yield tuple(place)
 
 
-def _read_size(sample: Sample, selections: Sequence[Any]) -> int:
+Read = Callable[[zstore.Array], None]
+
+
+def _plan_reads(access: str, sample: Sample) -> Read:
+    if access == "training":
+        return partial(_train, sample)
+    return partial(_read, list(_selections(access, sample)))
+
+
+def _read_size(access: str, sample: Sample) -> int:
     share = sample.size / sample.values.size
-    return int(share * sum(np.asarray(sample.values[selection]).size for selection in selections))
+    if access == "training":
+        windows = {**sample.windows, **sample.crops}
+        lengths = (windows.get(axis, length) for axis, length in enumerate(sample.values.shape))
+        return int(share * _batches(zstore.view(sample.values), sample).sample_count * prod(lengths))
+    return int(share * sum(np.asarray(sample.values[one]).size for one in _selections(access, sample)))
+
+
+def _batches(source: Any, sample: Sample) -> Any:
+    """An epoch of shuffled batches, with memory for half of the sample."""
+    return zstore.batches(
+        source, sample=sample.windows, crop=sample.crops, memory=max(1, sample.size // 2), batch_size=BATCH
+    )
+
+
+def _train(sample: Sample, array: zstore.Array) -> None:
+    for _ in _batches(array, sample):
+        pass
 
 
 class _Trial:
@@ -294,7 +335,7 @@ class _Trial:
         self,
         sample: Sample,
         place: Path,
-        reads: Mapping[str, Sequence[Any]],
+        reads: Mapping[str, Read],
         zarr_format: int,
         end: float,
         progress: Callable[[int, int], None] | None,
@@ -347,8 +388,8 @@ class _Trial:
         entries = [entry for entry in store.entries("") if not _is_document(entry.key)]
         # Opened anew for each round, so that no decoded chunks are kept from the last one.
         read_times = {
-            name: _fastest(READS, lambda: zstore.open_array(place, mode="r"), partial(_read, selections))
-            for name, selections in self._reads.items()
+            name: _fastest(READS, lambda: zstore.open_array(place, mode="r"), read)
+            for name, read in self._reads.items()
         }
         array = zstore.open_array(place, mode="r")
         back = array[...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ from typing import Any
 import numpy as np
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError, without_secrets
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    UnsupportedError,
+    ZstoreError,
+    leave_out,
+    without_secrets,
+)
 from zstore.plugin.commands import format_lengths
 from zstore.plugin.nodes import RectilinearGrid
 
@@ -20,6 +28,7 @@ TEXT_SIZE = 32
 # The lengths that a sample should have: along y and x, along time, along others; and along time for series.
 SPACE, TIME, OTHERS = 512, 64, 16
 SERIES = 1024
+Lengths = Mapping[str | int, int]
 TIMES = ("time", "t", "date", "datetime", "valid_time", "step")
 
 
@@ -28,6 +37,8 @@ class Sample:
     """Items of an array, and what is known of the whole array.
 
     time     the number of the dimension that series run along
+    windows  lengths of the samples of a training run along dimensions, by their numbers
+    crops    the same of samples at random positions
     now      the arguments of `create_array` that describe how the array is stored; None where it is no Zarr
              array, or its chunks differ in shape
     notes    what to keep in mind about the sample when reading the results
@@ -40,6 +51,8 @@ class Sample:
     dtype: Any
     dims: tuple[str | None, ...]
     time: int
+    windows: Mapping[int, int]
+    crops: Mapping[int, int]
     now: Mapping[str, Any] | None
     notes: tuple[str, ...]
 
@@ -58,22 +71,27 @@ def take_sample(
     array: str | None,
     size: int,
     accesses: Sequence[str],
+    windows: Lengths,
+    crops: Lengths,
     storage_options: Mapping[str, Any] | None,
 ) -> Sample:
     """A sample of about `size` bytes at most, of the array that `source` is, names or holds.
 
+    windows, crops  of training, by names or numbers of dimensions
+
     Raises
         NotFoundError: there is no such array or file.
-        MetadataError: the array has no items.
+        MetadataError: the array has no items, or no such dimension.
         UnsupportedError: items of this kind, or a file of this kind, cannot be measured.
     """
+    cut = partial(_cut, size=size, accesses=accesses, windows=windows, crops=crops)
     if isinstance(source, np.ndarray):
-        return _cut(source, "an array in memory", (), None, size, accesses)
+        return cut(source, "an array in memory", (), None)
     if not isinstance(source, zstore.Array | zstore.Group):
         suffix = Path(str(source)).suffix.lower()
         if suffix == ".npy":
             try:
-                return _cut(np.load(source, mmap_mode="r"), str(source), (), None, size, accesses)
+                return cut(np.load(source, mmap_mode="r"), str(source), (), None)
             except FileNotFoundError as error:
                 raise NotFoundError("no file there", path=str(source)) from error
             except (EOFError, ValueError) as error:
@@ -82,7 +100,7 @@ def take_sample(
     held = _choose(source, array)
     where = without_secrets("/".join(filter(None, (held.store.url, held.path))))
     dims = tuple(held.dims or ())
-    return _cut(held, where, dims, _stored_as(held), size, accesses)
+    return cut(held, where, dims, _stored_as(held))
 
 
 def _choose(node: zstore.Array | zstore.Group, name: str | None) -> zstore.Array:
@@ -90,7 +108,11 @@ def _choose(node: zstore.Array | zstore.Group, name: str | None) -> zstore.Array
         node = node[name] if isinstance(node, zstore.Group) else node
     if isinstance(node, zstore.Array):
         return node
-    found = [member for _, member in node.members(None) if isinstance(member, zstore.Array)]
+    unreadable = dict[str, ZstoreError]()
+    members = node.members(None, unreadable=unreadable)
+    found = [member for _, member in members if isinstance(member, zstore.Array)]
+    for path, error in unreadable.items():
+        leave_out(path, error)
     if not found:
         raise NotFoundError("group holds no array; expected one that does", path=node.name)
     # The one with the most data: the finest level of a pyramid, and never a coordinate.
@@ -115,6 +137,8 @@ def _cut(
     now: dict[str, Any] | None,
     size: int,
     accesses: Sequence[str],
+    windows: Lengths,
+    crops: Lengths,
 ) -> Sample:
     shape, dtype = tuple(source.shape), source.dtype
     if not shape:
@@ -127,7 +151,8 @@ def _cut(
         dims = (None,) * len(shape)
     time = next((n for n, name in enumerate(dims) if name and name.lower() in TIMES), 0)
     item_size = TEXT_SIZE if dtype.kind in "OT" else max(1, dtype.itemsize)
-    box = choose_box(shape, max(1, size // item_size), time, accesses)
+    windows, crops = (_by_number(lengths, dims, shape, where) for lengths in (windows, crops))
+    box = choose_box(shape, max(1, size // item_size), time, accesses, {**windows, **crops})
     values, start, notes = None, (), []
     step = getattr(source, "chunks", None) or (1,) * len(shape)
     for place in _places(shape, box, step):
@@ -145,7 +170,32 @@ def _cut(
         dtype = _type_of(values, where)
     if box != shape:
         notes.append(f"a sample of {format_lengths(box)} from {list(start)}, of {format_lengths(shape)}")
-    return Sample(where, values, start, shape, dtype, dims, time, now, tuple(notes))
+    windows, crops = (
+        {axis: min(length, box[axis]) for axis, length in one.items()} for one in (windows, crops)
+    )
+    return Sample(where, values, start, shape, dtype, dims, time, windows, crops, now, tuple(notes))
+
+
+def _by_number(
+    lengths: Lengths, dims: Sequence[str | None], shape: Sequence[int], where: str
+) -> dict[int, int]:
+    """Lengths along dimensions, by the numbers of these."""
+    made = dict[int, int]()
+    for name, length in lengths.items():
+        if name in dims:
+            name = dims.index(str(name))
+        if not isinstance(name, int) or not 0 <= name < len(shape):
+            raise MetadataError(
+                f"array has no dimension {name!r}; expected one of {[*filter(None, dims)] or len(shape)}",
+                path=where,
+            )
+        if not 0 < length <= shape[name]:
+            raise MetadataError(
+                f"a sample has {length} items along {dims[name] or name!r}; expected 1 to {shape[name]}",
+                path=where,
+            )
+        made[name] = length
+    return made
 
 
 def _type_of(values: np.ndarray, where: str) -> type:
@@ -158,20 +208,28 @@ def _type_of(values: np.ndarray, where: str) -> type:
     )
 
 
-def choose_box(shape: tuple[int, ...], count: int, time: int, accesses: Sequence[str]) -> tuple[int, ...]:
-    """The shape of a sample of at most `count` items, long in the dimensions that the accesses read along."""
+def choose_box(
+    shape: tuple[int, ...], count: int, time: int, accesses: Sequence[str], windows: Mapping[int, int]
+) -> tuple[int, ...]:
+    """The shape of a sample of at most `count` items, long in the dimensions that the accesses read along.
+
+    windows  the lengths of the samples of a training run, which have all items along other dimensions
+    """
     ndim = len(shape)
     least = [OTHERS] * ndim
     for axis in range(max(0, ndim - 2), ndim):
         least[axis] = SPACE
     if ndim > 2:
         least[time] = SERIES if "series" in accesses else TIME
+    floors = [windows.get(axis, 1) for axis in range(ndim)]
+    if windows:
+        least = [windows.get(axis, length) for axis, length in enumerate(shape)]
     lengths = list(shape)
     while prod(lengths) > count:
-        axis = max(range(ndim), key=lambda n: (lengths[n] > 1, lengths[n] / least[n]))
-        if lengths[axis] == 1:
+        axis = max(range(ndim), key=lambda n: (lengths[n] > floors[n], lengths[n] / least[n]))
+        if lengths[axis] <= floors[axis]:
             break
-        lengths[axis] = (lengths[axis] + 1) // 2
+        lengths[axis] = max(floors[axis], (lengths[axis] + 1) // 2)
     return tuple(lengths)
 
 

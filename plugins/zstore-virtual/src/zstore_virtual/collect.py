@@ -121,7 +121,8 @@ class Rows:
 
     def number(self, name: str) -> int | None:
         """The number of the chunk under a key without the array's path; None if it is no chunk."""
-        return self.keys.number(name, self.grid)
+        # VirtualiZarr (2.8) leaves the name of a scalar's chunk empty: "path/".
+        return 0 if not name and not self.grid else self.keys.number(name, self.grid)
 
     def room(self) -> tuple[list[NDArray[Any]], int]:
         """The columns of a block that has room, and its first free row."""

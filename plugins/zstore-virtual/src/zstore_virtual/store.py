@@ -25,6 +25,7 @@ from zstore.plugin.stores import (
     check_key,
     check_prefix,
     current_limits,
+    current_storage_options,
     open_store,
 )
 from zstore_virtual.forms import open_manifest, plain_address
@@ -65,7 +66,8 @@ class VirtualStore(BatchStore):
     allow           directories and URLs that references may lead to, with everything below them; by default
                     the directory or prefix that the manifest's file is in
     stores          open stores of places, by URL
-    remote_options  storage options of sources that are not local files
+    remote_options  storage options of sources that are not local files; None: those of the call that opens
+                    the store, which other threads do not see
     target_options  storage options of the manifest's own file
 
     A source whose size, modification time or entity tag is not what the manifest says is an error. Where the
@@ -87,6 +89,9 @@ class VirtualStore(BatchStore):
     ) -> None:
         self.manifest = manifest
         self._address = url
+        if remote_options is None:
+            said = current_storage_options() or {}
+            remote_options = {name: value for name, value in said.items() if name != "allow"} or None
         self._remote_options, self._target_options = remote_options, target_options
         base = None if url is None else folder_of(url)
         if allow is None:

@@ -177,6 +177,7 @@ static int64_t zs_blosc_encode_blocks(const zs_blosc_params *params, int flags, 
     uint8_t *scratch = zs_scratch(ZS_SLOT_FILTERED, (size_t)blocksize);
     if (scratch == NULL) return ZSTORE_EMEMORY;
     for (int32_t block = 0; block < block_count; block++) {
+        if (zs_is_stopped()) return ZSTORE_ESTOPPED;
         size_t begin = (size_t)block * (size_t)blocksize;
         int32_t left = size - (int32_t)begin, block_size = left < blocksize ? left : blocksize, written;
         int32_t streams = !(flags & ZS_BLOSC_UNSPLIT) && block_size == blocksize ? typesize : 1;
@@ -339,6 +340,7 @@ static int64_t zs_blosc_decode_part(const zs_blosc_frame *frame, int32_t start, 
     }
     int32_t end = start + size, first = start / frame->blocksize, last = (end - 1) / frame->blocksize;
     for (int32_t block = first; block <= last; block++) {
+        if (zs_is_stopped()) return ZSTORE_ESTOPPED;
         int32_t block_start = block * frame->blocksize;
         int32_t left = frame->size - block_start, block_size = left < frame->blocksize ? left : frame->blocksize;
         int32_t from = start > block_start ? start - block_start : 0;
@@ -413,6 +415,7 @@ static zstore_codec *zs_blosc_new(int compressor, int level, int shuffle, int ty
         .decoded_size = zs_blosc_decoded_size,
         .block_size = zs_blosc_block_size,
         .replace_blocks = zs_blosc_replace_blocks,
+        .watch = zs_codec_watch,
     };
     zs_blosc_params params = {compressor, level, shuffle, typesize, blocksize};
     return zs_codec_new(&functions, &params, sizeof(params));

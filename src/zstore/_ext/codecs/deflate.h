@@ -120,7 +120,11 @@ static void zs_inflater_free(void *object) {
     free(object);
 }
 
-static inline uint32_t zs_at_most_32(size_t size) { return size > UINT32_MAX ? UINT32_MAX : (uint32_t)size; }
+/* What zlib-ng works on at once: its lengths have 32 bits, and who watches asks in between. */
+static inline uint32_t zs_at_most(size_t size) {
+    size_t most = zs_is_watched() ? ZS_PIECE : UINT32_MAX;
+    return (uint32_t)(size > most ? most : size);
+}
 
 /* This thread's stream for the format, or NULL if out of memory. */
 static zs_deflater *zs_deflater_of(int format) {
@@ -164,7 +168,8 @@ static int64_t zs_deflate_by(zs_deflater *deflater, int level, int method, const
     uint8_t *out = dst;
     size_t in_left = src_size, out_left = dst_capacity;
     for (;;) {
-        uint32_t given = zs_at_most_32(in_left), room = zs_at_most_32(out_left);
+        uint32_t given = zs_at_most(in_left), room = zs_at_most(out_left);
+        if (zs_is_stopped()) return ZSTORE_ESTOPPED;
         if (room == 0) return ZSTORE_ECAPACITY;
         stream->next_in = in;
         stream->avail_in = given;
@@ -264,7 +269,8 @@ static int64_t zs_inflate(int format, const void *src, size_t src_size, void *ds
         /* Even with no room left there may be an end mark and a checksum to read. One spare byte of output shows
          * whether there would be more bytes. */
         int full = out_left == 0;
-        uint32_t given = zs_at_most_32(in_left), room = full ? 1 : zs_at_most_32(out_left);
+        uint32_t given = zs_at_most(in_left), room = full ? 1 : zs_at_most(out_left);
+        if (zs_is_stopped()) return ZSTORE_ESTOPPED;
         stream->next_in = in;
         stream->avail_in = given;
         stream->next_out = full ? &spare : out;
@@ -297,6 +303,7 @@ static zstore_codec *zs_deflate_new(int format, int level) {
         .encode_bound = zs_deflate_bound,
         .encode = zs_deflate_encode,
         .decode = zs_deflate_decode,
+        .watch = zs_codec_watch,
     };
     zs_deflate_params params = {format, level};
     return zs_codec_new(&functions, &params, sizeof(params));

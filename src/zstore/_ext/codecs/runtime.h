@@ -106,6 +106,23 @@ static inline int64_t zs_same_size(const void *state, const void *src, size_t sr
     return (int64_t)src_size;
 }
 
+/* Who is to be asked in the midst of a long call on this thread, and how many bytes may be worked on in between. */
+static _Thread_local struct {
+    int (*asks)(void *whom);
+    void *whom;
+} zs_watcher;
+
+#define ZS_PIECE ((size_t)1 << 18)
+
+static void zs_codec_watch(int (*asks)(void *whom), void *whom) {
+    zs_watcher.asks = asks;
+    zs_watcher.whom = whom;
+}
+
+static inline int zs_is_watched(void) { return zs_watcher.asks != NULL; }
+
+static inline int zs_is_stopped(void) { return zs_is_watched() && zs_watcher.asks(zs_watcher.whom); }
+
 static void zs_codec_free(zstore_codec *codec) { free(codec); }
 
 /* A new codec with a copy of `params` as its state, in one allocation; NULL if out of memory. */

@@ -13,9 +13,23 @@ size_t ZSTD_sizeof_CCtx(const ZSTD_CCtx *context);
 size_t ZSTD_CCtx_setParameter(ZSTD_CCtx *context, int parameter, int value);
 size_t ZSTD_compress2(ZSTD_CCtx *context, void *dst, size_t dst_capacity, const void *src, size_t src_size);
 size_t ZSTD_compressBound(size_t src_size);
+size_t ZSTD_CCtx_reset(ZSTD_CCtx *context, int what);
+size_t ZSTD_CCtx_setPledgedSrcSize(ZSTD_CCtx *context, unsigned long long size);
+typedef struct {
+    const void *src;
+    size_t size, pos;
+} ZSTD_inBuffer;
+typedef struct {
+    void *dst;
+    size_t size, pos;
+} ZSTD_outBuffer;
+size_t ZSTD_compressStream2(ZSTD_CCtx *context, ZSTD_outBuffer *out, ZSTD_inBuffer *in, int directive);
 ZSTD_DCtx *ZSTD_createDCtx(void);
 size_t ZSTD_freeDCtx(ZSTD_DCtx *context);
 size_t ZSTD_decompressDCtx(ZSTD_DCtx *context, void *dst, size_t dst_capacity, const void *src, size_t src_size);
+size_t ZSTD_decompressBegin(ZSTD_DCtx *context);
+size_t ZSTD_nextSrcSizeToDecompress(ZSTD_DCtx *context);
+size_t ZSTD_decompressContinue(ZSTD_DCtx *context, void *dst, size_t dst_capacity, const void *src, size_t src_size);
 unsigned long long ZSTD_getFrameContentSize(const void *src, size_t src_size);
 size_t ZSTD_findFrameCompressedSize(const void *src, size_t src_size);
 unsigned ZSTD_isError(size_t code);
@@ -26,6 +40,12 @@ int ZSTD_getErrorCode(size_t code);
 #define ZS_ZSTD_MEMORY 64
 #define ZS_ZSTD_TOO_SMALL 70
 #define ZS_ZSTD_CHECKSUM_WRONG 22
+#define ZS_ZSTD_DAMAGED 20
+#define ZS_ZSTD_STOP 119 /* none of the library's */
+#define ZS_ZSTD_CODE(number) ((size_t)0 - (number))
+#define ZS_ZSTD_SESSION 1 /* what is reset: not the parameters */
+#define ZS_ZSTD_CONTINUE 0
+#define ZS_ZSTD_END 2
 #define ZS_ZSTD_MAGIC 0xFD2FB528u
 #define ZS_ZSTD_SKIPPABLE 0x184D2A50u
 #define ZS_ZSTD_SIZE_UNKNOWN (0ULL - 1)
@@ -33,6 +53,9 @@ int ZSTD_getErrorCode(size_t code);
 
 /* The largest encoding context a thread keeps: level 22 on a large chunk takes hundreds of MiB. */
 #define ZS_ZSTD_KEPT ((size_t)32 << 20)
+
+/* Sources of so many bytes are encoded in pieces. */
+#define ZS_ZSTD_LONG ((size_t)16 << 20)
 
 typedef struct zs_zstd_params {
     int level;
@@ -49,6 +72,7 @@ static int64_t zs_zstd_error(size_t code) {
     case ZS_ZSTD_TOO_SMALL: return ZSTORE_ECAPACITY;
     case ZS_ZSTD_CHECKSUM_WRONG: return ZSTORE_ECHECKSUM;
     case ZS_ZSTD_MEMORY: return ZSTORE_EMEMORY;
+    case ZS_ZSTD_STOP: return ZSTORE_ESTOPPED;
     default: return ZSTORE_EDAMAGED;
     }
 }
@@ -90,10 +114,31 @@ static size_t zs_zstd_bound(const void *state, size_t src_size) {
     return ZSTD_isError(bound) ? SIZE_MAX : bound;
 }
 
+/* As ZSTD_compress2, in pieces of the source; ZS_ZSTD_STOP where who watches says so. The bytes may be others, so the
+ * size alone decides. */
+static size_t zs_zstd_encode_pieces(ZSTD_CCtx *context, void *dst, size_t dst_capacity, const void *src,
+                                    size_t src_size) {
+    ZSTD_inBuffer in = {src, 0, 0};
+    ZSTD_outBuffer out = {dst, dst_capacity, 0};
+    ZSTD_CCtx_reset(context, ZS_ZSTD_SESSION);
+    size_t code = ZSTD_CCtx_setPledgedSrcSize(context, src_size);
+    while (!ZSTD_isError(code)) {
+        if (zs_is_stopped()) return ZS_ZSTD_CODE(ZS_ZSTD_STOP);
+        in.size = src_size - in.pos > ZS_PIECE ? in.pos + ZS_PIECE : src_size;
+        int directive = in.size == src_size ? ZS_ZSTD_END : ZS_ZSTD_CONTINUE;
+        code = ZSTD_compressStream2(context, &out, &in, directive);
+        if (code == 0 && directive == ZS_ZSTD_END) return out.pos;
+        if (out.pos == out.size) return ZS_ZSTD_CODE(ZS_ZSTD_TOO_SMALL);
+    }
+    return code;
+}
+
 static int64_t zs_zstd_encode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
     zs_zstd_encoder *encoder = zs_zstd_encoder_of(state);
     if (encoder == NULL) return ZSTORE_EMEMORY;
-    size_t written = ZSTD_compress2(encoder->context, dst, dst_capacity, src, src_size);
+    size_t written = src_size >= ZS_ZSTD_LONG
+                         ? zs_zstd_encode_pieces(encoder->context, dst, dst_capacity, src, src_size)
+                         : ZSTD_compress2(encoder->context, dst, dst_capacity, src, src_size);
     int failed = ZSTD_isError(written) != 0;
     int64_t status = 0;
     if (failed) {
@@ -141,6 +186,27 @@ static int64_t zs_zstd_decoded_size(const void *state, const void *src, size_t s
     return total >= ZS_ZSTD_SIZE_ERROR ? ZSTORE_EDAMAGED : (int64_t)total;
 }
 
+/* As ZSTD_decompressDCtx does it, block by block, of frames that zs_zstd_content_size has seen; ZS_ZSTD_STOP where who
+ * watches says so. */
+static size_t zs_zstd_decode_watched(ZSTD_DCtx *context, uint8_t *dst, size_t dst_capacity, const uint8_t *src,
+                                     size_t src_size) {
+    size_t made = 0;
+    while (src_size > 0) {
+        size_t begun = ZSTD_decompressBegin(context), size;
+        if (ZSTD_isError(begun)) return begun;
+        while ((size = ZSTD_nextSrcSizeToDecompress(context)) > 0) {
+            if (zs_is_stopped()) return ZS_ZSTD_CODE(ZS_ZSTD_STOP);
+            if (size > src_size) return ZS_ZSTD_CODE(ZS_ZSTD_DAMAGED);
+            size_t written = ZSTD_decompressContinue(context, dst + made, dst_capacity - made, src, size);
+            if (ZSTD_isError(written)) return written;
+            made += written;
+            src += size;
+            src_size -= size;
+        }
+    }
+    return made;
+}
+
 static int64_t zs_zstd_decode(const void *state, const void *src, size_t src_size, void *dst, size_t dst_capacity) {
     (void)state;
     unsigned long long total = zs_zstd_content_size(src, src_size);
@@ -153,7 +219,8 @@ static int64_t zs_zstd_decode(const void *state, const void *src, size_t src_siz
         slot->release = zs_zstd_decoder_free;
         if (slot->object == NULL) return ZSTORE_EMEMORY;
     }
-    size_t written = ZSTD_decompressDCtx(slot->object, dst, dst_capacity, src, src_size);
+    size_t written = zs_is_watched() ? zs_zstd_decode_watched(slot->object, dst, dst_capacity, src, src_size)
+                                     : ZSTD_decompressDCtx(slot->object, dst, dst_capacity, src, src_size);
     if (!ZSTD_isError(written)) return (int64_t)written;
     int64_t status = zs_zstd_error(written);
     /* A known size fits, so running out of room means that a frame holds more than it states. */
@@ -166,6 +233,7 @@ static zstore_codec *zs_zstd_new(int level, int checksum) {
         .encode = zs_zstd_encode,
         .decode = zs_zstd_decode,
         .decoded_size = zs_zstd_decoded_size,
+        .watch = zs_codec_watch,
     };
     zs_zstd_params params = {level, checksum};
     return zs_codec_new(&functions, &params, sizeof(params));

@@ -208,6 +208,35 @@ static inline int64_t zs_batch_take(zs_batch *batch, int64_t *end) {
     return task;
 }
 
+/* Decoded chunks of so many bytes may take their codecs long. */
+#define ZS_LONG_SIZE ((int64_t)16 << 20)
+
+/* What codecs ask in the midst of a chunk: whether others have stopped, or, on the caller's thread, whether a signal
+ * says so. */
+typedef struct {
+    zs_batch *batch;
+    int (*poll)(void);
+    int64_t asked;
+} zs_watch;
+
+static int zs_watch_asks(void *whom) {
+    zs_watch *watch = whom;
+    if (atomic_load(&watch->batch->stop)) return 1;
+    if (!watch->poll || zs_now() - watch->asked <= ZS_POLL_INTERVAL) return 0;
+    watch->asked = zs_now();
+    if (!watch->poll()) return 0;
+    zs_fault fault = {0};
+    zs_fail(&fault, ZS_FAULT_SIGNAL, 0, 0);
+    zs_report(watch->batch, &fault);
+    return 1;
+}
+
+/* Let the codecs of large chunks ask `watch`, on this thread; NULL: no more. */
+static inline void zs_watch_codecs(const zs_layout *layout, zs_watch *watch) {
+    for (int s = 0; layout->chunk_size >= ZS_LONG_SIZE && s < layout->n_steps; s++)
+        if (ZSTORE_CODEC_HAS(layout->step[s], watch)) layout->step[s]->watch(watch ? zs_watch_asks : NULL, watch);
+}
+
 static void zs_batch_work(zs_job *job, int is_caller) {
     zs_batch *batch = (zs_batch *)job;
     zs_thread thread = {.scratch = zs_scratch_get(),
@@ -218,6 +247,8 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     int is_polled = is_caller && batch->n_tasks > 1;
     int64_t asked = is_polled ? zs_now() : 0;
     if (is_caller) thread.poll = batch->poll;
+    zs_watch watch = {batch, thread.poll, zs_now()};
+    zs_watch_codecs(batch->layout, &watch);
     if (!thread.scratch) zs_fail(&fault, ZS_FAULT_MEMORY, 0, 0);
     while (!fault.code && !atomic_load_explicit(&batch->stop, memory_order_relaxed)) {
         int64_t end, task = zs_batch_take(batch, &end);
@@ -228,6 +259,7 @@ static void zs_batch_work(zs_job *job, int is_caller) {
             asked = zs_now();
         }
     }
+    zs_watch_codecs(batch->layout, NULL);
     if (fault.code) zs_report(batch, &fault);
     zs_close_chunk(&thread.open, batch->cache);
     if (thread.open.held.file >= 0) close(thread.open.held.file);

@@ -14,7 +14,8 @@
 #include <time.h>
 
 #define ZS_CACHE_BUCKETS 1024
-#define ZS_TOUCHED_SLOTS 8192
+#define ZS_TOUCHED_SLOTS 65536
+#define ZS_CLOCK_BITS 24 /* of a slot; the others are of the chunk's hash */
 #define ZS_SHARED_SIZE ((int64_t)128 << 20)
 #define ZS_SHARED_PARTS 8 /* a chunk may take at most the n-th part of the shared cache */
 
@@ -42,6 +43,7 @@ typedef struct zs_kept {
     int ndim;
     zs_identity identity;
     int64_t payload_size;
+    int64_t used; /* by the clock, when it was last asked for */
     int references;
     _Alignas(16) char payload[];
 } zs_kept;
@@ -52,6 +54,9 @@ typedef struct zs_cache {
     zs_kept *bucket[ZS_CACHE_BUCKETS];
     zs_kept *newest, *oldest;
     int64_t bytes, limit;
+    _Atomic int64_t hits, misses; /* entries that were asked for and there, and not there */
+    int64_t evictions;            /* entries that were dropped for others */
+    _Atomic int64_t thrash;       /* chunks that were decoded again while there was no room */
 } zs_cache;
 
 /* The identity of an array in the shared cache; its chunks have the base -id there. */
@@ -62,7 +67,8 @@ typedef struct {
 
 static zs_cache zs_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = ZS_SHARED_SIZE};
 static _Atomic uint64_t
-    zs_touched[ZS_TOUCHED_SLOTS]; /* hashes of chunks that were read in part, the last of each slot */
+    zs_touched[ZS_TOUCHED_SLOTS]; /* of chunks that were read in part, the last of each slot: its hash, and when */
+static _Atomic int64_t zs_clock;  /* counts the chunks that were read in part */
 
 static struct {
     pthread_mutex_t lock;
@@ -124,10 +130,14 @@ static inline zs_kept **zs_cache_bucket(zs_cache *cache, const int64_t *cell, in
     return &cache->bucket[(zs_cache_hash(cell, ndim, base) >> 40) % ZS_CACHE_BUCKETS];
 }
 
-/* Whether this chunk was touched before, as far as that is remembered; marks it as touched. */
-static inline int zs_was_touched(const int64_t *cell, int ndim, int64_t base) {
+/* How many chunks were touched since this one was, -1 if that is not remembered; marks it as touched. */
+static inline int64_t zs_touch(const int64_t *cell, int ndim, int64_t base) {
+    const uint64_t clock = ((uint64_t)1 << ZS_CLOCK_BITS) - 1;
     uint64_t h = zs_cache_hash(cell, ndim, base);
-    return atomic_exchange_explicit(&zs_touched[(h >> 40) % ZS_TOUCHED_SLOTS], h, memory_order_relaxed) == h;
+    uint64_t now = (uint64_t)atomic_fetch_add_explicit(&zs_clock, 1, memory_order_relaxed);
+    uint64_t last = atomic_exchange_explicit(&zs_touched[(h >> 40) % ZS_TOUCHED_SLOTS], (h & ~clock) | (now & clock),
+                                             memory_order_relaxed);
+    return last && (last & ~clock) == (h & ~clock) ? (int64_t)((now - last) & clock) : -1;
 }
 
 /* Whether a later change of the file will show in its times, whose resolution is a few milliseconds, on some file
@@ -182,12 +192,14 @@ static inline zs_kept *zs_cache_find(zs_cache *cache, const int64_t *cell, int n
     zs_kept **link = zs_cache_look(cache, cell, ndim, base), *kept = *link;
     if (kept && !memcmp(&kept->identity, &source->identity, sizeof kept->identity)) {
         kept->references++;
+        kept->used = atomic_load_explicit(&zs_clock, memory_order_relaxed);
         zs_cache_unlink(cache, kept);
         zs_cache_link(cache, kept);
     } else if (kept) {
         zs_cache_drop(cache, link);
         kept = NULL;
     }
+    atomic_fetch_add_explicit(kept ? &cache->hits : &cache->misses, 1, memory_order_relaxed);
     pthread_mutex_unlock(&cache->lock);
     return kept;
 }
@@ -199,7 +211,21 @@ static inline void zs_cache_drop_kept(zs_cache *cache, const zs_kept *kept) {
 }
 
 static inline void zs_cache_shrink(zs_cache *cache, int64_t most) {
-    while (cache->bytes > most) zs_cache_drop_kept(cache, cache->oldest);
+    for (; cache->bytes > most; cache->evictions++) zs_cache_drop_kept(cache, cache->oldest);
+}
+
+/* Whether to keep a chunk that was last touched `since` chunks ago: if there is room, or if those that it would drop
+ * were left alone for longer. So a loop over more than there is room for keeps some of it, and hits those, where the
+ * least recently used would always be the next one needed. */
+static inline int zs_cache_admits(zs_cache *cache, int64_t payload_size, int64_t since) {
+    pthread_mutex_lock(&cache->lock);
+    int64_t left = cache->bytes + (int64_t)sizeof(zs_kept) + payload_size - cache->limit;
+    int64_t before = atomic_load_explicit(&zs_clock, memory_order_relaxed) - since - since / 8;
+    cache->thrash += left > 0;
+    for (const zs_kept *kept = cache->oldest; kept && left > 0 && kept->used < before; kept = kept->newer)
+        left -= (int64_t)sizeof *kept + kept->payload_size;
+    pthread_mutex_unlock(&cache->lock);
+    return left <= 0;
 }
 
 static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
@@ -211,6 +237,7 @@ static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
     zs_cache_shrink(cache, cache->limit - bytes);
     link = zs_cache_bucket(cache, kept->cell, kept->ndim, kept->base);
     kept->references++;
+    kept->used = atomic_load_explicit(&zs_clock, memory_order_relaxed);
     kept->next = *link;
     *link = kept;
     zs_cache_link(cache, kept);

@@ -68,6 +68,12 @@ static inline int zs_check_size(const zs_layout *layout, int64_t size, zs_fault 
     return size / 4 > quarter ? zs_fail(fault, ZS_FAULT_LONG, size, 4 * quarter) : ZS_OK;
 }
 
+/* The fault of a codec's answer below 0. */
+static inline int zs_codec_fault(zs_fault *fault, int step, int64_t answer, int64_t expected) {
+    fault->step = step;
+    return zs_fail(fault, answer == ZSTORE_ESTOPPED ? ZS_FAULT_STOPPED : ZS_FAULT_CODEC, answer, expected);
+}
+
 /* Decode `size` bytes at `src` to the layout's chunk size, into `into` (of that size); without codecs they stay where
  * they are. `*decoded` points at the result. */
 static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const char *src, int64_t size, char *into,
@@ -78,10 +84,7 @@ static inline int zs_decode(const zs_layout *layout, zs_scratch *scratch, const 
             return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->bound[s]);
         const zstore_codec *codec = layout->step[s];
         size = codec->decode(codec->state, src, (size_t)size, dst, (size_t)layout->bound[s]);
-        if (size < 0) {
-            fault->step = s;
-            return zs_fail(fault, ZS_FAULT_CODEC, size, layout->bound[s]);
-        }
+        if (size < 0) return zs_codec_fault(fault, s, size, layout->bound[s]);
         src = dst;
     }
     if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
@@ -98,10 +101,7 @@ static inline int zs_encode(const zs_layout *layout, zs_scratch *scratch, const 
         if (!dst) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->bound[s + 1]);
         const zstore_codec *codec = layout->step[s];
         size = codec->encode(codec->state, src, (size_t)size, dst, (size_t)layout->bound[s + 1]);
-        if (size < 0) {
-            fault->step = s;
-            return zs_fail(fault, ZS_FAULT_CODEC, size, layout->bound[s + 1]);
-        }
+        if (size < 0) return zs_codec_fault(fault, s, size, layout->bound[s + 1]);
         src = dst;
     }
     *encoded = src;

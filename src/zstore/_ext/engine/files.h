@@ -114,7 +114,21 @@ static int zs_resolve(int directory, const char *name, zs_paths *path) {
         return -1;
     }
     path->real[0] = 0;
-    return realpath(path->whole, path->real) != NULL;
+    if (realpath(path->whole, path->real)) return 1;
+    int reason = errno;
+#ifdef ZS_PORTABLE
+    path->real[0] = 0;
+#endif
+    /* What realpath leaves of a path that does not exist is open: musl leaves nothing, and its start is asked for
+     * again. */
+    for (size_t top = strlen(path->top); reason == ENOENT && !path->real[0];) {
+        char *end = strrchr(path->whole, '/');
+        if (end < path->whole + top) break;
+        *end = 0;
+        if (!realpath(*path->whole ? path->whole : "/", path->real)) path->real[0] = 0;
+    }
+    errno = reason;
+    return 0;
 }
 
 /* The end of `path` below the directory `top`, "" for that itself; NULL where it lies elsewhere. */

@@ -97,12 +97,14 @@ static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source
     return &zs_shared;
 }
 
-/* A decoded chunk through its cache, to be released; none at its first use where part of it is enough. */
+/* A decoded chunk through its cache, to be released; none at its first use, or where there is no room for it: part of
+ * it is enough then. */
 static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t base, const zs_source *source,
                                int64_t offset, int64_t size, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
+    int64_t since = keeper == &zs_shared ? zs_touch(fault->inner, layout->ndim, base) : 0;
     if ((*chunk = zs_cache_find(keeper, fault->inner, layout->ndim, base, source))) return ZS_OK;
-    if (keeper == &zs_shared && !zs_was_touched(fault->inner, layout->ndim, base)) return ZS_OK;
+    if (since < 0 || (keeper == &zs_shared && !zs_cache_admits(keeper, layout->chunk_size, since))) return ZS_OK;
     const char *raw, *decoded;
     int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
     if (code) return code;

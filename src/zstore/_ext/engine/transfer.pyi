@@ -1,5 +1,6 @@
 """Batches of reads and writes: from file ranges or buffers to decoded items and back, without the GIL."""
 
+from collections.abc import Callable
 from typing import Any, final
 
 from zstore._ext.engine.select import Plan
@@ -11,6 +12,8 @@ _Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
 
 def limit_chunks(size: int) -> None: ...
 def kept_size() -> int: ...
+def kept_counts() -> tuple[int, int, int, int]: ...
+def hint_at_thrash(count: int, act: Callable[[], None]) -> None: ...
 @final
 class Stretches:
     def __new__(

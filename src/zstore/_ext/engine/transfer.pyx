@@ -4,7 +4,7 @@ import os
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from zstore._ext.engine.select cimport Layout, Plan, outer_cell, zs_groups, zs_layout, zs_plan, zs_points
@@ -31,6 +31,7 @@ cdef extern from "read.h" nogil:
     ctypedef struct zs_cache:
         int64_t bytes
         int64_t limit
+        int64_t hits, misses, evictions, thrash
 
     ctypedef struct zs_owner:
         int64_t id
@@ -142,6 +143,29 @@ def limit_chunks(int64_t size):
 def kept_size():
     """Number of bytes in the cache of decoded chunks that all arrays share."""
     return zs_shared.bytes
+
+
+def kept_counts():
+    """Numbers of chunks that were taken from that cache, not there when part of one was read, dropped for others, and
+    decoded again while there was no room."""
+    return zs_shared.hits, zs_shared.misses, zs_shared.evictions, zs_shared.thrash
+
+
+cdef int64_t thrash_limit = INT64_MAX
+cdef object say_thrash = None
+
+
+def hint_at_thrash(int64_t count, act):
+    """Call `act` once, when `count` chunks were decoded again while there was no room, and fewer were taken from memory."""
+    global thrash_limit, say_thrash
+    thrash_limit, say_thrash = count, act
+
+
+cdef hint():
+    global thrash_limit
+    if zs_shared.thrash > zs_shared.hits:
+        thrash_limit = INT64_MAX
+        say_thrash()
 
 
 cdef int64_t folders = 0
@@ -435,6 +459,8 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
         strides_of(plan, &view, &batch.memory, batch.stride)
         with nogil:
             zs_read_run(&batch, useful(&batch, threads))
+        if zs_shared.thrash >= thrash_limit:
+            hint()
         return fault_of(&batch.fault, plan.layout.c.ndim)
     finally:
         PyBuffer_Release(&view)
@@ -528,6 +554,8 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
             bundle.part[k].owner = job.batch.owner
         with nogil:
             zs_many_run(&job, useful(&job.batch, threads))
+        if zs_shared.thrash >= thrash_limit:
+            hint()
         return fault_of(&job.batch.fault, bundle.layout.c.ndim)
     finally:
         for k in range(have):

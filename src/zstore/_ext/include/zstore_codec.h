@@ -27,6 +27,7 @@
 #define ZSTORE_ECHECKSUM (-3) /* a stored checksum does not match */
 #define ZSTORE_EMEMORY (-4)   /* out of memory */
 #define ZSTORE_EINTERNAL (-5) /* the codec library refused for a reason that is not the data's */
+#define ZSTORE_ESTOPPED (-6)  /* who watches this thread said to stop */
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,6 +56,11 @@ typedef struct zstore_codec {
      * are encoded. EINTERNAL where `src` is not what `encode` would have made, or the result would not be. */
     int64_t (*replace_blocks)(const void *state, const void *src, size_t src_size, size_t start, size_t size,
                               const void *blocks, void *dst, size_t dst_capacity);
+    /* optional: from now on, calls on this thread ask `asks(whom)` every few milliseconds, and end with ESTOPPED where
+     * it says other than 0; NULL: no more. It is the caller's wish for long calls, so a codec may hear it late or not
+     * at all.
+     */
+    void (*watch)(int (*asks)(void *whom), void *whom);
 } zstore_codec;
 
 #define ZSTORE_CODEC_HAS(codec, field) \

@@ -158,25 +158,18 @@ ZS_INLINE void zs_weigh_area(double low, double high, int64_t size, double *weig
     }
 }
 
-/* The smallest box around two corners, one above the other; what is not finite stays so. */
-ZS_INLINE void zs_find_side(const zs_warp_job *j, int64_t at, double *side) {
-    const double x = j->columns[at], y = j->rows[at];
-    const double below_x = j->columns[at + j->out_width + 1], below_y = j->rows[at + j->out_width + 1];
-    side[0] = x < below_x ? x : below_x;
-    side[1] = x < below_x ? below_x : x;
-    side[2] = y < below_y ? y : below_y;
-    side[3] = y < below_y ? below_y : y;
-    /* All four, since a comparison may have dropped a NaN. */
-    side[4] = (x - x) + (y - y) + (below_x - below_x) + (below_y - below_y);
-}
-
-/* The area of a cell of the result, as the box around its four corners, as far as it lies in the source. */
-ZS_INLINE int zs_find_area(const zs_warp_job *j, const double *left, const double *right, double *box) {
-    if (left[4] + right[4] != 0) return 0;
-    box[0] = left[0] < right[0] ? left[0] : right[0];
-    box[1] = left[1] > right[1] ? left[1] : right[1];
-    box[2] = left[2] < right[2] ? left[2] : right[2];
-    box[3] = left[3] > right[3] ? left[3] : right[3];
+/* The area of a cell of the result, as far as it lies in the source: as in gdalwarp, the box between its first corner
+ * and the one across.
+ */
+ZS_INLINE int zs_find_area(const zs_warp_job *j, int64_t at, double *box) {
+    const int64_t across = at + j->out_width + 2;
+    const double x[2] = {j->columns[at], j->columns[across]}, y[2] = {j->rows[at], j->rows[across]};
+    /* All four, since a comparison may drop a NaN. */
+    if ((x[0] - x[0]) + (y[0] - y[0]) + (x[1] - x[1]) + (y[1] - y[1]) != 0) return 0;
+    box[0] = x[0] < x[1] ? x[0] : x[1];
+    box[1] = x[0] < x[1] ? x[1] : x[0];
+    box[2] = y[0] < y[1] ? y[0] : y[1];
+    box[3] = y[0] < y[1] ? y[1] : y[0];
     if (!(box[1] > 0 && box[3] > 0 && box[0] < (double)j->width && box[2] < (double)j->height)) return 0;
     for (int i = 0; i < 4; i++) {
         const double most = (double)(i < 2 ? j->width : j->height);
@@ -266,12 +259,10 @@ ZS_INLINE void zs_filter_row(const zs_warp_job *j, const double *cells, const ui
 ZS_INLINE int zs_average_row(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
                              int64_t row, int64_t line, double **weights, int64_t *room) {
     double *const out = (double *)j->out + line;
-    double sides[2][5], box[4];
-    zs_find_side(j, row * (j->out_width + 1), sides[0]);
+    double box[4];
     for (int64_t column = 0; column < j->out_width; column++) {
         int found = 0;
-        zs_find_side(j, row * (j->out_width + 1) + column + 1, sides[(column + 1) % 2]);
-        if (zs_find_area(j, sides[column % 2], sides[(column + 1) % 2], box))
+        if (zs_find_area(j, row * (j->out_width + 1) + column, box))
             found = zs_mean_area(j, cells, valid, runs, box, weights, room, out + column);
         if (found < 0) return -1;
         if (found) out[column] = zs_round_whole(j, out[column]);

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeGuard, Typ
 import numpy as np
 
 from zstore.base.once import once
+from zstore.base.waits import Waits
 from zstore.errors import (
     ExtensionError,
     MetadataError,
@@ -28,13 +29,16 @@ from zstore.errors import (
     ReadingWarning,
     StoreError,
     ZstoreError,
+    leave_out,
 )
 from zstore.extensions.builtin import CONVENTIONS
 from zstore.extensions.registry import conventions as registry
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.timeaxis import TimeAxis
+from zstore.model.packing import with_one_nodata
 from zstore.nodes.group import Group, members_of
 from zstore.nodes.open import open as open_node
+from zstore.storage.base import join_key
 
 __all__ = [
     "ArrayNode",
@@ -205,12 +209,14 @@ class Variable:
     dimensions    all of the array's dimension names; () stands for the model's two
     bands         the one band that the array holds, or those along its dimension of bands, in order
     nodata        the stored value that means "nothing here", before scale and offset; may be NaN
+    other_nodata  further ones, none of them NaN, which means nothing in any case
     attributes    every other attribute, kept as it is
     """
 
     dtype: np.dtype[Any] | None = None
     dimensions: tuple[str, ...] = ()
     nodata: int | float | None = None
+    other_nodata: tuple[int | float, ...] = ()
     scale_factor: float | None = None
     add_offset: float | None = None
     units: str | None = None
@@ -236,6 +242,10 @@ class Variable:
         nodata = "nan" if isinstance(self.nodata, float) and math.isnan(self.nodata) else self.nodata
         others = (value for name, value in vars(self).items() if name != "nodata")
         return (nodata, *others)
+
+    def with_one_nodata(self, items: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Stored items with `nodata` in the place of all others that mean nothing."""
+        return with_one_nodata(items, self.nodata, self.other_nodata)
 
 
 @dataclass(frozen=True)
@@ -435,13 +445,14 @@ class Facts:
     """The facts about one node in one convention; any of them may be missing.
 
     crs, affines  candidates, the most trustworthy first, each with the name of the attribute. A group's CRS
-                  counts for all arrays in it, its affines for those of its `shape` only
+                  counts for all arrays in it, its affines for those of its `shape`, if it states one
     dimensions    names of the y and the x dimension, as stated
     coordinate_affine, coordinate_dimensions  those of the node's coordinate variables
     shape         (y, x) of the grid that a group describes; None: not stated
     bbox          (xmin, ymin, xmax, ymax)
     levels        of a pyramid, () if its levels are unknown; None: no pyramid
     variable      of an array: its nodata, scale, units, flags, bands
+    convention    its name, which reading fills in
     """
 
     crs: tuple[tuple[str, Crs], ...] = ()
@@ -457,6 +468,7 @@ class Facts:
     time: TimeAxis | None = None
     stac: Stac | None = None
     findings: tuple[Finding, ...] = field(default=(), compare=False)
+    convention: str = field(default="", compare=False)
 
 
 class Document(TypedDict, total=False):
@@ -672,10 +684,27 @@ class HeldGroup(HeldNode):
 
     @once
     def children(self) -> Mapping[str, Any]:
-        """The direct children by name, in the order of their names."""
-        members = self.node.members() if self._members is None else self._members
+        """The direct children by name, in the order of their names; the error of one that cannot be read."""
+        members = self._list() if self._members is None else self._members
         found = sorted(members, key=lambda member: member[0])
-        return {name: hold(child, self) for name, child in found}
+        return {name: self._hold(child) for name, child in found}
+
+    def _hold(self, child: Any) -> Any:
+        if isinstance(child, HeldNode | ZstoreError):
+            return child
+        return HeldArray(child, self) if is_array(child) else type(self)(child, self)
+
+    def _list(self) -> Iterable[tuple[str, Any]]:
+        if not isinstance(self.node, Group):
+            return self.node.members()  # type: ignore[no-any-return]
+        unreadable = dict[str, ZstoreError]()
+        members = self.node.members(unreadable=unreadable)
+        for name, error in unreadable.items():
+            self._leave_out(join_key(self.path, name), error)
+        return [*members, *unreadable.items()]
+
+    def _leave_out(self, path: str, error: ZstoreError) -> None:
+        leave_out(path, error)
 
     @once
     def arrays(self) -> Mapping[str, Any]:
@@ -690,8 +719,8 @@ class HeldGroup(HeldNode):
     @once
     def outer(self) -> HeldGroup | None:
         """The group that contains this one; read from the store if it is not wrapped with its group."""
-        above = None if self.parent is not None else group_above(self if self.node is None else self.node)
-        return self.parent if above is None else HeldGroup(above)
+        above = None if self.parent is not None else surroundings(self if self.node is None else self.node)
+        return above or self.parent
 
     def members(self) -> Iterator[tuple[str, Any]]:
         """The direct children that can be read, by name."""
@@ -700,23 +729,34 @@ class HeldGroup(HeldNode):
                 yield name, child
 
     def below(self, path: str) -> Any:
-        """The node at a path relative to this group; None if there is none."""
+        """The node at a path relative to this group; None if there is none that can be read."""
+        found = self._look(path)
+        return None if isinstance(found, ZstoreError) else found
+
+    def is_unreadable(self, path: str) -> bool:
+        """Whether the node at a path relative to this group, or a group above it, cannot be read."""
+        return isinstance(self._look(path), ZstoreError)
+
+    def _look(self, path: str) -> Any:
         found: Any = self
         for part in filter(None, path.split("/")):
-            found = found.children.get(part) if isinstance(found, HeldGroup) else None
+            if not isinstance(found, ZstoreError):
+                found = found.children.get(part) if isinstance(found, HeldGroup) else None
         return found
 
 
-class ReadableGroup(HeldGroup):
-    """A group without its unreadable members."""
+class Surroundings(HeldGroup):
+    """The group that contains a node: the nodes beside it that cannot be read are no error of reading it."""
 
-    @once
-    def children(self) -> Mapping[str, Any]:
-        found = sorted(self.node.members(unreadable={}), key=lambda member: member[0])
-        return {
-            name: ReadableGroup(child, self) if isinstance(child, Group) else HeldArray(child, self)
-            for name, child in found
-        }
+    def _leave_out(self, path: str, error: ZstoreError) -> None:
+        leave_out(path, error, is_asked=False)
+
+
+class ReadableGroup(HeldGroup):
+    """A group without its unreadable members, of which its user tells by itself."""
+
+    def _leave_out(self, path: str, error: ZstoreError) -> None:
+        pass
 
 
 def hold(node: Any, parent: HeldGroup | None = None) -> HeldArray | HeldGroup:
@@ -755,7 +795,8 @@ def read_at_once(arrays: Sequence[HeldArray], request_count: int) -> None:
         # Imported here: what lies on a disk is read without it.
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(request_count, len(arrays))) as pool:
+        waits = Waits()
+        with ThreadPoolExecutor(min(request_count, len(arrays)), initializer=waits.enter) as pool, waits:
             list(pool.map(read, arrays))
 
 
@@ -797,6 +838,12 @@ def plain_name(dimension: str) -> str:
 def group_outside(group: GroupNode) -> GroupNode | None:
     """The group that contains a group; None if there is none, or it cannot be read."""
     return group.outer if isinstance(group, HeldGroup) else None
+
+
+def surroundings(node: Any) -> Surroundings | None:
+    """The group that contains a node, wrapped to be read once; None as of `group_above`."""
+    above = group_above(node)
+    return None if above is None else Surroundings(above)
 
 
 def group_above(node: Any) -> Group | None:

@@ -41,17 +41,16 @@ from zstore.geo.conventions.base import (
 from zstore.geo.conventions.content import (
     angle_of,
     check_bounds,
+    is_regular,
     length_of,
     parse_variable,
     read_bounds,
     read_values,
     render_fill,
     render_variable,
-    rounding_of,
 )
 from zstore.geo.conventions.crs import Crs, cf_number
 from zstore.geo.conventions.levels import Grid
-from zstore.model.packing import quantum
 from zstore.storage.base import join_key
 
 CF_VERSION = "CF-1.11"
@@ -81,8 +80,6 @@ NCZARR = (
 CELLS = ("pixel", "pixels")
 # Metres: the false easting of a grid whose zones are numbered in it is 60,500,000 at most.
 FARTHEST = 1e8
-# The most that rounding packed numbers may move a cell, in cells.
-TOLERANCE = 0.1
 
 
 class Cf(Convention):
@@ -289,9 +286,11 @@ def _parse_mapping(
         if member in mapping.attrs:
             found += parse_crs(f"{name}.{member}", mapping.attrs[member], "OC-05", mapping.path, findings)
     parameters = {key: value for key, value in mapping.attrs.items() if key not in ("crs_wkt", "spatial_ref")}
-    if "grid_mapping_name" in parameters and not found:
+    if "grid_mapping_name" in parameters and not found and parameters["grid_mapping_name"] != "healpix":
         try:
-            found.append((f"{name}.grid_mapping_name", Crs.from_cf(_in_metres(parameters, units))))
+            crs = Crs.from_cf(_in_metres(parameters, units))
+            found.append((f"{name}.grid_mapping_name", crs))
+            findings += _check_figure(mapping, crs)
         except MetadataError as error:
             findings.append(Finding("OC-05", "error", mapping.path, f"parameters: {error.message}"))
     elif found:
@@ -353,6 +352,23 @@ def _check_parameters(mapping: ArrayNode, crs: Crs) -> list[Finding]:
     return findings
 
 
+# The figure of the Earth in numbers, which the names of a datum, an ellipsoid or a meridian say as well.
+FIGURE = ("semi_major_axis", "semi_minor_axis", "inverse_flattening", "longitude_of_prime_meridian")
+
+
+def _check_figure(mapping: ArrayNode, crs: Crs) -> list[Finding]:
+    """Numbers of a CRS without WKT that differ from its names', by which PROJ goes, GDAL by the numbers."""
+    findings = []
+    for key in FIGURE:
+        stated, named = cf_number(key, mapping.attrs.get(key)), crs.cf.get(key)
+        if not isinstance(named, (int, float)) or not isinstance(stated, (int, float)):
+            continue
+        if not np.isclose(stated, named, rtol=1e-6, atol=1e-9):
+            message = f"{key} is {stated!r}, by the names beside it {named!r}; the names count"
+            findings.append(Finding("OC-05", "warning", mapping.path, message, named, stated))
+    return findings
+
+
 def _spatial_dimensions(node: ArrayNode, siblings: Mapping[str, Any]) -> tuple[str, str] | None:
     """Names of the array's y and x dimension; None unless it has exactly one of each."""
     found: dict[str, list[str]] = {"Y": [], "X": []}
@@ -402,26 +418,27 @@ def _parse_axis(
     values = read_values(coordinate, findings)
     if values is None:
         return None
-    rounding, values = rounding_of(coordinate, values), values.astype(np.float64)
+    values = values.astype(np.float64)
     running = unwrap(coordinate, values)
     if running is not values:
         message = f"{name!r} jumps by a whole circle; it is read as running on to {running[-1]:g}"
         findings.append(Finding("GZ-29", "note", coordinate.path, message, float(running[-1]), values[-1]))
     values = running
+    if cells is not None:
+        cells = unwrap_bounds(coordinate, values, cells[0]), cells[1]
     step = (values[-1] - values[0]) / max(size - 1, 1)
     if not np.isfinite(values).all() or (step == 0 and size > 1):
         message = f"coordinate {name!r} is not finite and monotonic; it is not used"
         findings.append(Finding("GZ-29", "error", coordinate.path, message))
         return None
-    rounding += min(quantum(coordinate.attrs, np.dtype(coordinate.dtype)), TOLERANCE * abs(step))
     first, step = float(values[0]), float(step)
-    is_regular = np.abs(values - (first + step * np.arange(size))).max() <= 1e-3 * abs(step) + rounding
-    by_bounds = None if cells is None else check_bounds(coordinate, values, cells, is_regular, findings)
+    has_one_step = is_regular(coordinate, values)
+    by_bounds = None if cells is None else check_bounds(coordinate, values, cells, has_one_step, findings)
     if by_bounds is not None:
         first, step = by_bounds
     elif size < 2:
         return None
-    elif not is_regular:
+    elif not has_one_step:
         message = f"coordinate {name!r} is not regularly spaced; no affine can say it"
         findings.append(Finding("GZ-29", "warning", coordinate.path, message))
         return None
@@ -431,14 +448,33 @@ def _parse_axis(
 
 def unwrap(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Longitudes that jump by a whole circle, as from 179 to -180, running on; others as they are."""
-    steps, units = np.diff(values), _units_of(coordinate)
-    stated, name = coordinate.attrs.get("standard_name"), coordinate.path.rpartition("/")[2]
-    is_longitude = stated == "longitude" or units in DEGREES["X"] or (stated is None and name in NAMES["X"])
-    if not is_longitude or not ((steps > 0).any() and (steps < 0).any()):
+    steps, turn = np.diff(values), _turn_of(coordinate)
+    if turn is None or not ((steps > 0).any() and (steps < 0).any()):
         return values
-    running = np.unwrap(values, period=2 * np.pi / (angle_of(units or "degree") or np.radians(1)))
+    running = np.unwrap(values, period=turn)
     steps = np.diff(running)
     return running if (steps > 0).all() or (steps < 0).all() else values
+
+
+def unwrap_bounds(
+    coordinate: ArrayNode, values: np.ndarray[Any, Any], edges: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Edges of cells of longitudes, those that are whole circles away moved to the cells' `values`."""
+    turn = _turn_of(coordinate)
+    if turn is None:
+        return edges
+    turns = (edges - values[:, None]) / turn
+    # A cell that covers half the globe has its edges a quarter of a turn away, a whole one's half a turn.
+    return edges - turn * np.where(np.abs(turns) > 0.75, np.round(turns), 0.0)
+
+
+def _turn_of(coordinate: ArrayNode) -> float | None:
+    """The length of a whole circle in the units of longitudes; None for other coordinates."""
+    units, stated = _units_of(coordinate), coordinate.attrs.get("standard_name")
+    name = coordinate.path.rpartition("/")[2]
+    if stated == "longitude" or units in DEGREES["X"] or (stated is None and name in NAMES["X"]):
+        return float(2 * np.pi / (angle_of(units or "degree") or np.radians(1)))
+    return None
 
 
 def _factor_of(units: str, crs: Crs) -> float | None:

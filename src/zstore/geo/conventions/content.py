@@ -32,6 +32,7 @@ from zstore.geo.conventions.base import (
     Finding,
     GeoModel,
     GroupNode,
+    HeldArray,
     Mend,
     Node,
     Stac,
@@ -45,15 +46,17 @@ from zstore.geo.conventions.base import (
     unused_attribute,
 )
 from zstore.geo.conventions.geozarr import declare, is_number, member_of, objects
-from zstore.geo.conventions.timeaxis import TimeAxis
+from zstore.geo.conventions.levels import Line
+from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.model.packing import (
     PACKING,
+    Circle,
     check_packing,
     choose_nodata,
     decode,
-    decode_fill,
     distinct_fills,
     fit_nodata,
+    is_circular,
     packing_number,
     parse_fills,
     parse_packing,
@@ -128,6 +131,27 @@ def rounding_of(coordinate: ArrayNode, values: np.ndarray[Any, Any]) -> float:
     """The error of a coordinate's values from the rounding of floats; 0 for integers."""
     dtype = np.dtype(coordinate.dtype)
     return float(np.finfo(dtype).eps * np.abs(values).max(initial=0.0) * 4) if dtype.kind == "f" else 0.0
+
+
+def is_regular(coordinate: ArrayNode, centres: np.ndarray[Any, Any]) -> bool:
+    """Whether a coordinate's values have one step, but for the rounding of floats and of packed numbers."""
+    step = float(centres[-1] - centres[0]) / max(len(centres) - 1, 1)
+    rounding = rounding_of(coordinate, centres)
+    rounding += min(quantum(coordinate.attrs, np.dtype(coordinate.dtype)), MOST_ROUNDING * abs(step))
+    off = np.abs(centres - (centres[0] + step * np.arange(len(centres)))).max()
+    return bool(off <= TOLERANCE * abs(step) + rounding)
+
+
+def fit_line(coordinate: ArrayNode) -> Line | None:
+    """The line of cells whose centres are a coordinate's decoded values; None if they are not regular."""
+    values = read_values(coordinate, []) if len(coordinate.shape) == 1 else None
+    if values is None or len(values) < 2 or values.dtype.kind not in "iuf":
+        return None
+    centres = values.astype(np.float64)
+    if not np.isfinite(centres).all() or centres[-1] == centres[0] or not is_regular(coordinate, centres):
+        return None
+    step = float(centres[-1] - centres[0]) / (len(centres) - 1)
+    return Line(float(centres[0]) - step / 2, step)
 
 
 def read_values(coordinate: ArrayNode, findings: list[Finding]) -> np.ndarray[Any, Any] | None:
@@ -329,7 +353,8 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
         dtype = variable.dtype
         if dtype is None:
             raise MetadataError(f"nodata is {variable.nodata!r}; expected the dtype of the array with it")
-        attributes |= render_nodata(fit_nodata(variable.nodata, dtype), dtype, zarr_format)
+        others = [fit_nodata(one, dtype) for one in variable.other_nodata]
+        attributes |= render_nodata(fit_nodata(variable.nodata, dtype), dtype, zarr_format, others)
     for name in ("valid_range", "flag_values", "flag_masks"):
         if getattr(variable, name) is not None:
             attributes[name] = list(getattr(variable, name))
@@ -368,7 +393,7 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
         except MetadataError:
             expected = "a finite number, and a scale other than 0"
             findings.append(unused_attribute(node, "GZ-16", name, expected, _number_in(node, name)))
-    values["nodata"], found = _parse_nodata(node, dtype)
+    values["nodata"], values["other_nodata"], found = _parse_nodata(node, dtype)
     findings += found
     values |= _parse_flags(node, findings)
     values["attributes"] = _others(node, grid_mapping, values)
@@ -385,7 +410,10 @@ def _number_in(node: ArrayNode, name: str) -> Mend | None:
     return None if number is None else Mend(f"{name} written as a number", {name: number})
 
 
-def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | None, list[Finding]]:
+def _parse_nodata(
+    node: ArrayNode, dtype: np.dtype[Any]
+) -> tuple[int | float | None, tuple[int | float, ...], list[Finding]]:
+    """(nodata, further values of it, findings)."""
     findings: list[Finding] = []
     fills = parse_fills(node.attrs, dtype)
     for name, fill in fills.items():
@@ -393,11 +421,12 @@ def _parse_nodata(node: ArrayNode, dtype: np.dtype[Any]) -> tuple[int | float | 
             findings.append(unused_attribute(node, "GZ-16", name, f"a value of {dtype.name}"))
     said = [Witness(*pair) for pair in distinct_fills(fills).items()]
     for other in said[1:]:
-        message = f"{said[0].source} and {other.source} differ; the first one is taken for nodata"
+        message = f"{said[0].source} and {other.source} differ; both are nodata, and the first is written"
         witnesses = (said[0], other)
         found = Finding("GZ-16", "warning", node.path, message, said[0].value, other.value, witnesses)
         findings.append(found)
-    return choose_nodata(node.attrs, dtype, node.fill_value, node.zarr_format, fills), findings
+    others = tuple(one.value for one in said[1:])
+    return choose_nodata(node.attrs, dtype, node.fill_value, node.zarr_format, fills), others, findings
 
 
 def _parse_flags(node: ArrayNode, findings: list[Finding]) -> dict[str, Any]:
@@ -437,22 +466,13 @@ def _others(node: ArrayNode, grid_mapping: str | None, values: Mapping[str, Any]
     if listed is not None:
         # The first list that is one is the model's; what it says goes through it.
         del others[listed[0]]
-    # A second missing value is one that the model's single nodata cannot hold.
-    if "missing_value" in attributes and "_FillValue" in attributes:
-        try:
-            if decode_fill(attributes["missing_value"], values["dtype"]) != values["nodata"]:
-                others["missing_value"] = attributes["missing_value"]
-        except MetadataError:
-            others["missing_value"] = attributes["missing_value"]
+    if isinstance(parse_fills(attributes, values["dtype"]).get("missing_value"), MetadataError):
+        others["missing_value"] = attributes["missing_value"]
     if isinstance(others.get("coordinates"), str):
         names = [name for name in others.pop("coordinates").split() if name != grid_mapping]
         if names:
             others["coordinates"] = " ".join(names)
     return others
-
-
-# Words of standard names whose values are angles along a whole circle.
-CIRCULAR = frozenset(("direction", "azimuth", "course", "orientation", "phase"))
 
 
 def is_direction(variable: Variable) -> bool:
@@ -463,10 +483,33 @@ def is_direction(variable: Variable) -> bool:
     turn = angle_of(variable.units or "degree")
     if turn is None or (variable.standard_name is None and variable.units in (None, "1")):
         return False
-    is_named = bool(CIRCULAR & set(str(variable.standard_name).split("_")))
     low, high = variable.valid_range or (0.0, 0.0)
     span = (high - low) * (variable.scale_factor or 1.0) * turn
-    return is_named or math.isclose(abs(span), 2 * math.pi, rel_tol=1e-3)
+    return is_circular(variable.standard_name) or math.isclose(abs(span), 2 * math.pi, rel_tol=1e-3)
+
+
+def circle_of(variable: Variable) -> Circle | None:
+    """The circle of directions or phases, in stored numbers; None for other values, or without a type for it.
+
+    It begins where the valid range does, else at 0, or half a turn before where the type ends before a turn.
+    """
+    if variable.dtype is None or variable.dtype.kind not in "iuf" or not is_direction(variable):
+        return None
+    scale, offset = variable.scale_factor or 1.0, variable.add_offset or 0.0
+    turn = 2 * math.pi / (angle_of(variable.units or "degree") or 1.0) / abs(scale)
+    stated = variable.valid_range
+    firsts = [] if stated is None else [float(min(stated))]
+    firsts += [first - (turn if scale < 0 else 0) for first in (-offset / scale, -offset / scale - turn / 2)]
+    if variable.dtype.kind == "f":
+        return Circle(turn, firsts[0])
+    limits = np.iinfo(variable.dtype)
+    fits = [first for first in firsts if limits.min <= first and first + turn <= limits.max + 1]
+    return Circle(turn, fits[0]) if fits else None
+
+
+def circle_of_array(array: Any) -> Circle | None:
+    """The circle of an array of directions or phases; None for other values."""
+    return circle_of(parse_variable(HeldArray(array), None)[0])
 
 
 def colours_of(variable: Variable) -> dict[int, tuple[int, ...]]:
@@ -735,6 +778,12 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 NAMES = ("time", "t")
+# Calendars of CF 1.13, 4.4, whose counts are no dates without more than they say.
+DATELESS = {
+    "none": "has no dates (CF 4.4.2)",
+    "utc": "counts leap seconds, which zstore has no table of (CF 4.4.2)",
+    "tai": "has no leap seconds: its dates are some seconds off those of UTC (CF 4.4.2)",
+}
 OWN = frozenset(("units", "calendar", "standard_name", "axis", "_ARRAY_DIMENSIONS", *PACKING))
 
 
@@ -792,7 +841,8 @@ class Time(Convention):
         stated = found.attrs.get("standard_name")
         if stated != "time":
             message = f"standard_name of the time coordinate is {stated!r}; expected 'time'"
-            findings.append(Finding("MS-09", "warning", found.path, message, "time", stated))
+            mend = Mend("standard_name added", {"standard_name": "time"}) if stated is None else None
+            findings.append(Finding("MS-09", "warning", found.path, message, "time", stated, mend=mend))
         if geo.time is not None and facts.time != geo.time:
             message = f"time coordinate {facts.time.name!r} is another than the model's"
             findings.append(Finding("GZ-33", "error", found.path, message))
@@ -822,14 +872,15 @@ def _find(node: ArrayNode, siblings: Mapping[str, Any]) -> Any:
 def _is_time(name: str, coordinate: ArrayNode) -> bool:
     attributes = coordinate.attrs
     kind = np.dtype(coordinate.dtype).kind
-    if kind not in "iufM":
+    if kind not in "iufM" or "aggregated_data" in attributes:
         return False
-    units = attributes.get("units")
-    is_count = isinstance(units, str) and " since " in units
     is_named = attributes.get("standard_name") == "time" or attributes.get("axis") == "T"
     # A forecast's reference time, or the like, is a count of time and no time coordinate.
     is_other = "standard_name" in attributes and attributes["standard_name"] != "time"
-    return is_named or ((kind == "M" or is_count or name in NAMES) and not is_other)
+    if is_named or is_other:
+        return is_named
+    units = attributes.get("units")
+    return kind == "M" or name in NAMES or (units is not None and is_of_time(units))
 
 
 def _parse_axis(coordinate: ArrayNode, findings: list[Finding]) -> TimeAxis | None:
@@ -845,15 +896,19 @@ def _parse_axis(coordinate: ArrayNode, findings: list[Finding]) -> TimeAxis | No
     values = read_values(coordinate, findings)
     if values is None:
         return None
+    units = attributes.get("units") if is_count else None
+    calendar = "standard" if not is_count else calendar.lower() if isinstance(calendar, str) else calendar
+    if is_count and isinstance(calendar, str) and (why := DATELESS.get(calendar)) is not None:
+        message = f"time coordinate {name!r} is not used: calendar {calendar!r} {why}"
+        findings.append(Finding("MS-09", "warning", coordinate.path, message, None, calendar))
+        return None
     try:
-        return TimeAxis(
-            name,
-            values,
-            attributes.get("units") if is_count else None,
-            "standard" if not is_count else calendar.lower() if isinstance(calendar, str) else calendar,
-            kept,
-        )
+        axis = TimeAxis(name, values, units, calendar, kept)
     except MetadataError as error:
         message = f"time coordinate {name!r} is not used: {error.message}"
-        findings.append(Finding("MS-09", "error", coordinate.path, message, None, attributes.get("units")))
+        findings.append(Finding("MS-09", "error", coordinate.path, message, None, units))
         return None
+    if axis.caution is not None:
+        message = f"time coordinate {name!r}: {axis.caution}"
+        findings.append(Finding("MS-09", "warning", coordinate.path, message, "days since 2000-01-01", units))
+    return axis

@@ -18,7 +18,6 @@ from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.base import (
     RESAMPLING_METHODS,
     Affine,
-    ArrayNode,
     Convention,
     Document,
     Documents,
@@ -130,7 +129,7 @@ class ZarrConventions(Convention):
 
     def parse(self, node: Node, parent: GroupNode | None = None) -> Facts:
         """`proj:` and `spatial:` of any node; the `layout` and the resampling of a multiscale group."""
-        facts = _parse_place(node, parent)
+        facts = _parse_place(node)
         stated = node.attrs.get("multiscales") if is_group(node) else None
         if not isinstance(stated, Mapping) or not ("layout" in stated or "multiscales" in declared(node)):
             return facts
@@ -201,14 +200,18 @@ def _render_level(level: Level, base: Level, resampling: str | None) -> dict[str
     return item
 
 
+def name_method(stated: Any) -> str | None:
+    """The one of the fifteen names that a resampling method in any spelling has; None for other values."""
+    plain = stated.lower().replace("-", "_").replace(" ", "_") if isinstance(stated, str) else ""
+    return plain if plain in RESAMPLING_METHODS else METHOD_NAMES.get(plain)
+
+
 def parse_resampling(stated: Mapping[str, Any], path: str, findings: list[Finding]) -> str | None:
     """The `resampling_method` of a `multiscales` object."""
     resampling = stated.get("resampling_method")
-    if resampling is None:
-        return None
-    if isinstance(resampling, str) and resampling in RESAMPLING_METHODS:
-        return resampling
-    known = METHOD_NAMES.get(resampling) if isinstance(resampling, str) else None
+    known = name_method(resampling)
+    if resampling is None or resampling == known:
+        return known
     message = f"resampling_method is {resampling!r}; expected one of {', '.join(RESAMPLING_METHODS)}"
     # A layout may call its method anything; the draft's fifteen names come with the tile matrix set.
     severity: Severity = "error" if "layout" not in stated or "tile_matrix_set" in stated else "note"
@@ -268,7 +271,7 @@ def _parse_item(
         shape=None if shape is None else (int(shape[0]), int(shape[1])),
         cell=None if cells is None else (float(cells[0]), float(cells[1])),
         scale=scale,
-        resampling=METHOD_NAMES.get(method, method) if isinstance(method, str) else None,
+        resampling=name_method(method) or (method if isinstance(method, str) else None),
     )
 
 
@@ -332,37 +335,8 @@ def _render_place(geo: GeoModel, grid: Level) -> dict[str, Any]:
     return attributes
 
 
-def _parse_place(node: Node, parent: GroupNode | None) -> Facts:
-    """The facts of `proj:` and `spatial:`: those of the node itself, then those inherited from its parent.
-
-    A parent's transform is another grid's where the shapes differ, and is left alone then.
-    """
-    own = _parse_own(node)
-    if parent is None or not is_array(node):
-        return own
-    handed = _parse_own(parent)
-    dimensions = own.dimensions or handed.dimensions
-    affines, bbox = handed.affines, handed.bbox
-    if handed.shape is not None and _shape(node, dimensions) not in (handed.shape, None):
-        affines, bbox = (), None
-    return replace(
-        own,
-        crs=own.crs + handed.crs,
-        affines=own.affines + affines,
-        dimensions=dimensions,
-        bbox=own.bbox or bbox,
-    )
-
-
-def _shape(node: ArrayNode, dimensions: tuple[str, str] | None) -> tuple[int, int] | None:
-    """(y, x) lengths of an array; the last two dimensions if no dimension is named so."""
-    names = node.dims or ()
-    if dimensions is not None and set(dimensions) <= set(names):
-        return node.shape[names.index(dimensions[0])], node.shape[names.index(dimensions[1])]
-    return None if len(node.shape) < 2 else (node.shape[-2], node.shape[-1])
-
-
-def _parse_own(node: Node) -> Facts:
+def _parse_place(node: Node) -> Facts:
+    """The facts of `proj:` and `spatial:` of a node."""
     attributes = node.attrs
     findings: list[Finding] = []
     dimensions = attributes.get("spatial:dimensions")
@@ -760,7 +734,8 @@ def _entry(
     tile_shape = (int(tile[0]), int(tile[1])) if tile[0] is not None and tile[1] is not None else None
     counts = (_positive(matrix.get("matrixHeight")), _positive(matrix.get("matrixWidth")))
     extent = None
-    if tile_shape is not None and counts[0] is not None and counts[1] is not None:
+    # Cells without a place are no extent: another dialect may say where the level lies.
+    if affine is not None and tile_shape is not None and counts[0] is not None and counts[1] is not None:
         extent = (int(counts[0]) * tile_shape[0], int(counts[1]) * tile_shape[1])
     return LevelEntry(
         path,
@@ -781,6 +756,14 @@ def _is_y_first(axes: Any, crs: Crs | None) -> bool:
         if first in Y_FIRST_AXES | X_FIRST_AXES:
             return first in Y_FIRST_AXES
     return crs is not None and crs.is_y_first
+
+
+def are_ordered_axes(axes: Any) -> bool:
+    """Whether these are the words of an x and of a y axis, in either order."""
+    if not isinstance(axes, (list, tuple)) or len(axes) != 2:
+        return False
+    names = {str(axis).lower() for axis in axes}
+    return len(names) == 2 and bool(names & X_FIRST_AXES) and bool(names & Y_FIRST_AXES)
 
 
 def enlarge_tiles(matrix: TileMatrix, times: int) -> TileMatrix:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import (
-    RESAMPLING_METHODS,
     Affine,
     Convention,
     Document,
@@ -29,94 +28,131 @@ from zstore.geo.conventions.base import (
     parse_crs,
 )
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.geozarr import asset_path, member_of, objects, parse_numbers
+from zstore.geo.conventions.geozarr import asset_path, member_of, name_method, objects, parse_numbers
 from zstore.model.dtype import is_same_type
 
+LAYOUT, COORDINATES, TILES = "layout", "coordinates", "tile_matrix_set"
+TRANSFORMATIONS, BOX = "coordinateTransformations", "spatial:bbox"
 # The exact statements first; a coordinate is rounded, and says nothing of a grid with one row or column.
-ORDER = ("spatial:transform", "layout", "GeoTransform", "proj:transform")
-COORDINATES = "coordinates"
+EXACT = ("spatial:transform", LAYOUT, "GeoTransform", "proj:transform")
+DERIVED = (COORDINATES, TILES, TRANSFORMATIONS, BOX)
 # In cells: float32 coordinates of metres are off by a twentieth of a 10 m cell.
 TOLERANCE = 0.1
 
 
+class Statement(NamedTuple):
+    """The statement of one attribute about the affine of a grid.
+
+    source      the attribute, or one of the words above
+    convention  the name of the convention by which it says so
+    is_point    whether it may give the centre of the first cell, as GDAL's does where the cells are points
+    """
+
+    source: str
+    convention: str
+    affine: Affine
+    is_point: bool = False
+
+    @property
+    def rank(self) -> int:
+        """The place of the statement in the order in which they count."""
+        if self.source in DERIVED:
+            return len(EXACT) + 1 + DERIVED.index(self.source)
+        return next((place for place, name in enumerate(EXACT) if self.source.endswith(name)), len(EXACT))
+
+    @property
+    def witness(self) -> Witness:
+        """The attribute with its six numbers, for findings."""
+        return Witness(self.source, list(self.affine))
+
+
+def statements_of(
+    facts: Sequence[Facts], entry: LevelEntry | None, shape: tuple[int, int]
+) -> list[Statement]:
+    """All statements of the affine of a grid, in the order in which they count.
+
+    `entry` is its level in the pyramid's list, if it is one.
+    """
+    is_point = any(f.variable is not None and f.variable.area_or_point == "Point" for f in facts)
+    said: list[Statement] = []
+    for found in facts:
+        for name, affine in found.affines:
+            may_be_centre = is_point and name.endswith("GeoTransform")
+            said.append(Statement(name, found.convention, affine, may_be_centre))
+        if found.coordinate_affine is not None:
+            said.append(Statement(COORDINATES, found.convention, found.coordinate_affine))
+        if found.bbox is not None:
+            xmin, ymin, xmax, ymax = found.bbox
+            affine = Affine((xmax - xmin) / shape[1], 0.0, xmin, 0.0, (ymin - ymax) / shape[0], ymax)
+            said.append(Statement(BOX, found.convention, affine))
+    if entry is not None and entry.affine is not None:
+        said.append(Statement(LAYOUT, "zarr_conventions", entry.affine))
+    if entry is not None and entry.fallback_affine is not None:
+        # Tile matrices alone have an extent.
+        source, convention = (TRANSFORMATIONS, "ome") if entry.extent is None else (TILES, "geozarr")
+        said.append(Statement(source, convention, entry.fallback_affine))
+    return sorted(said, key=lambda statement: statement.rank)
+
+
 def choose_affine(
-    facts: Sequence[Facts],
+    said: Sequence[Statement],
     entry: LevelEntry | None,
     shape: tuple[int, int],
     path: str,
     findings: list[Finding],
-) -> Affine | None:
-    """The affine of a grid: the first one in documents that its coordinates confirm, else the coordinates'.
+) -> Statement | None:
+    """The statement that counts: the first one in documents that coordinates confirm, else the coordinates'.
 
     Half a cell between the two is the usual mistake of taking edges for centres: the stated one counts then
     (except that `AREA_OR_POINT: Point` allows it of `GeoTransform`). Anything else is a transform that was
     left behind when the grid was cut or coarsened: the coordinates count. With neither, what a tile matrix
     or OME's scale come to, if the array fits it; then the bounding box divided by the shape.
     """
-    stated = [pair for found in facts for pair in found.affines]
-    if entry is not None and entry.affine is not None:
-        stated.append(("layout", entry.affine))
-    stated.sort(key=lambda pair: rank_source(pair[0]))
-    coordinates = next((f.coordinate_affine for f in facts if f.coordinate_affine is not None), None)
-    is_point = any(f.variable is not None and f.variable.area_or_point == "Point" for f in facts)
-    for position, (source, affine) in enumerate(stated, 1):
-        if coordinates is None or _is_confirmed(source, affine, coordinates, shape, is_point, path, findings):
-            for other in stated[position:]:
-                _compare(other, (source, affine), shape, is_point, path, findings)
-            return affine
-    if coordinates is not None:
-        return coordinates
-    if entry is not None and entry.fallback_affine is not None and _fits(entry, shape, path, findings):
-        findings.append(
-            Finding("MS-28", "note", path, "the affine is the tile matrix's or OME's; nothing else says one")
-        )
-        return entry.fallback_affine
-    bbox = next((f.bbox for f in facts if f.bbox is not None), None)
-    if bbox is None:
-        return None
-    findings.append(Finding("ZC-05", "note", path, "the affine is the bounding box divided by the shape"))
-    xmin, ymin, xmax, ymax = bbox
-    return Affine((xmax - xmin) / shape[1], 0.0, xmin, 0.0, (ymin - ymax) / shape[0], ymax)
+    exact = [statement for statement in said if statement.source not in DERIVED]
+    held = next((statement for statement in said if statement.source == COORDINATES), None)
+    for position, stated in enumerate(exact, 1):
+        if held is None or _is_confirmed(stated, held, shape, path, findings):
+            for other in exact[position:]:
+                _compare(other, stated, shape, path, findings)
+            return stated
+    for statement in said[len(exact) :]:
+        if statement.source == BOX:
+            message = "the affine is the bounding box divided by the shape"
+            findings.append(Finding("ZC-05", "note", path, message))
+        elif statement.source != COORDINATES and entry is not None:
+            if not _fits(entry, shape, path, findings):
+                continue
+            message = "the affine is the tile matrix's or OME's; nothing else says one"
+            findings.append(Finding("MS-28", "note", path, message))
+        return statement
+    return None
 
 
 def compare_boxes(
-    facts: Sequence[Facts], affine: Affine, shape: tuple[int, int], path: str
+    facts: Sequence[Facts], chosen: Statement, shape: tuple[int, int], path: str
 ) -> Iterator[Finding]:
     """Find bounding boxes that are not the outer edges of the grid."""
-    bounds, (height, width) = affine.bounds(shape), affine.cell
-    source = next((name for found in facts for name, own in found.affines if own == affine), COORDINATES)
+    bounds, (height, width) = chosen.affine.bounds(shape), chosen.affine.cell
     small = [TOLERANCE * length for length in (width, height, width, height)]
     for bbox in dict.fromkeys(found.bbox for found in facts if found.bbox is not None):
         if any(abs(a - b) > least for a, b, least in zip(bbox, bounds, small, strict=True)):
             message = f"the bounding box is {list(bbox)}; the grid's outer edges are {list(bounds)}"
-            said = (Witness(source, list(bounds)), Witness("spatial:bbox", list(bbox)))
+            said = (Witness(chosen.source, list(bounds)), Witness(BOX, list(bbox)))
             yield Finding("ZC-05", "error", path, message, list(bounds), list(bbox), said)
 
 
-def rank_source(source: str) -> int:
-    """The place of a source in the order in which affines count."""
-    return next((place for place, name in enumerate(ORDER) if source.endswith(name)), len(ORDER))
-
-
 def _is_confirmed(
-    source: str,
-    affine: Affine,
-    coordinates: Affine,
-    shape: tuple[int, int],
-    is_point: bool,
-    path: str,
-    findings: list[Finding],
+    stated: Statement, held: Statement, shape: tuple[int, int], path: str, findings: list[Finding]
 ) -> bool:
     """Whether an affine of documents counts beside the coordinates'; a finding describes the difference."""
-    stated, held = Witness(source, affine), Witness(COORDINATES, coordinates)
-    shifts = _shifts(affine, coordinates, shape)
+    source, shifts = stated.source, _shifts(stated.affine, held.affine, shape)
     largest = max(abs(shift) for pair in shifts for shift in pair)
     if largest <= TOLERANCE:
         return True
     is_constant = all(abs(one - other) <= TOLERANCE for one, other in zip(*shifts, strict=True))
     is_half = all(min(abs(abs(shift) - 0.5), abs(shift)) <= TOLERANCE for pair in shifts for shift in pair)
     if is_constant and is_half:
-        if is_point and source.endswith("GeoTransform"):
+        if stated.is_point:
             message = f"{source} gives the first point, as AREA_OR_POINT allows; the coordinates count"
             findings.append(_contradiction("GZ-29", "note", path, message, held, stated))
             return False
@@ -129,10 +165,10 @@ def _is_confirmed(
 
 
 def _contradiction(
-    rule: str, severity: Severity, path: str, message: str, chosen: Witness, other: Witness
+    rule: str, severity: Severity, path: str, message: str, chosen: Statement, other: Statement
 ) -> Finding:
     """The finding that two attributes state different affines, the chosen one first."""
-    said = tuple(Witness(source, list(affine)) for source, affine in (chosen, other))
+    said = (chosen.witness, other.witness)
     return Finding(rule, severity, path, message, said[0].value, said[1].value, said)
 
 
@@ -147,20 +183,39 @@ def _shifts(affine: Affine, other: Affine, shape: tuple[int, int]) -> list[tuple
 
 
 def _compare(
-    other: tuple[str, Affine],
-    chosen: tuple[str, Affine],
-    shape: tuple[int, int],
-    is_point: bool,
-    path: str,
-    findings: list[Finding],
+    other: Statement, chosen: Statement, shape: tuple[int, int], path: str, findings: list[Finding]
 ) -> None:
     """Report that another affine of the documents differs from the chosen one."""
-    largest = max(abs(shift) for pair in _shifts(chosen[1], other[1], shape) for shift in pair)
-    may_be_half = is_point and other[0].endswith("GeoTransform")
-    if largest > (0.5 + TOLERANCE if may_be_half else TOLERANCE):
-        message = f"{other[0]} is up to {largest:.4g} cells off {chosen[0]}, which counts"
-        rule = "ZC-06" if other[0] == "layout" else "MS-28"
-        findings.append(_contradiction(rule, "error", path, message, Witness(*chosen), Witness(*other)))
+    largest = max(abs(shift) for pair in _shifts(chosen.affine, other.affine, shape) for shift in pair)
+    if largest > (0.5 + TOLERANCE if other.is_point else TOLERANCE):
+        message = f"{other.source} is up to {largest:.4g} cells off {chosen.source}, which counts"
+        rule = "ZC-06" if other.source == LAYOUT else "MS-28"
+        findings.append(_contradiction(rule, "error", path, message, chosen, other))
+
+
+class Line(NamedTuple):
+    """The cells along one axis: the outer edge of the first one, and the step from one to the next."""
+
+    first: float
+    step: float
+
+    def scaled(self, factor: float) -> Line:
+        """The line with its cells scaled by a factor, from the same edge."""
+        return Line(self.first, self.step * factor)
+
+    def moved(self, cells: float) -> Line:
+        """The line that begins so many cells later."""
+        return Line(self.first + cells * self.step, self.step)
+
+    def is_at(self, other: Line, count: int, tolerance: float = TOLERANCE) -> bool:
+        """Whether the centres of `count` cells are the other line's, within a tolerance in cells."""
+        small = tolerance * abs(self.step)
+        ends = (0.5, count - 0.5)
+        return all(abs(self.first + self.step * n - other.first - other.step * n) <= small for n in ends)
+
+    def is_turned(self, other: Line, count: int) -> bool:
+        """Whether the other line has the same cells in the other order."""
+        return self.is_at(Line(other.first + other.step * count, -other.step), count)
 
 
 def _fits(entry: LevelEntry, shape: tuple[int, int], path: str, findings: list[Finding]) -> bool:
@@ -203,23 +258,23 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(y, x) lengths."""
+        """The lengths along y and x."""
         return self.node.shape[self.y], self.node.shape[self.x]
 
     @property
     def dimensions(self) -> tuple[str, str]:
-        """Names of the y and the x dimension; "" for one that has none."""
+        """The names of the y and the x dimension; "" for one without a name."""
         names = self.node.dims or ()
         return (names[self.y] or "", names[self.x] or "") if names else ("", "")
 
     @property
     def others(self) -> list[int]:
-        """Lengths of the other dimensions."""
+        """The lengths of the other dimensions."""
         return [n for axis, n in enumerate(self.node.shape) if axis not in (self.y, self.x)]
 
     @property
     def tile(self) -> tuple[int, int]:
-        """(y, x) lengths of the smallest readable block: a chunk, or an inner chunk of a shard."""
+        """The lengths along y and x of the smallest readable block: a chunk, or an inner chunk of a shard."""
         return self.node.chunks[self.y], self.node.chunks[self.x]
 
     @property
@@ -354,10 +409,20 @@ def _choose_factors(
         return (_snapped(y), _snapped(x))
     if scale is not None:
         return (_snapped(scale[0]), _snapped(scale[1]))
-    factors = [round(finest / mine) for finest, mine in zip(base_shape, shape, strict=True)]
-    if all(f >= 1 and -(-n // f) == m for f, n, m in zip(factors, base_shape, shape, strict=True)):
-        return (factors[0], factors[1])
+    rows, columns = (whole_factor(n, m) for n, m in zip(base_shape, shape, strict=True))
+    # Where cells are left out at the end, the others may as well be larger.
+    if rows and columns and shape == (-(-base_shape[0] // rows), -(-base_shape[1] // columns)):
+        return (rows, columns)
     return None
+
+
+def whole_factor(length: int, coarser: int) -> int | None:
+    """The whole number of cells along an axis that one cell of a coarser axis covers; None without.
+
+    The last cell of the coarser axis may cover fewer, or be left out.
+    """
+    factor = round(length / coarser) if coarser else 0
+    return factor if factor >= 1 and coarser in (length // factor, -(-length // factor)) else None
 
 
 def _snapped(factor: float) -> float:
@@ -415,7 +480,7 @@ MOST_AXES = 5
 TYPES = {"time": "time", "t": "time"} | dict.fromkeys(("band", "bands", "channel", "c"), "channel")
 UNITS = {"metre": "meter", "kilometre": "kilometer", "foot": "foot"}
 # (steps, first centre), each (y, x).
-Line = tuple[tuple[float, float], tuple[float, float]]
+Scaling = tuple[tuple[float, float], tuple[float, float]]
 
 
 class Multiscales(Convention):
@@ -435,12 +500,10 @@ class Multiscales(Convention):
         findings: list[Finding] = []
         levels = _parse_datasets(stated, node, findings)
         first = stated[0] if stated and isinstance(stated[0], Mapping) else {}
-        resampling = first.get("type")
-        is_known = isinstance(resampling, str) and resampling in RESAMPLING_METHODS
         return Facts(
             crs=_parse_crs(first, node, findings),
             levels=tuple(levels),
-            resampling=resampling if is_known else None,
+            resampling=name_method(first.get("type")),
             findings=tuple(findings),
         )
 
@@ -539,10 +602,6 @@ class Ome(Convention):
         """Findings about images without a list of datasets, or whose levels' cells or corners disagree."""
         facts = self.parse(node, parent)
         findings = list(facts.findings)
-        for image in objects(member_of(node.attrs.get("ome"), "multiscales")):
-            version = str(member_of(node.attrs.get("ome"), "version"))
-            if "coordinateSystems" in image or version.startswith("0.6"):
-                findings += _check_systems(image, node.path)
         affines = {level.path: level.affine for level in geo.levels}
         base = next((entry.fallback_affine for entry in facts.levels or () if entry.fallback_affine), None)
         for entry in facts.levels or ():
@@ -593,55 +652,6 @@ def _to_06(image: Mapping[str, Any]) -> dict[str, Any]:
     made = {"name": image["name"], "coordinateSystems": systems, "datasets": datasets}
     method = image.get("type")
     return made if method is None else {**made, "type": method, "metadata": {"method": method}}
-
-
-def _check_systems(image: Mapping[str, Any], path: str) -> Iterator[Finding]:
-    """Findings about an image that has coordinate systems, by OME-Zarr 0.6."""
-
-    def wrong(message: str, expected: Any = None, found: Any = None) -> Finding:
-        return Finding("OME", "error", path, message, expected, found)
-
-    systems = image.get("coordinateSystems")
-    known = systems if isinstance(systems, list) else []
-    names = [member_of(system, "name") for system in known]
-    if not known or not all(isinstance(name, str) and name for name in names):
-        yield wrong("coordinateSystems is no list of systems with names", "a list", systems)
-    elif len(set(names)) != len(names):
-        yield wrong(f"coordinateSystems have the names {names}, one of them twice", None, names)
-    for system in known:
-        axes = objects(member_of(system, "axes"))
-        kinds, called = ([axis.get(word) for axis in axes] for word in ("type", "name"))
-        if not 2 <= len(kinds) <= MOST_AXES or kinds.count("space") not in (2, 3):
-            yield wrong(f"axes have the types {kinds}; expected two to five, two or three of them space")
-        if not all(isinstance(name, str) and name for name in called) or len(set(called)) != len(called):
-            yield wrong(f"axes are named {called}; expected a name of its own for each")
-    outputs, datasets = list[Any](), image.get("datasets")
-    for dataset in datasets if isinstance(datasets, list) else ():
-        stated = dataset.get("coordinateTransformations") if isinstance(dataset, Mapping) else None
-        first = stated[0] if isinstance(stated, list) and len(stated) == 1 else None
-        if not isinstance(first, Mapping) or not _is_allowed(first):
-            message = (
-                f"transformations of {dataset!r:.80} are not one scale, identity, or scale and translation"
-            )
-            yield wrong(message, "one", stated)
-            continue
-        source = first.get("input")
-        if not isinstance(source, Mapping) or source.get("path") != dataset.get("path"):
-            yield wrong(
-                f"input of {dataset.get('path')!r} is {source!r}", {"path": dataset.get("path")}, source
-            )
-        if _output(dataset) not in outputs:
-            outputs.append(_output(dataset))
-    if len(outputs) > 1 or (known and any(output not in names for output in outputs)):
-        yield wrong(f"datasets lead to {sorted(map(str, outputs))}", names, sorted(map(str, outputs)))
-
-
-def _is_allowed(transformation: Mapping[str, Any]) -> bool:
-    kind = transformation.get("type")
-    if kind != "sequence":
-        return kind in ("scale", "identity")
-    kinds = [str(step.get("type")) for step in objects(transformation.get("transformations"))]
-    return sorted(kinds) == ["scale", "translation"]
 
 
 def _axes(variable: Variable, geo: GeoModel) -> list[dict[str, Any]] | None:
@@ -742,14 +752,14 @@ def _parse_item(item: Any, node: GroupNode, findings: list[Finding]) -> list[Lev
     places = _axis_places(axes)
     # From 0.6 on, datasets lead to the image's own system, and what follows to others.
     has_systems = "coordinateSystems" in item
-    outer = None if has_systems else _line(item.get("coordinateTransformations"), places)
+    outer = None if has_systems else _scaling(item.get("coordinateTransformations"), places)
     entries = []
     for dataset in datasets:
         path = asset_path(dataset)
         if path is None:
             findings.append(Finding("OC-10", "error", node.path, f"dataset {dataset!r} has no relative path"))
             continue
-        affine = _affine(_line(_steps(dataset, axes), places), outer)
+        affine = _affine(_scaling(_steps(dataset, axes), places), outer)
         tile = dataset.get("pixels_per_tile")
         is_length = isinstance(tile, int) and not isinstance(tile, bool) and tile > 0
         cell = None if affine is None else affine.cell
@@ -803,7 +813,7 @@ def _axis_places(axes: Any) -> tuple[int, int]:
     return (len(names) - 2, len(names) - 1) if len(names) >= 2 else (-2, -1)
 
 
-def _line(transformations: Any, places: tuple[int, int]) -> Line | None:
+def _scaling(transformations: Any, places: tuple[int, int]) -> Scaling | None:
     if not isinstance(transformations, (list, tuple)):
         return None
     found = {
@@ -824,7 +834,7 @@ def _line(transformations: Any, places: tuple[int, int]) -> Line | None:
     return (steps[0], steps[1]), (centres[0], centres[1])
 
 
-def _affine(line: Line | None, outer: Line | None) -> Affine | None:
+def _affine(line: Scaling | None, outer: Scaling | None) -> Affine | None:
     if line is None:
         return None
     (y_step, x_step), (y, x) = line

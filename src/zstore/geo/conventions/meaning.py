@@ -19,13 +19,15 @@ from zstore.geo.conventions.base import (
     Facts,
     Finding,
     GeoModel,
+    GroupNode,
     HeldArray,
     HeldGroup,
     HeldNode,
     LevelEntry,
+    Mend,
+    Node,
     Severity,
     Witness,
-    group_above,
     hold,
     hold_group,
     hold_members,
@@ -34,12 +36,16 @@ from zstore.geo.conventions.base import (
     note_values,
     plain_name,
     read_at_once,
+    surroundings,
 )
-from zstore.geo.conventions.cf import AXIS_NAMES, is_longitude_latitude, mapping_names
+from zstore.geo.conventions.cf import AXIS_NAMES, find_mapping, is_longitude_latitude, mapping_names
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.geozarr import member_of, tile_matrices
+from zstore.geo.conventions.geozarr import UUIDS, member_of, objects, tile_matrices
 from zstore.geo.conventions.levels import (
     COORDINATES,
+    LAYOUT,
+    TILES,
+    TRANSFORMATIONS,
     Grid,
     LevelPlace,
     cell_count,
@@ -50,15 +56,14 @@ from zstore.geo.conventions.levels import (
     join_levels,
     make_level,
     rank_level,
-    rank_source,
+    statements_of,
 )
 from zstore.geo.conventions.timeaxis import TimeAxis
 
-# Sources of a tile matrix set's CRS begin so.
-TILES = "tile_matrix_set"
 # Lists of levels that stand beside a layout or a tile matrix set, and the rules about them.
 LISTS = {"multiscales": "OC-10", "ome": "OME"}
 LINKS = ("coordinates", "bounds", "climatology")
+SILENT = Facts()
 
 
 @dataclass(frozen=True)
@@ -83,11 +88,12 @@ class Reading:
 
 @dataclass
 class Pyramid:
-    """A multiscale group: its stored levels, the finest first, and its model."""
+    """A multiscale group: its stored levels, the finest first, its model, and the lists' levels by path."""
 
     group: Any
     levels: list[LevelPlace]
     reading: Reading
+    entries: Mapping[str, LevelEntry]
 
     @property
     def geo(self) -> GeoModel | None:
@@ -128,12 +134,16 @@ class Meaning:
         self._readings: dict[HeldNode, Reading] = {}
         self._plugins: dict[str, None] = {}
 
+    @property
+    def reads_own(self) -> bool:
+        """Whether only zstore's own conventions are asked: a plugin may read more than these."""
+        return all(convention.name in OWN for convention in self.conventions)
+
     def facts(self, node: Any) -> tuple[Facts, ...]:
         """The facts about a wrapped node by convention, in the order of the conventions."""
         if node not in self._facts:
-            self._facts[node] = tuple(_ask(convention, node) for convention in self.conventions)
-            said = zip(self.conventions, self._facts[node], strict=True)
-            self._plugins |= {c.name: None for c, facts in said if c.name not in OWN and facts != Facts()}
+            said = self._facts[node] = tuple(_ask(convention, node) for convention in self.conventions)
+            self._plugins |= {f.convention: None for f in said if f.convention not in OWN and f != SILENT}
         return self._facts[node]
 
     def said(self, group: Any) -> Facts:
@@ -149,8 +159,8 @@ class Meaning:
         return self._roles[group]
 
     def grid(self, array: Any) -> Grid | None:
-        """The grid of a wrapped array; None unless it has two dimensions with cells."""
-        if len(array.shape) < 2:
+        """The grid of a wrapped array; None unless it has two dimensions with cells of a raster."""
+        if len(array.shape) < 2 or cells_of(array, array.parent) is not None:
             return None
         if array not in self._grids:
             facts, names = self.facts(array), array.dims or ()
@@ -172,7 +182,8 @@ class Meaning:
         self, array: HeldArray, facts: Sequence[Facts]
     ) -> Iterator[tuple[str, str] | None]:
         # `spatial:dimensions` is a statement; what coordinates come to is found out.
-        yield from (found.dimensions for found in facts)
+        near = () if array.parent is None else self.facts(array.parent)
+        yield from (found.dimensions for found in (*facts, *near))
         yield from (found.coordinate_dimensions for found in facts)
         for above in array.ancestors():
             yield from (found.dimensions for found in self.facts(above))
@@ -206,7 +217,7 @@ class Meaning:
     def hold(self, node: Any, parent: Any = None) -> HeldArray | HeldGroup:
         """The node wrapped so that its documents, children and values are read once."""
         if parent is None and not isinstance(node, HeldNode) and is_array(node):
-            parent = group_above(node)
+            parent = surroundings(node)
         return hold(node, hold_group(parent))
 
     def _read(self, held: HeldArray | HeldGroup) -> Reading:
@@ -220,8 +231,16 @@ class Meaning:
                 self._read_ahead([held])
                 geo, findings = self._read_dataset(held, None, None)
         except MetadataError as error:
-            return Reading(None, root.findings, error)
-        return self._finished(geo, root, findings)
+            return Reading(None, (*root.findings, *self._unread(held)), error)
+        return self._finished(geo, root, [*findings, *self._unread(held)])
+
+    def _unread(self, held: HeldArray | HeldGroup) -> Iterator[Finding]:
+        """Notes of the parts of standards in a node, and in its arrays, that are not read."""
+        if not self.reads_own:
+            return
+        for node in (held, *(held.arrays.values() if isinstance(held, HeldGroup) else ())):
+            for part in unread(node):
+                yield Finding("ZS-11", "note", node.path, f"not looked at: {part}")
 
     def _read_ahead(self, nodes: Sequence[Any]) -> None:
         """Read the values that conventions need of these nodes in one batch, if the store is remote.
@@ -264,7 +283,7 @@ class Meaning:
             named = getattr(convention, "dialects", None)
             if named is not None:
                 yield from named(node)
-            elif self.facts(node)[place] != Facts():
+            elif self.facts(node)[place] != SILENT:
                 yield convention.name
 
     def _place(
@@ -275,7 +294,9 @@ class Meaning:
             raise MetadataError(
                 f"array has {len(array.shape)} dimensions; expected a grid of two or more", path=array.path
             )
-        grid = self.grid(array)
+        grid, cells = self.grid(array), cells_of(array, array.parent)
+        if cells is not None:
+            raise MetadataError(f"array has the cells of the {cells}; expected a raster", path=array.path)
         if grid is None:
             raise MetadataError(
                 f"grid of the array is {array.shape}; expected one cell at least", path=array.path
@@ -285,11 +306,14 @@ class Meaning:
         stated = next((facts.dimensions for facts in above if facts.dimensions is not None), None)
         own = next((f.coordinate_dimensions for f in grid.facts if f.coordinate_dimensions is not None), None)
         if stated is not None and own == stated[::-1]:
-            findings.append(_other_dimensions(array.path, stated, own, COORDINATES))
-        parsed = [*grid.facts, *([] if root is None else [root])]
-        sources = {"crs": _crs_source(geo, parsed), "affine": _affine_source(geo, parsed, entry)}
-        said = {fact: f"{name}{_holder(array, name)}" for fact, name in sources.items() if name is not None}
-        return replace(geo, sources=said), findings
+            path = holder_of(array, "spatial:dimensions") or ""
+            mend = Mend(f"spatial:dimensions are {list(own)}", {"spatial:dimensions": list(own)})
+            findings.append(replace(_other_dimensions(path, stated, own, COORDINATES), mend=mend))
+        sources: dict[str, str] = {}
+        for fact, source in geo.sources.items():
+            holder = holder_of(array, source)
+            sources[fact] = source if holder is None else f"{source} at /{holder}"
+        return replace(geo, sources=sources), findings
 
     def _read_dataset(
         self, group: HeldGroup, entry: LevelEntry | None, root: Facts | None
@@ -311,7 +335,8 @@ class Meaning:
                 geo, found = self._place(grid.node, entry, root)
                 held.setdefault((geo.shape, geo.dimensions), {})[grid.node.name] = (geo, found)
         if not held:
-            return _read_bare(group, own)
+            cells = (cells_of(array, group) for array in self.roles(group).data.values())
+            return _read_bare(group, own, next((found for found in cells if found is not None), None))
         shape, dimensions = max(held, key=lambda grid: grid[0][0] * grid[0][1])
         chosen = held.pop((shape, dimensions))
         findings = unknown + [finding for _, found in chosen.values() for finding in found]
@@ -333,6 +358,7 @@ class Meaning:
     def _read_pyramid(self, group: HeldGroup) -> Pyramid:
         root, findings = self.said(group), list[Finding]()
         self._read_ahead([level for entry in root.levels or () if (level := group.below(entry.path))])
+        entries = {entry.path: entry for entry in root.levels or ()}
         places = [(entry, self._read_level(group, entry, root, findings)) for entry in root.levels or ()]
         read = [(entry, level, level.geo) for entry, level in places if level.geo is not None]
         if not read:
@@ -340,8 +366,8 @@ class Meaning:
             try:
                 geo, found = self._read_dataset(group, None, None)
             except MetadataError as error:
-                return Pyramid(group, levels, Reading(None, (*root.findings, *findings), error))
-            return Pyramid(group, levels, self._finished(geo, root, [*findings, *found]))
+                return Pyramid(group, levels, Reading(None, (*root.findings, *findings), error), entries)
+            return Pyramid(group, levels, self._finished(geo, root, [*findings, *found]), entries)
         read.sort(key=lambda place: rank_level(place[0], place[2]))
         base_entry, _, base = read[0]
         models = []
@@ -357,16 +383,16 @@ class Meaning:
         findings += self._compare_lists(group, root, [level.path for _, level, _ in read])
         findings += _compare_methods(group.path, root)
         findings += _compare_tiles(group.path, root, [level for _, level, _ in read])
-        facts = zip(self.conventions, self.facts(group), strict=True)
-        listed = next(convention.name for convention, said in facts if said.levels)
+        listed = next(said.convention for said in self.facts(group) if said.levels)
         sources = {**base.sources, "levels": f"{listed} at /{group.path}"}
         geo = replace(base, levels=tuple(models), resampling=root.resampling, sources=sources)
-        return Pyramid(group, [level for _, level, _ in read], self._finished(geo, root, findings))
+        levels = [level for _, level, _ in read]
+        return Pyramid(group, levels, self._finished(geo, root, findings), entries)
 
     def _compare_lists(self, group: HeldGroup, root: Facts, paths: Sequence[str]) -> Iterator[Finding]:
         """Find levels that a list of images or datasets names otherwise than the list that counts."""
-        for convention, facts in zip(self.conventions, self.facts(group), strict=True):
-            rule = LISTS.get(convention.name)
+        for facts in self.facts(group):
+            rule, name = LISTS.get(facts.convention), facts.convention
             if rule is None or not facts.levels:
                 continue
             listed = [_level_of(entry.path, paths) for entry in facts.levels]
@@ -374,15 +400,15 @@ class Meaning:
             read = {entry.path for entry in root.levels or ()}
             missing = [e.path for e in facts.levels if e.path not in read and group.below(e.path) is None]
             if missing:
-                message = f"{convention.name} lists {missing}, which are not there"
+                message = f"{name} lists {missing}, which are not there"
                 yield Finding(rule, "error", group.path, message, list(paths), missing)
             left_out = [path for path in paths if path not in listed]
-            is_turned = convention.name == "ome" and [p for p in listed if p in paths] != list(paths)
-            message = f"{convention.name} leaves out the levels {left_out}"
+            is_turned = name == "ome" and [p for p in listed if p in paths] != list(paths)
+            message = f"{name} leaves out the levels {left_out}"
             if not left_out:
-                message = f"{convention.name} lists {listed}: the finest is not first"
+                message = f"{name} lists {listed}: the finest is not first"
             if left_out or is_turned:
-                said = (Witness("cells", list(paths)), Witness(convention.name, listed))
+                said = (Witness("cells", list(paths)), Witness(name, listed))
                 yield Finding(rule, "error", group.path, message, list(paths), listed, said)
 
     def _read_level(
@@ -397,7 +423,7 @@ class Meaning:
             grid = self.grid(node)
             place.grids = {} if grid is None or not grid.is_known else {"": grid}
         else:
-            if node is None:
+            if node is None and not group.is_unreadable(entry.path):
                 message = f"level {entry.path!r} is not there; it is left out"
                 findings.append(Finding("ZC-03", "error", group.path, message, entry.path))
             return place
@@ -411,36 +437,18 @@ class Meaning:
         return place
 
 
-def _crs_source(geo: GeoModel, parsed: Sequence[Facts]) -> str | None:
-    """The source of a model's CRS; None without one."""
-    stated = (name for facts in parsed for name, crs in facts.crs if crs is geo.crs or crs == geo.crs)
-    return None if geo.crs is None else next(stated, COORDINATES)
-
-
-def _affine_source(geo: GeoModel, parsed: Sequence[Facts], entry: LevelEntry | None) -> str | None:
-    """The source of a model's affine, an attribute before coordinates that say the same; None without."""
-    if geo.affine is None:
-        return None
-    stated = [name for facts in parsed for name, affine in facts.affines if affine == geo.affine]
-    stated += ["layout"] if entry is not None and entry.affine == geo.affine else []
-    stated.sort(key=rank_source)
-    if not stated and any(facts.coordinate_affine is not None for facts in parsed):
-        return COORDINATES
-    is_fallback = entry is not None and entry.fallback_affine == geo.affine
-    return next(iter(stated), "tile matrix or transformation" if is_fallback else "spatial:bbox")
-
-
-def _holder(array: HeldArray, source: str) -> str:
-    """The path of the node that has a source, as " at /path"; "" where it is unknown."""
-    name = source.partition(".")[0]
+def holder_of(node: Any, source: str) -> str | None:
+    """The path of the node that has a source of facts about a node: itself, one above, or an array beside."""
+    name = source.partition(".")[0].partition(" ")[0]
+    member = {LAYOUT: "multiscales", TILES: "multiscales", TRANSFORMATIONS: "ome"}.get(name, name)
     if name == COORDINATES:
-        return "" if array.parent is None else f" at /{array.parent.path}"
-    for node in (array, *array.ancestors()):
-        if name in node.attrs or (name in ("layout", TILES) and "multiscales" in node.attrs):
-            return f" at /{node.path}"
-        if isinstance(node, HeldGroup) and name in node.arrays:
-            return f" at /{node.arrays[name].path}"
-    return ""
+        return None if node.parent is None else str(node.parent.path)
+    for place in (node, *node.ancestors()):
+        if member in place.attrs:
+            return str(place.path)
+        if isinstance(place, HeldGroup) and name in place.arrays:
+            return str(place.arrays[name].path)
+    return None
 
 
 def _level_of(path: str, levels: Sequence[str]) -> str:
@@ -487,7 +495,9 @@ def words(value: Any) -> list[str]:
 def _ask(convention: Convention, node: Any) -> Facts:
     """The facts about a node in a convention; a finding if a plugin's convention fails."""
     try:
-        return convention.parse(node, node.parent)
+        facts = convention.parse(node, node.parent)
+        # Most conventions say nothing of a node.
+        return facts if facts == SILENT else replace(facts, convention=convention.name)
     except MetadataError as error:
         reason = error.message
     except Exception as error:
@@ -495,7 +505,8 @@ def _ask(convention: Convention, node: Any) -> Facts:
             raise
         reason = f"{type(error).__name__}: {error}"
     message = f"convention {convention.name!r} cannot read it: {reason}"
-    return Facts(findings=(Finding(convention.name.upper(), "error", node.path, message),))
+    finding = Finding(convention.name.upper(), "error", node.path, message)
+    return Facts(findings=(finding,), convention=convention.name)
 
 
 def _find_roles(group: HeldGroup) -> Roles:
@@ -540,15 +551,16 @@ def _unique(findings: Iterable[Finding]) -> list[Finding]:
 
 def _handed_down(facts: Facts, group: Facts, shape: tuple[int, int]) -> Facts:
     """The facts about an array, with its group's facts that apply to it, added behind its own."""
-    if group.levels is not None or group == Facts():
+    if group == SILENT:
         return facts
     is_its_own = group.shape in (None, shape)
-    affines = group.affines if group.shape == shape else ()
+    affines = group.affines if is_its_own else ()
     return replace(
         facts,
         crs=(*facts.crs, *(pair for pair in group.crs if pair not in facts.crs)),
         affines=(*facts.affines, *(pair for pair in affines if pair not in facts.affines)),
         bbox=facts.bbox or (group.bbox if is_its_own else None),
+        convention=group.convention,
     )
 
 
@@ -573,20 +585,28 @@ def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tup
     if entry is not None and entry.shape not in (None, shape):
         message = f"spatial:shape of the layout is {entry.shape}; expected the array's {shape}"
         findings.append(Finding("ZC-06", "error", node.path, message, shape, entry.shape))
-    crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
-    affine = choose_affine(parsed, entry, shape, node.path, findings)
-    findings += () if affine is None else compare_boxes(parsed, affine, shape, node.path)
+    source, crs = _choose_crs([pair for facts in parsed for pair in facts.crs], node.path, findings)
+    placed = choose_affine(statements_of(parsed, entry, shape), entry, shape, node.path, findings)
+    findings += () if placed is None else compare_boxes(parsed, placed, shape, node.path)
+    affine = None if placed is None else placed.affine
     if crs is None:
         crs = _assume_crs(grid, affine, findings)
+    sources = {} if crs is None else {"crs": source}
+    sources |= {} if placed is None else {"affine": placed.source}
     y, x = map(plain_name, grid.dimensions)
     time = next((facts.time for facts in parsed if facts.time is not None), None)
     variables = {node.name: grid.variable}
-    return GeoModel(crs, affine, shape, (y or "y", x or "x"), variables=variables, time=time), findings
+    dimensions = (y or "y", x or "x")
+    geo = GeoModel(crs, affine, shape, dimensions, variables=variables, time=time, sources=sources)
+    return geo, findings
 
 
-def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Finding]) -> Crs | None:
+def _choose_crs(
+    stated: Sequence[tuple[str, Crs]], path: str, findings: list[Finding]
+) -> tuple[str, Crs | None]:
+    """The first (source, CRS) of those stated; without any, coordinates are the source of one assumed."""
     if not stated:
-        return None
+        return COORDINATES, None
     source, crs = stated[0]
     for other_source, other in stated[1:]:
         # What a tile matrix set says is compared once, with all levels.
@@ -594,7 +614,7 @@ def _choose_crs(stated: Sequence[tuple[str, Crs]], path: str, findings: list[Fin
             message = f"{other_source} is {other.label}, {source} is {crs.label}, which counts"
             said = (Witness(source, crs.label), Witness(other_source, other.label))
             findings.append(Finding("OC-08", "error", path, message, crs.label, other.label, said))
-    return crs
+    return source, crs
 
 
 def _assume_crs(grid: Grid, affine: Affine | None, findings: list[Finding]) -> Crs | None:
@@ -627,15 +647,16 @@ def _is_placed(grid: Grid, group: HeldGroup, stated: tuple[str, str] | None) -> 
     return not is_bounds or str(dims[-1]).lower() in AXIS_NAMES
 
 
-def _read_bare(group: HeldGroup, root: Facts) -> tuple[GeoModel, list[Finding]]:
-    """The model of a group without a grid of its own, from its attributes."""
+def _read_bare(group: HeldGroup, root: Facts, cells: str | None) -> tuple[GeoModel, list[Finding]]:
+    """The model of a group from its attributes; `cells` names the discrete global grid of its arrays."""
     if root.shape is None:
-        raise MetadataError(
-            "group holds no grid: no array of two or more dimensions, no spatial:shape", path=group.path
-        )
+        reason = "no array of two or more dimensions, no spatial:shape"
+        found = reason if cells is None else f"its arrays have the cells of the {cells}"
+        raise MetadataError(f"group holds no grid: {found}", path=group.path)
     findings: list[Finding] = []
-    crs = _choose_crs(root.crs, group.path, findings)
-    affine = choose_affine([root], None, root.shape, group.path, findings)
+    crs = _choose_crs(root.crs, group.path, findings)[1]
+    placed = choose_affine(statements_of([root], None, root.shape), None, root.shape, group.path, findings)
+    affine = None if placed is None else placed.affine
     return GeoModel(crs, affine, root.shape, root.dimensions or ("y", "x")), findings
 
 
@@ -648,3 +669,57 @@ def _choose_time(models: Mapping[str, GeoModel], path: str, findings: list[Findi
         message = f"time is {chosen.name!r} here; {', '.join(map(repr, others))} are not in the model"
         findings.append(Finding("MS-09", "note", path, message, chosen.name, others))
     return chosen
+
+
+# Parts of standards that zstore knows by name and does not read, and tells so: of CF 1.13 aggregation
+# variables (2.8), anomalies (7.5) and HEALPix (appendix F); of zarr-conventions dggs and NZUG.
+
+DGGS_UUID, NZUG_UUID = "7b255807-140c-42ca-97f6-7a1cfecdbc38", "d0a980b5-c644-4dcc-85a1-283799a58f40"
+HEALPIX = "healpix"
+
+
+def unread(node: Node) -> Iterator[str]:
+    """A description of each part of a standard in a node's attributes that zstore does not read."""
+    attributes = node.attrs
+    if (dggs := attributes.get("dggs")) is not None:
+        yield f"dggs, a {_grid(dggs, 'name')}: its cells are no rows and columns"
+    if attributes.get("grid_mapping_name") == HEALPIX:
+        yield f"CF 1.13's {_grid(attributes, 'grid_mapping_name')}: its cells are no rows and columns"
+    if "aggregated_data" in attributes:
+        yield "an aggregation variable of CF 1.13: its fragments are other datasets"
+    methods = attributes.get("cell_methods")
+    if isinstance(methods, str) and "anomaly_wrt" in methods.split():
+        yield f"anomalies of CF 1.13, {methods!r}: the norm is a variable like others"
+    if is_nzug(node):
+        yield "NZUG: types of attributes, and names of dimensions that are one length in a group"
+    for entry in objects(attributes.get("zarr_conventions")):
+        name, uuid = entry.get("name"), entry.get("uuid")
+        is_known = str(name).rstrip(":") in UUIDS or uuid in UUIDS.values()
+        if not is_known and uuid not in (DGGS_UUID, NZUG_UUID):
+            yield f"the convention {name if isinstance(name, str) else uuid!r} of zarr_conventions"
+
+
+def is_nzug(node: Node) -> bool:
+    """Whether a node declares the NetCDF-Zarr Users Guide."""
+    stated = node.attrs.get("conventions", node.attrs.get("Conventions"))
+    entries = objects(node.attrs.get("zarr_conventions"))
+    is_stated = isinstance(stated, str) and "NZUG" in stated.upper()
+    return is_stated or any(entry.get("uuid") == NZUG_UUID for entry in entries)
+
+
+def cells_of(array: Any, parent: GroupNode | None) -> str | None:
+    """The name of the discrete global grid whose cells an array has along a dimension; None for rasters."""
+    for node in (array, parent):
+        dggs = None if node is None else node.attrs.get("dggs")
+        if isinstance(dggs, Mapping) and dggs.get("spatial_dimension") in (array.dims or ()):
+            return _grid(dggs, "name")
+    mapping = find_mapping(array, parent)[1]
+    if mapping is not None and is_array(mapping) and mapping.attrs.get("grid_mapping_name") == HEALPIX:
+        return _grid(mapping.attrs, "grid_mapping_name")
+    return None
+
+
+def _grid(stated: Any, key: str) -> str:
+    said = stated if isinstance(stated, Mapping) else {}
+    level = said.get("refinement_level")
+    return f"discrete global grid {said.get(key)!r}" + ("" if level is None else f" of level {level!r}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
@@ -20,6 +20,9 @@ from zstore.errors import (
     SelectionError,
     StoreError,
     UnsupportedError,
+    ZstoreError,
+    is_loss,
+    leave_out,
 )
 from zstore.geo.conventions.base import Affine
 from zstore.geo.pyramid.boxes import Box, Shape, volume, whole
@@ -76,13 +79,11 @@ from zstore.plugin.jobs import (
     Versions,
     begin,
     check_begun,
-    check_room,
     counter,
     current_part,
     expect_size,
     long_call,
     name_job,
-    node_versions,
     source_of,
 )
 from zstore.storage.base import Store, join_key, join_url
@@ -190,14 +191,18 @@ def build(
     pyramid.draft_groups(group, nodes, job.name)
     if job.is_resumed:
         nodes.check_own()
-    _fill(steps, job, options)
+    lost = _fill(steps, job, options, can_lose=True)
     job.check()
+    if lost:
+        pyramid = pyramid.without(lost)
+        record = _record(pyramid)
+        _drop(nodes, group, lost)
     nodes.publish()
     pyramid.settle(group, nodes)
     own = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
     attributes = join_attributes(own, pyramid.documents[""]["attributes"])
     group = _finish(group, {**record, "build": job.name}, attributes, is_new=is_new)
-    if keeps:
+    if keeps and not lost:
         job.keep(Made.of(_call(record), sources, _level_versions(pyramid, group), marks=marks))
     job.end()
     return group
@@ -365,13 +370,17 @@ def _check_fits(pyramid: PyramidPlan, group: Group, options: How) -> None:
         store, budget = MemoryStore(), Budget.of(options.memory)
         arrays = pyramid.draft(NewNodes(store, "", group.zarr_format))
         steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
-        return sum(
-            expect_size(step.plan, store, step.is_blank, store_shares(step.plan))
-            for first in steps
-            for step in first
-        )
+        expected = 0.0
+        for step in chain.from_iterable(steps):
+            try:
+                expected += expect_size(step.plan, store, step.is_blank, store_shares(step.plan))
+            except ZstoreError as error:
+                # An array that cannot be read is left out when its levels are made.
+                if not is_loss(error):
+                    raise
+        return expected
 
-    check_room(group.store, group.path, pyramid.size, expect, "levels")
+    Location(group.store, group.path).check_room(pyramid.size, expect, "levels")
 
 
 def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, bool]:
@@ -449,23 +458,24 @@ def _marks(pyramid: PyramidPlan) -> dict[str, Marks]:
 def _level_versions(pyramid: PyramidPlan, group: Group) -> Versions:
     """The versions of the levels' arrays."""
     paths = [f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers]
-    return node_versions(Location(group.store, group.path), paths, has_attributes=False)
+    return Location(group.store, group.path).versions(paths, has_attributes=False)
 
 
 def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> list[Box]:
-    """The boxes of the chunks of a layer's source that are new, gone or written since the levels were made.
-
-    Boxes of more chunks than `MOST_BOXES` are one.
-    """
+    """The boxes of the chunks of a layer's source that have changed since the levels were made."""
     array = layer.recipe.source
     changed = made.changed(layer.name, marks.get(layer.name))
     if changed is None:
         return [whole(array.shape)]
-    boxes = [array.box(tuple(cell)) for cell in np.argwhere(changed).tolist()]
-    if len(boxes) > MOST_BOXES:
-        sides = zip(*boxes, strict=True)
-        boxes = [tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)]
-    return boxes
+    return _few([array.box(tuple(cell)) for cell in np.argwhere(changed).tolist()])
+
+
+def _few(boxes: Sequence[Box]) -> list[Box]:
+    """The boxes, or one around them where there are more than `MOST_BOXES`."""
+    if len(boxes) <= MOST_BOXES:
+        return [*boxes]
+    sides = zip(*boxes, strict=True)
+    return [tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)]
 
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
@@ -524,18 +534,37 @@ def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
         del group[name]
 
 
-def _fill(planned: Sequence[_LayerSteps], job: BegunJob, options: How, *, is_replacing: bool = False) -> None:
-    """Make the cells of these steps; `is_replacing` as for `run_step`."""
+def _fill(
+    planned: Sequence[_LayerSteps],
+    job: BegunJob,
+    options: How,
+    *,
+    is_replacing: bool = False,
+    can_lose: bool = False,
+) -> set[str]:
+    """Make the cells of these steps; `is_replacing` as for `run_step`.
+
+    Returns the names of layers that are left out, as chunks of their sources cannot be read; with `can_lose`,
+    and not of masks, nor of all.
+    """
+    lost = dict[str, ZstoreError]()
+    data = {layer.name for layer, _, _ in planned if not layer.is_mask}
     first = [steps[0].plan for _, _, steps in planned if steps]
     tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
     try:
         with job.runner(options.executor) as runner:
             for layer, label, steps in planned:
                 # What all others may be masked by is made before them.
-                with nullcontext() if layer.is_mask else runner.apart():
-                    for number, step in enumerate(steps):
-                        taken = tick if number == 0 else None
-                        run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
+                try:
+                    with nullcontext() if layer.is_mask else runner.apart():
+                        for number, step in enumerate(steps):
+                            taken = tick if number == 0 else None
+                            run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
+                except ZstoreError as error:
+                    is_firm = not can_lose or layer.is_mask or current_part() is not None
+                    if is_firm or data == {*lost, layer.name} or not _is_lost(layer, error):
+                        raise
+                    lost[layer.name] = error
     except OSError:
         # Whoever has taken the place over removes what is written there.
         job.check_held()
@@ -543,6 +572,27 @@ def _fill(planned: Sequence[_LayerSteps], job: BegunJob, options: How, *, is_rep
     finally:
         for layer, _, _ in planned:
             layer.recipe.source.close()
+    for layer, _, _ in planned:
+        if layer.name in lost:
+            leave_out(layer.array.path or layer.name, lost[layer.name])
+    return {*lost}
+
+
+def _is_lost(layer: Layer, error: ZstoreError) -> bool:
+    """Whether an error is of chunks of the layer's source, which are damaged or out of reach."""
+    source = layer.recipe.source
+    if not isinstance(source, StoredArray) or not is_loss(error):
+        return False
+    return (error.path or "").rstrip("/") in (source.url, place_of(source.store)) and (
+        error.key is None or f"{error.key}/".startswith(f"{source.path}/")
+    )
+
+
+def _drop(nodes: NewNodes, group: Group, lost: set[str]) -> None:
+    """Remove the arrays of layers that are left out from new nodes, and the chunks that they have."""
+    for path in [path for path in nodes.models if path.rpartition("/")[2] in lost]:
+        del nodes.models[path]
+        group.store.delete_prefix(join_key(group.path, path))
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:
@@ -600,8 +650,10 @@ def build_pyramid(
     levels       how many coarser ones; None: until one tile holds the coarsest
     method       any that `downsample` takes; or by the arrays' names, "" for all others. "average" means
                  "mode" for classes: flags (`flag_values`, `flag_masks`, `flag_meanings`), bool, what has a
-                 colour table or categories; "nearest" for directions; and "max" for a mask
-    nodata       "auto": what the arrays say; a value, None for "there is none" (but NaN), or either by name
+                 colour table or categories; "circular", the mean of unit vectors, for directions and phases
+                 (angles along a whole circle by standard name or `valid_range`); and "max" for a mask
+    nodata       "auto": what the arrays say; a value; a list of several, of which levels have the first; None
+                 for "there is none" (but NaN); or any of these by name
     mask         an array whose cells are 0 where the data is not valid, or its name in the source; or either
                  by the arrays' names. What it leaves out counts as nodata. "auto": the mask or the alpha that
                  the data came with; None: none
@@ -803,7 +855,7 @@ def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
     if layer.is_mask and chosen == "auto" and isinstance(wanted, Mapping) and "average" in wanted.values():
         # A mask shows where what it masks does: that reaches further.
         chosen = "average"
-    elif chosen == "auto" and method in UNMIXED:
+    elif chosen == "auto" and (method in UNMIXED or layer.recipe.circle is not None):
         chosen = "nearest"
     elif chosen == "auto":
         chosen = "cubic" if method == "cubic" else "bilinear"
@@ -915,6 +967,25 @@ def _update_from(
     return update(planned, group, record, boxes, how, is_reshaped=is_reshaped, resume=how.resume, marks=marks)
 
 
+def update_levels(group: Group, boxes: Mapping[str, Sequence[Box]], how: How) -> None:
+    """Bring a pyramid up to date with the boxes of its own finest level that a job there has made again.
+
+    boxes  by the arrays' names; those that an interrupted job has made again are among them
+
+    Raises
+        MetadataError: nothing says how the pyramid was built.
+        ChangedError, StoreError: as `update`.
+    """
+    record, left = _recorded(group), _Left({}, ())
+    planned = _plan_on_factors(group, record, _find_source(group, record, None, None), None)
+    changed = {
+        layer.name: _changed_boxes(layer, record, left, _few(boxes[layer.name]), is_all=False)
+        for layer in planned.layers
+    }
+    # Coordinates beside the levels may have changed where shapes have not.
+    update(planned, group, record, changed, how, is_reshaped=True, resume=False)
+
+
 class _Left(NamedTuple):
     """The unfinished work of an interrupted update.
 
@@ -937,16 +1008,22 @@ class _Left(NamedTuple):
         return [] if self.shapes is None else [former if len(former) == len(shape) else (0,) * len(shape)]
 
 
-def _checked(group: Group) -> tuple[Record, _Left]:
-    record, job = read_record(group), read_intent(group.store, group.path)
-    if job is not None and job.work != "update_pyramid":
-        [unfinished, *_] = find_unfinished(group.store, group.path)
-        raise StoreError(f"the pyramid cannot be updated: {unfinished}", path=place_of(group))
+def _recorded(group: Group) -> Record:
+    record = read_record(group)
     if record is None:
         raise MetadataError(
             "nothing says how this pyramid was built; expected one that build_pyramid made",
             path=place_of(group),
         )
+    return record
+
+
+def _checked(group: Group) -> tuple[Record, _Left]:
+    job = read_intent(group.store, group.path)
+    if job is not None and job.work != "update_pyramid":
+        [unfinished, *_] = find_unfinished(group.store, group.path)
+        raise StoreError(f"the pyramid cannot be updated: {unfinished}", path=place_of(group))
+    record = _recorded(group)
     if job is None:
         return record, _Left({}, ())
     plan = job.plan if isinstance(job.plan, dict) else {}

@@ -22,13 +22,13 @@ from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_U
 from zstore.geo.pyramid.boxes import with_sides
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
-from zstore.nodes.group import Group
+from zstore.nodes.group import Group, is_decodable
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import Source, StoredArray, as_array, source_of
+from zstore.plugin.jobs import Source, SourceStore, StoredArray, as_array, source_of
 from zstore.storage.base import Store, join_url
 from zstore.storage.url import open_store
 
-PlaceLike: TypeAlias = str | os.PathLike[str] | Store
+PlaceLike: TypeAlias = str | os.PathLike[str] | Store | list[Any] | tuple[Any, ...]
 # Attributes, beside the members of a Variable, whose values are stored integers.
 STORED = frozenset(("missing_value", "valid_min", "valid_max"))
 
@@ -41,7 +41,8 @@ class Dataset:
     geo          where the grid lies; its `variables` are the arrays' names
     arrays       the arrays of data
     extras       other arrays of the group: coordinates of other dimensions, bounds, arrays on other grids
-    places       arrays that say where the grid lies: coordinates of y and x, the variable of the CRS
+    places       arrays that say where the grid lies: coordinates of y and x, their bounds, the variable of
+                 the CRS
     attributes   the group's own, without its geography
     is_group     whether it is a group of arrays; else a single array
     is_image     whether it is an image of OME-Zarr without a place: its first row is its upper edge
@@ -66,6 +67,22 @@ class Dataset:
         is_whole = isinstance(order, list) and bool(order) and set(order) <= set(self.arrays)
         return list(order if is_whole and order is not None else self.arrays)
 
+    @property
+    def only_name(self) -> str:
+        """The name of the only array, beside a mask.
+
+        Raises
+            MetadataError: there are several.
+        """
+        mask = find_mask(self)
+        names = [name for name in self.arrays if name != mask] or [*self.arrays]
+        if len(names) != 1:
+            raise MetadataError(
+                f"there are the arrays {', '.join(sorted(names))}; expected one: its address, or the array",
+                path=self.place,
+            )
+        return names[0]
+
     def axes(self, name: str) -> tuple[int, int]:
         """The indices of the array's y and x dimension."""
         array = self.arrays[name]
@@ -74,15 +91,20 @@ class Dataset:
             return dims.index(self.geo.dimensions[0]), dims.index(self.geo.dimensions[1])
         return array.ndim - 2, array.ndim - 1
 
-    def read(self, name: str, window: tuple[slice, slice], step: int = 1) -> np.ndarray[Any, Any]:
-        """Every `step`-th cell of a (y, x) window of an array, in the first item of its other dimensions.
+    def read(
+        self, name: str, window: tuple[slice, slice], step: int = 1, items: Mapping[str, int] | None = None
+    ) -> np.ndarray[Any, Any]:
+        """Every `step`-th cell of a (y, x) window of an array, at one item of each of its other dimensions.
+
+        items  indices by dimension; the first item of a dimension that it does not name
 
         Shapes
             result (y, x), whichever of them comes first in the array.
         """
         array, axes = self.arrays[name], self.axes(name)
         sides: list[Any] = [slice(side.start, side.stop, step) for side in window]
-        cells: np.ndarray[Any, Any] = array[with_sides([0] * array.ndim, axes, sides)]
+        chosen = [(items or {}).get(dimension, 0) for dimension in self.dimensions(name)]
+        cells: np.ndarray[Any, Any] = array[with_sides(chosen, axes, sides)]
         return cells if axes[0] < axes[1] else cells.T
 
     def dimensions(self, name: str) -> tuple[str, ...]:
@@ -92,6 +114,11 @@ class Dataset:
         for axis, dimension in zip(self.axes(name), self.geo.dimensions, strict=True):
             names[axis] = dimension
         return tuple(names)
+
+    def other_sizes(self, name: str) -> dict[str, int]:
+        """The lengths of the array's dimensions beside y and x, by name."""
+        sizes = zip(self.dimensions(name), self.arrays[name].shape, strict=True)
+        return {dimension: size for dimension, size in sizes if dimension not in self.geo.dimensions}
 
 
 def place_of(node: Array | Group | PlaceLike) -> str:
@@ -122,6 +149,12 @@ def node_within(store: Store, address: str) -> Array | Group | None:
     return open_node(store, address[len(root) :], mode="r")
 
 
+def node_of(source: Array | Group | Source | PlaceLike) -> Array | Group:
+    """The node at an address, or the one that a view or another `Source` shows as."""
+    node: Any = source if isinstance(source, Array | Group | Source) else open_node(source, mode="r")
+    return open_node(SourceStore.of(node), mode="r") if isinstance(node, Source) else node
+
+
 def open_dataset(source: Array | Group | Source | PlaceLike, expected: Container[str] = ()) -> Dataset:
     """The dataset at `source`: an array, a group of arrays, the finest level of a pyramid, or any `Source`.
 
@@ -138,7 +171,36 @@ def open_dataset(source: Array | Group | Source | PlaceLike, expected: Container
         return open_levels(source, expected)[0]
     if isinstance(source, StoredArray):
         return open_levels(Array(source.store, source.path, source.model), expected)[0]
-    return replace(open_levels(as_array(source), expected)[0], place=source.url)
+    # What has coordinates is a group with them.
+    is_alone = source.documents(3) is None
+    node = as_array(source) if is_alone else open_node(SourceStore.of(source), mode="r")
+    return replace(open_levels(node, expected)[0], place=source.url)
+
+
+def open_only_array(source: Array | Group | Source | PlaceLike, asking: str, *, above: bool = False) -> Array:
+    """An array, the only one of a group, or any `Source` as an array.
+
+    asking  the function that asks for it
+    above   whether groups above an address are read
+
+    Raises
+        MetadataError: there are several.
+        UnsupportedError: there is a mask beside it.
+    """
+    node: Any = source
+    if not isinstance(source, Array | Group | Source):
+        node = open_node(source, mode="r", above=above)
+    if isinstance(node, Source):
+        return as_array(node)
+    if isinstance(node, Array):
+        return node
+    dataset = open_dataset(node)
+    if find_mask(dataset) not in (None, dataset.only_name):
+        raise UnsupportedError(
+            f"the group has a mask, which {asking} does not read; expected the array alone",
+            path=dataset.place,
+        )
+    return dataset.arrays[dataset.only_name]
 
 
 def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
@@ -153,13 +215,19 @@ def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
     return levels[level]
 
 
-def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()) -> list[Dataset]:
+def open_levels(
+    source: Array | Group | PlaceLike, expected: Container[str] = (), *, arrays: Sequence[Any] = ()
+) -> list[Dataset]:
     """The levels of a pyramid, the finest first; the one dataset if there is no pyramid.
+
+    arrays  names; of a group whose arrays lie on several grids, the dataset with one of these is opened
 
     Raises, warns
         as `open_dataset`.
     """
     node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    if isinstance(node, Source):
+        return [open_dataset(node, expected)]
     meaning = Meaning()
     held = meaning.hold(node)
     reading = meaning.read(held)
@@ -176,8 +244,36 @@ def open_levels(source: Array | Group | PlaceLike, expected: Container[str] = ()
     if geo is None:
         raise reading.trouble or MetadataError("there is no grid", path=place_of(node))
     if pyramid is None or not geo.levels:
+        if not geo.variables.keys() & {*arrays}:
+            others = grids_of(meaning, held) if arrays else ()
+            geo = next((other for other in others if other.variables.keys() & {*arrays}), geo)
         return [_group_dataset(held, geo)]
     return [_level_dataset(level, geo, node) for level in pyramid.levels]
+
+
+def other_grids(group: Group, first: Dataset) -> list[Dataset]:
+    """The datasets of a group, beside the one that `open_levels` opens, whose arrays lie on other grids.
+
+    There are none in a pyramid.
+    """
+    meaning = Meaning()
+    held = meaning.hold(group)
+    grids = [geo for geo in grids_of(meaning, held) if not geo.variables.keys() & first.arrays.keys()]
+    return [_group_dataset(held, geo) for geo in grids]
+
+
+def grids_of(meaning: Meaning, held: Any) -> list[GeoModel]:
+    """The grids of a group's arrays, each with the arrays on it, the largest first; none of a pyramid."""
+    if not isinstance(held, HeldGroup) or meaning.is_pyramid(held):
+        return []
+    found: dict[Any, GeoModel] = {}
+    for grid in meaning.grids(held).values():
+        geo = meaning.read(grid.node).geo
+        if geo is not None:
+            same = (geo.shape, geo.dimensions, geo.affine, geo.crs)
+            first = found.get(same, geo)
+            found[same] = replace(first, variables={**first.variables, **geo.variables})
+    return sorted(found.values(), key=lambda geo: -geo.shape[0] * geo.shape[1])
 
 
 def free_extras(dataset: Dataset) -> dict[str, Array]:
@@ -208,19 +304,31 @@ def _array_dataset(array: HeldArray, geo: GeoModel) -> Dataset:
 
 
 def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
-    arrays = {name: array.node for name, array in group.arrays.items()}
-    pairs = {name: _meant(arrays.pop(name), variable) for name, variable in geo.variables.items()}
+    arrays = {name: array.node for name, array in group.arrays.items() if is_decodable(array.node)}
+    known = {name: variable for name, variable in geo.variables.items() if name in arrays}
+    pairs = {name: _meant(arrays.pop(name), variable) for name, variable in known.items()}
     data = {name: array for name, (array, _) in pairs.items()}
     geo = replace(geo, variables={name: variable for name, (_, variable) in pairs.items()})
     placing = list[str]()
     if geo.affine is not None and not geo.affine.is_rotated:
-        placing += geo.dimensions
+        for dimension in geo.dimensions:
+            bounds = bounds_of(arrays.get(dimension), arrays)
+            placing += [dimension, *([] if bounds is None else [bounds.basename])]
     if geo.crs is not None:
         for array in data.values():
             placing += (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE)
     places = {name: arrays.pop(name) for name in dict.fromkeys(placing) if name in arrays}
     attributes = join_attributes(_without_plugins(group, geo), {})
     return Dataset(place_of(group.node), geo, data, arrays, places, attributes)
+
+
+def bounds_of(coordinate: Array | None, arrays: Mapping[str, Array]) -> Array | None:
+    """The bounds of a coordinate among arrays: two edges of every cell; None without."""
+    name = None if coordinate is None else coordinate.attrs.get("bounds")
+    found = arrays.get(name) if isinstance(name, str) else None
+    if found is None or coordinate is None or 0 in found.shape or found.dtype.kind not in "iuf":
+        return None
+    return found if found.shape == (*coordinate.shape, 2) else None
 
 
 def _without_plugins(group: Any, geo: GeoModel) -> dict[str, Any]:
@@ -250,9 +358,9 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
             f"and they cannot be taken for {meant.name}",
             path=place_of(array),
         )
-    hole = next(iter(meant_fills(dtype, array.attrs)), None)
-    if hole is None and variable.nodata is not None:
-        hole = np.array(variable.nodata, dtype).view(meant).item()
+    holes = list(dict.fromkeys(meant_fills(dtype, array.attrs)))
+    if not holes and variable.nodata is not None:
+        holes = [np.array(variable.nodata, dtype).view(meant).item()]
 
     def taken(said: Any) -> Any:
         """Stored integers in the integer type of `_Unsigned`."""
@@ -265,7 +373,8 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
     for name in STORED.intersection(attributes):
         attributes[name] = taken(attributes[name])
     said = replace(
-        variable, dtype=meant, nodata=hole, attributes=attributes, valid_range=taken(variable.valid_range),
+        variable, dtype=meant, nodata=next(iter(holes), None), other_nodata=tuple(holes[1:]),
+        attributes=attributes, valid_range=taken(variable.valid_range),
         flag_values=taken(variable.flag_values), flag_masks=taken(variable.flag_masks),
     )  # fmt: skip
     return array.viewed_as(meant), said

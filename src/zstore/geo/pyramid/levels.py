@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -23,13 +23,15 @@ from zstore.geo.conventions.base import (
     Variable,
     warn_of,
 )
-from zstore.geo.conventions.content import is_direction
+from zstore.geo.conventions.cf import unwrap, unwrap_bounds
+from zstore.geo.conventions.content import circle_of, is_direction, render_variable
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.dataset import (
     MEMBER,
     Dataset,
     Mask,
+    bounds_of,
     find_mask,
     free_extras,
     is_alpha,
@@ -42,7 +44,7 @@ from zstore.geo.pyramid.dataset import (
 from zstore.geo.pyramid.passes import Budget, Recipe, Resample, Step, direct_depth, plan_passes, run_step
 from zstore.geo.resampling.methods import Resampler, downsample, plan_part
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.packing import PACKING, decode, distinct_fills, fit_nodata, parse_fills
+from zstore.model.packing import PACKING, decode, fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -51,6 +53,9 @@ from zstore.plugin.jobs import Runner, is_shown, source_of
 from zstore.storage.base import join_key
 
 # Layers: arrays of data, and how their levels are made
+
+# The method that averages directions and phases by their unit vectors.
+CIRCULAR = "circular"
 
 DERIVATIONS = ("auto", "base", "cascade")
 # Methods whose levels differ when made from a level instead of the finest: rounded or chosen twice.
@@ -110,13 +115,14 @@ class Layer:
         """The entry of the array in the pyramid's record."""
         recipe = self.recipe
         entry = {
-            "method": recipe.method,
+            "method": recipe.method if recipe.circle is None else CIRCULAR,
             "nodata": None if recipe.nodata is None else number_of(recipe.nodata),
             "derive": "cascade" if recipe.is_chained else "base",
             "depth": recipe.depth,
             "shape": list(recipe.source.shape),
         }
-        optional = {"mask": self.mask_name, "sampling": self.sampling}
+        others = [number_of(one) for one in recipe.others] or None
+        optional = {"mask": self.mask_name, "sampling": self.sampling, "other_nodata": others}
         return entry | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -137,18 +143,19 @@ def make_layer(
         not is_alpha(variable) and find_mask(dataset) == name
     )
     chosen = _method(name, variable, options.method, "max" if is_mask else "mode")
+    circle = None
+    if chosen == CIRCULAR:
+        circle, chosen = circle_of(variable), "average"
+        if circle is None:
+            expected = (
+                "expected angles along a whole circle, by standard_name or valid_range, that its type holds"
+            )
+            raise UnsupportedError(f"method of {name!r} is {CIRCULAR!r}; {expected}", path=dataset.place)
     axes = dataset.axes(name)
     steps = with_sides([1] * array.ndim, axes, factors)
     choice = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
     is_auto = isinstance(choice, str) and choice == "auto"
-    hole = variable.nodata if is_auto else None if choice is None else fit_nodata(choice, variable.dtype)
-    fills = distinct_fills(parse_fills(array.attrs, array.dtype))
-    if is_auto and len(fills) > 1 and chosen != "nearest":
-        said_so = " and ".join(f"{attribute} {fill!r}" for attribute, fill in fills.items())
-        message = (
-            f"{name!r} has the nodata {said_so}; levels leave out one only: expected nodata=, or one value"
-        )
-        raise MetadataError(message, path=dataset.place)
+    hole, others = (variable.nodata, variable.other_nodata) if is_auto else _holes(choice, variable.dtype)
     stated = variable.nodata if hole is None else hole
     resample: Resample = resamplers.resolve(chosen)()
     try:
@@ -165,9 +172,18 @@ def make_layer(
     if not is_chained and options.derive == "auto":
         depth = direct_depth(source, steps)
     mask, mask_name = _mask(dataset, name, options.mask, hole)
-    written = replace(variable, nodata=stated, dimensions=dataset.dimensions(name))
-    recipe = Recipe(source, steps, chosen, hole, grid, is_chained, depth, mask)
+    written = replace(variable, nodata=stated, other_nodata=others, dimensions=dataset.dimensions(name))
+    recipe = Recipe(source, steps, chosen, hole, others, grid, is_chained, depth, mask, circle)
     return Layer(name, array, axes, written, recipe, mask_name, is_mask or is_alpha(variable))
+
+
+def _holes(choice: Any, dtype: np.dtype[Any] | None) -> tuple[int | float | None, tuple[int | float, ...]]:
+    """(nodata, further values of it) of a caller's number, or of several."""
+    numbers = [] if choice is None else [*choice] if isinstance(choice, list | tuple) else [choice]
+    fitted = list(dict.fromkeys(fit_nodata(number, dtype) for number in numbers))
+    # NaN means nothing in any case.
+    finite = [number for number in fitted if number == number] or fitted
+    return next(iter(finite), None), tuple(finite[1:])
 
 
 def recorded_layer(
@@ -178,7 +194,9 @@ def recorded_layer(
     Raises
         As `make_layer`.
     """
-    nodata, mask = {name: number_from(entry["nodata"])}, {name: entry.get("mask")}
+    holes = [entry["nodata"], *entry.get("other_nodata", ())]
+    nodata = {name: None if holes == [None] else [number_from(one) for one in holes]}
+    mask = {name: entry.get("mask")}
     options = CellOptions({name: entry["method"]}, nodata, "base", mask)
     layer = make_layer(dataset, name, options, factors, grid)
     recipe = replace(layer.recipe, is_chained=entry["derive"] == "cascade", depth=entry["depth"])
@@ -196,7 +214,7 @@ def name_resampling(layers: Sequence[Layer], method: str | Mapping[str, str]) ->
 def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
     """The method for one array; in place of an average, what suits values that have none.
 
-    `of_classes` for classes, and "nearest" for directions: that of 350 and 10 degrees is not 180.
+    `of_classes` for classes, and "circular" for directions: that of 350 and 10 degrees is not 180.
     """
     if isinstance(method, Mapping):
         if name in method:
@@ -204,7 +222,9 @@ def _method(name: str, variable: Variable, method: Any, of_classes: str) -> str:
         method = method.get("", "average")
     if method == "average" and (_is_class(variable) or of_classes == "max"):
         return of_classes
-    return "nearest" if method == "average" and is_direction(variable) else str(method)
+    if method == "average" and is_direction(variable):
+        return "nearest" if circle_of(variable) is None else CIRCULAR
+    return str(method)
 
 
 def _is_class(variable: Variable) -> bool:
@@ -501,7 +521,28 @@ class PyramidPlan:
         warn_of(findings, stacklevel=4)
         grid.describe(geo, documents, profile)
         describe_bounds(dataset, geo, documents)
-        return cls(dataset, grid, layers, encoding, profile, geo, documents)
+        plan = cls(dataset, grid, layers, encoding, profile, geo, documents)
+        plan._say_one_nodata()
+        return plan
+
+    def _say_one_nodata(self) -> None:
+        """Have the levels whose cells are computed say the one nodata that these have."""
+        is_kept = self.grid.is_copied and all(layer.sampling is None for layer in self.layers)
+        for level, layer in product(self.made_levels[is_kept:], self.layers):
+            variable, attributes = layer.variable, self.documents[f"{level.path}/{layer.name}"]["attributes"]
+            if variable.other_nodata:
+                attributes.pop("missing_value", None)
+                attributes.update(
+                    render_variable(replace(variable, other_nodata=()), self.encoding.zarr_format)
+                )
+
+    def without(self, names: Container[str]) -> PyramidPlan:
+        """The plan without some layers."""
+        documents = {
+            path: one for path, one in self.documents.items() if path.rpartition("/")[2] not in names
+        }
+        layers = [layer for layer in self.layers if layer.name not in names]
+        return replace(self, layers=layers, documents=documents)
 
     @property
     def made(self) -> Sequence[str]:
@@ -629,7 +670,7 @@ class PyramidPlan:
                 _copy_array(array, former, nodes, path, group.zarr_format)
             elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
                 factor = self.grid.factors[spatial.index(name)] ** int(level.path)
-                stored = decode(array[...], array.attrs).astype(np.float64)
+                stored = unwrap(array, decode(array[...], array.attrs).astype(np.float64))
                 steps = np.diff(stored)
                 if (steps > 0).any() and (steps < 0).any():
                     message = f"coordinate {name!r} is not in order; levels would lie between its places"
@@ -639,6 +680,7 @@ class PyramidPlan:
                 bounds = bounds_of(array, self.dataset.extras)
                 if bounds is not None:
                     edges = decode(bounds[...], bounds.attrs).astype(np.float64)
+                    edges = unwrap_bounds(array, stored, edges)
                     low, high = (
                         downsample(ends, (factor,), method, grid=self.grid.kind)
                         for ends, method in ((edges.min(1), "min"), (edges.max(1), "max"))
@@ -694,29 +736,26 @@ class PyramidPlan:
         return {**codecs, "chunks": chunks, "shards": shards}
 
 
-def bounds_of(coordinate: Array | None, arrays: Mapping[str, Array]) -> Array | None:
-    """The bounds of a coordinate among arrays: two edges of every cell; None without."""
-    name = None if coordinate is None else coordinate.attrs.get("bounds")
-    found = arrays.get(name) if isinstance(name, str) else None
-    if found is None or coordinate is None or 0 in found.shape or found.dtype.kind not in "iuf":
-        return None
-    return found if found.shape == (*coordinate.shape, 2) else None
-
-
 def describe_bounds(dataset: Dataset, geo: GeoModel, documents: Documents) -> None:
     """Add bounds to the coordinates of all levels, where those of the source have them.
 
-    They end where the source's end, but for cells whose middle lies beyond.
+    They end where the source's end, but for cells whose middle lies beyond; on another grid, a tile matrix,
+    they are the edges of its cells.
     """
+    own, corner = dataset.geo.affine, geo.affine
+    is_own = own is not None and corner is not None and (own.c, own.f) == (corner.c, corner.f)
     for axis, dimension in enumerate(geo.dimensions):
         coordinate = dataset.places.get(dimension)
-        bounds = bounds_of(coordinate, dataset.extras)
+        bounds = bounds_of(coordinate, dataset.places)
         if coordinate is None or bounds is None:
             continue
         name, edges = str(coordinate.attrs["bounds"]), decode(bounds[...], bounds.attrs).astype(np.float64)
+        finest = documents.get(join_key(geo.levels[0].path, dimension))
+        if finest is not None and finest["data"].shape == edges.shape[:1]:
+            edges = unwrap_bounds(coordinate, finest["data"], edges)
         cell = 0.0 if geo.affine is None else geo.affine.cell[axis]
-        # Longitudes that jump by a circle end nowhere.
-        is_running = abs(np.ptp(edges) - cell * len(edges)) <= cell
+        # Longitudes that jump by a circle, and those of other grids, end nowhere.
+        is_running = is_own and abs(np.ptp(edges) - cell * len(edges)) <= cell
         first, last = (edges.min(), edges.max()) if is_running else (-np.inf, np.inf)
         for level in geo.levels:
             document = documents.get(join_key(level.path, dimension))
@@ -724,7 +763,7 @@ def describe_bounds(dataset: Dataset, geo: GeoModel, documents: Documents) -> No
                 continue
             centres, half = document["data"], (level.affine.e, level.affine.a)[axis] / 2
             made = edges
-            if level.shape[axis] != len(edges):
+            if not is_own or level.shape[axis] != len(edges):
                 made = np.stack([centres - half, centres + half], axis=1)
                 made = made if (half > 0) == (edges[0, 0] < edges[0, 1]) else made[:, ::-1]
                 is_inside = (centres >= first) & (centres <= last)
@@ -732,7 +771,7 @@ def describe_bounds(dataset: Dataset, geo: GeoModel, documents: Documents) -> No
             document["attributes"]["bounds"] = name
             documents[join_key(level.path, name)] = Document(
                 kind="array",
-                attributes={k: v for k, v in bounds.attrs.items() if k not in PACKING},
+                attributes={k: v for k, v in bounds.attrs.items() if is_own and k not in PACKING},
                 dimension_names=(dimension, str((bounds.dims or ("", "bnds"))[1] or "bnds")),
                 data=made,
                 fill_value=float("nan"),
@@ -793,7 +832,7 @@ def _auxiliary_options(document: Document) -> dict[str, Any]:
     data = document["data"]
     return {
         "data": data,
-        "chunks": data.shape or "auto",
+        "chunks": data.shape if data.size else "auto",
         "fill_value": document["fill_value"],
         "attributes": document["attributes"],
         "dimension_names": document["dimension_names"],

@@ -21,7 +21,9 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.geo.pyramid.dataset import Mask, Masking
+from zstore.geo.resampling.circle import on_circle
 from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, plan_part, trace_box
+from zstore.model.packing import Circle, with_one_nodata
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Plan, Runner, Source, StoredArray, name_job, units_at_once
 
@@ -46,19 +48,23 @@ class Recipe:
 
     factors     from each level to the next, per dimension
     nodata      what resampling leaves out
+    others      further values of nodata in the source, which levels have `nodata` for
     grid        how windows lie: "aligned" or "gdal"
     is_chained  whether a level is made from the one before; else `depth` levels at a time are from one source
     mask        where the source is valid, in the source's cells
+    circle      of directions, whose unit vectors are resampled
     """
 
     source: Source
     factors: Shape
     method: str
     nodata: Any = None
+    others: tuple[int | float, ...] = ()
     grid: str = "aligned"
     is_chained: bool = True
     depth: int = 64
     mask: Mask | None = None
+    circle: Circle | None = None
 
 
 class Share(NamedTuple):
@@ -298,6 +304,8 @@ class Pass(LevelPlan):
         if is_built_in(self.recipe.method) and self.unit_count >= thread_count():
             # Units run side by side; only where they are too few for that, the kernels share their work out.
             resample = partial(resample, threads=1)
+        if self.recipe.circle is not None:
+            resample = partial(on_circle, resample, self.recipe.circle)
         by_tile = replace(self, unit=self.tile)
         for tile in self._tiles(unit):
             needs = by_tile.needs(tile)
@@ -341,8 +349,9 @@ class Pass(LevelPlan):
         `cells` are those of the source in the box `needs[0]`.
         """
         recipe = self.recipe
-        is_plain = recipe.mask is None and is_built_in(recipe.method)
+        is_plain = recipe.mask is None and recipe.circle is None and is_built_in(recipe.method)
         masking = Masking(self.source.dtype, recipe.nodata, is_needed=recipe.mask is not None)
+        cells = with_one_nodata(cells, recipe.nodata, recipe.others)
         if recipe.mask is not None:
             cells = masking.hide(cells, recipe.mask.read(needs[0]))
         nodata = None if is_plain and self._has_no_nodata(cells) else masking.nodata

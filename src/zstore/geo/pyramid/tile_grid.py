@@ -22,6 +22,7 @@ from zstore.geo.pyramid.dataset import Dataset, Mask
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, LevelPlan, Pass, Step, direct_depth, outer_chunks, plan_passes
 from zstore.geo.resampling.sample import reach_of, sample
+from zstore.model.packing import with_one_nodata
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Source, StoredArray, units_at_once
 
@@ -128,6 +129,12 @@ class GridTransform:
         """(columns, rows) of the source once round the globe eastwards."""
         right, down = self.source_affine._replace(c=0, f=0).cell_at(self._circle(), 0.0)
         return right, down
+
+    @property
+    def columns_around(self) -> float:
+        """The columns of the source once round the globe; 0 of a rotated one, or one that has no degrees."""
+        is_plain = self.source_crs.is_geographic and not self.source_affine.is_rotated
+        return abs(self._turn()[0]) if is_plain else 0.0
 
     def _circle(self) -> float:
         """Once round the globe along the equator, in the source's unit."""
@@ -283,7 +290,13 @@ def _is_near(
     full = np.broadcast_arrays(columns, rows)
     places = transform.to_source(np.ascontiguousarray(full[0]), np.ascontiguousarray(full[1]))
     lost = ~(np.isfinite(places[0]) & np.isfinite(places[1]))
-    meets = np.asarray(~lost.all(axis=(1, 2)))
+    meets, turn = np.asarray(~lost.all(axis=(1, 2))), transform.columns_around
+    if turn:
+        # Beside the meridian where the source begins, neighbours are a turn apart.
+        whole_tiles = ~lost.any(axis=(1, 2))
+        running = np.unwrap(np.unwrap(places[0][whole_tiles], period=turn, axis=2), period=turn, axis=1)
+        running -= np.floor((running.max(axis=(1, 2), keepdims=True) + 1) / turn) * turn
+        places[0][whole_tiles] = running
     for part, size in zip(places, transform.source_shape[::-1], strict=True):
         low = np.where(lost, np.inf, part).min(axis=(1, 2))
         high = np.where(lost, -np.inf, part).max(axis=(1, 2))
@@ -367,7 +380,7 @@ def choose_matrix(transform: GridTransform, matrices: Sequence[TileMatrix]) -> T
 
 
 def common_tiles(one: Tiles, other: Tiles) -> Tiles:
-    """The tiles that are in both."""
+    """The tiles that two sets share."""
     if not len(one) or not len(other):
         return one[:0]
     width = 1 + max(int(one[:, 1].max()), int(other[:, 1].max()))
@@ -411,6 +424,7 @@ class Warp:
 
     source  the array that is sampled; `axes` are its y and x
     nodata  the value that sampling leaves out; None: only what the mask leaves out
+    others  further values of nodata in the source, which results have `nodata` for
     scale   (y, x) cells of the grid per cell of the source
     window  how many cells of the source are read at a time
     """
@@ -420,6 +434,7 @@ class Warp:
     transform: GridTransform
     sampling: str
     nodata: Any
+    others: tuple[int | float, ...] = ()
     mask: Mask | None
     scale: tuple[float, float]
     window: int
@@ -466,7 +481,8 @@ class Warp:
                 part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
                 is_seen |= self._fill(box, columns[tuple(at)], rows[tuple(at)], cells[..., part[0], part[1]])
             return is_seen
-        source = np.moveaxis(self.source.read(read), self.axes, (-2, -1))
+        cells_read = with_one_nodata(self.source.read(read), self.nodata, self.others)
+        source = np.moveaxis(cells_read, self.axes, (-2, -1))
         valid = None if self.mask is None else np.moveaxis(self.mask.read(read), self.axes, (-2, -1))
         cells[...] = sample(
             source,
@@ -750,6 +766,7 @@ class TileGrid(LevelGrid):
             transform=self.transform,
             sampling=layer.sampling,
             nodata=0 if recipe.nodata is None and layer.is_mask else recipe.nodata,
+            others=recipe.others,
             mask=mask,
             scale=self.scale,
             window=window,
@@ -772,7 +789,7 @@ class TileGrid(LevelGrid):
         of_mask = None
         if mask is not None and recipe.nodata is None:
             of_mask = replace(mask, array=StoredArray.of(masks[0]))
-        of_finest = replace(recipe, source=made, mask=of_mask, depth=depth)
+        of_finest = replace(recipe, source=made, others=(), mask=of_mask, depth=depth)
         # Where all is made, what reads no tile is left out, unit by unit.
         for rectangle in map(limits_of, split_at_gap(work.tiles)) if is_whole else rectangles(work.tiles):
             within = self._box(work.within, axes, rectangle)

@@ -18,6 +18,7 @@ from zstore.geo.conventions.geozarr import (
     parse_numbers,
     parse_tile_matrix_set,
 )
+from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.pyramid.dataset import PlaceLike, place_of
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -185,7 +186,7 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
     held = HeldGroup(group)
     entries, _ = parse_tile_matrix_set(stated, held, findings)
     layout = parse_layout(stated["layout"], group.path, findings) if "layout" in stated else []
-    affines = {entry.path: entry.affine for entry in layout}
+    affines, read = {entry.path: entry.affine for entry in layout}, dict[str, Affine | None]()
     grids = {}
     for entry in entries:
         found = held.below(entry.path)
@@ -193,12 +194,17 @@ def _grids(group: Group, place: str) -> dict[str, _Grid]:
             continue
         node = found.node
         own = _stated_affine(node) or affines.get(entry.path)
+        is_exact = own is not None
+        if own is None and entry.fallback_affine is not None:
+            # What coordinates and grid mappings say takes more requests, and is not as exact.
+            read = read or _read_affines(held)
+            own = read.get(entry.path)
         matrix_shape = None
         if entry.extent is not None:
             matrix_shape = (entry.extent[0] // entry.tile_shape[0], entry.extent[1] // entry.tile_shape[1])
         names = node.attrs.get("spatial:dimensions", group.attrs.get("spatial:dimensions"))
         pair = (str(names[0]), str(names[1])) if isinstance(names, list) and len(names) == 2 else None
-        begin = _begin(entry.path, entry.fallback_affine, own, place)
+        begin = _begin(entry.path, entry.fallback_affine, own, is_exact, place)
         within = parse_limits(stated, "tile_matrix_limits", entry.path)
         grids[entry.path] = _Grid(node, entry.tile_shape, matrix_shape, begin, pair, within)
     if not grids:
@@ -211,11 +217,21 @@ def _stated_affine(node: Group | Array) -> Affine | None:
     return None if numbers is None else Affine.from_user(numbers)
 
 
-def _begin(level: str, matrix: Affine | None, own: Affine | None, place: str) -> tuple[int, int]:
-    """(row, column) of a level's first cell in the tile matrix."""
+def _read_affines(group: HeldGroup) -> dict[str, Affine | None]:
+    """The affines of a pyramid's levels by all that its documents say."""
+    pyramid = Meaning().pyramid(group)
+    return {} if pyramid is None else {level.path: level.affine for level in pyramid.levels}
+
+
+def _begin(
+    level: str, matrix: Affine | None, own: Affine | None, is_exact: bool, place: str
+) -> tuple[int, int]:
+    """(row, column) of a level's first cell in its matrix; parts of cells count in exact affines only."""
     if matrix is None or own is None:
         return 0, 0
     shift = ((own.f - matrix.f) / matrix.e, (own.c - matrix.c) / matrix.a)
+    if not is_exact and all(abs(cells) < 1 for cells in shift):
+        return 0, 0
     whole = (round(shift[0]), round(shift[1]))
     cells = zip((own.a, own.e), (matrix.a, matrix.e), strict=True)
     is_alike = not own.is_rotated and all(abs(one - other) <= 1e-6 * abs(other) for one, other in cells)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.conventions.base import Affine, GeoModel, Variable
+from zstore.geo.conventions.base import Affine, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import TileMatrix
-from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, with_sides
+from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, make_mask, open_dataset
 from zstore.geo.pyramid.tile_grid import GridTransform, Warp, cover, limits_of
 from zstore.geo.resampling.sample import SAMPLINGS
@@ -27,8 +28,10 @@ from zstore.nodes.group import Group
 from zstore.plugin.jobs import Source, name_job, source_of
 from zstore.plugin.views import View, overlay, view
 
-__all__ = ["GeoGrid", "GeoView", "mosaic", "reproject"]
+__all__ = ["GeoGrid", "mosaic", "reproject"]
 
+# The code of a CRS, in the place of a grid.
+CODE = re.compile(r"[A-Za-z]{3,}:[A-Za-z0-9]+")
 # Rows and columns of the blocks that are sampled at a time; places depend on a block, and on no selection.
 BLOCK_LENGTH = 256
 # In cells of the source: how far an approximated place may be off.
@@ -59,7 +62,7 @@ class GeoGrid:
         Raises
             MetadataError: it has no CRS, or no affine.
         """
-        return _grid_of(open_dataset(source))
+        return grid_of(open_dataset(source))
 
     @classmethod
     def around(
@@ -79,40 +82,7 @@ class GeoGrid:
             MetadataError: a source has no CRS or affine, or none of them is defined in the CRS; no source has
                 this CRS, and there is no resolution.
         """
-        return _around([_grid_of(open_dataset(source)) for source in sources], crs, resolution)
-
-
-class GeoView(View):
-    """A view on a grid of the Earth, with the georeference, nodata and units that jobs store with it.
-
-    Selections and computations of it are plain views, which have none of these.
-    """
-
-    def __init__(self, items: View, geo: GeoModel) -> None:
-        super().__init__(items.step)
-        self.geo = geo
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return GeoView, (View(self.step), self.geo)
-
-    @property
-    def name(self) -> str:
-        return next(iter(self.geo.variables))
-
-    @property
-    def dimension_names(self) -> Sequence[str | None] | None:
-        return self.geo.variables[self.name].dimensions
-
-    @property
-    def fill_value(self) -> Any:
-        return self.geo.variables[self.name].nodata
-
-    @once
-    def attributes(self) -> Mapping[str, Any]:
-        documents, _ = render_geo(self.geo, 3)
-        # An array alone has no coordinates and no variable of the CRS beside it.
-        own = {k: v for k, v in documents[self.name]["attributes"].items() if k != "grid_mapping"}
-        return {**documents[""]["attributes"], **own}
+        return grid_around([grid_of(open_dataset(source)) for source in sources], crs, resolution)
 
 
 def reproject(
@@ -121,7 +91,7 @@ def reproject(
     *,
     resampling: str = "nearest",
     nodata: Any = None,
-) -> GeoView:
+) -> View:
     """A view of a raster on another grid of the Earth, in any CRS; no item is read.
 
     Reading a box of it reads the cells of the source under the box, and no others. Cells are sampled with
@@ -141,8 +111,7 @@ def reproject(
         UnsupportedError: no such resampling, or it does not take the data type.
     """
     dataset = open_dataset(source)
-    warped, geo = _warp(dataset, _as_grid(grid), resampling, nodata)
-    return GeoView(view(warped), geo)
+    return view(_warp(dataset, as_grid(grid), resampling, nodata))
 
 
 def mosaic(
@@ -152,7 +121,7 @@ def mosaic(
     resampling: str = "nearest",
     nodata: Any = None,
     first: bool = False,
-) -> GeoView:
+) -> View:
     """A view of rasters of any CRS, resolution and offset on one grid; of valid cells, the last one's count.
 
     Reading a box of it reads the sources that it lies in, and no others.
@@ -172,39 +141,61 @@ def mosaic(
     datasets = [open_dataset(source) for source in sources]
     if not datasets:
         raise ValueError("no sources; expected one or more")
-    wanted = _around([*map(_grid_of, datasets)], None, None) if grid is None else _as_grid(grid)
-    views: list[View] = []
-    starts: list[list[int]] = []
-    holes: list[Any] = []
-    model: GeoModel | None = None
-    shape: Shape = ()
-    for dataset in datasets:
-        warped, geo = _warp(dataset, wanted, resampling, nodata)
-        if model is None:
-            model, shape = geo, warped.shape
-        else:
-            _check_alike(model, geo, dataset.place)
-            if with_sides(warped.shape, warped.axes, wanted.shape) != shape:
-                raise MetadataError(
-                    f"a source has the shape {warped.shape} on the grid; expected {shape}, as the first has",
-                    path=dataset.place,
-                )
-        box = warped.covered()
+    wanted = grid_around([*map(grid_of, datasets)], None, None) if grid is None else as_grid(grid)
+    warps = [_warp(dataset, wanted, resampling, nodata) for dataset in datasets]
+    return overlay_warped(warps, first=first)
+
+
+def overlay_warped(warps: Sequence[Warped], *, first: bool, boxes: dict[Any, Box] | None = None) -> View:
+    """A view of arrays on one grid, laid over each other where they lie.
+
+    boxes  of the grid that arrays cover, from one call to the next: scenes of one tile lie alike
+
+    Raises
+        MetadataError: they differ in nodata, scale, offset or units, or in their other dimensions.
+    """
+    views, starts, shape = list[View](), list[list[int]](), warps[0].shape
+    boxes = {} if boxes is None else boxes
+    for warped in warps:
+        check_alike(warps[0].variable, warped.variable, warped.place)
+        if warped.shape != shape:
+            raise MetadataError(
+                f"a source has the shape {warped.shape} on the grid; expected {shape}, as the first has",
+                path=warped.place,
+            )
+        place = warped.warp.transform, shape
+        box = boxes.get(place) or warped.covered()
+        boxes[place] = box
         views.append(view(warped)[box])
         starts.append([side.start for side in box])
-        holes.append(warped.warp.nodata)
-    assert model is not None
-    items = overlay(views, starts, shape=shape, nodata=holes, first=first)
-    return GeoView(items, model)
+    holes = [warped.warp.nodata for warped in warps]
+    return overlay(views, starts, shape=shape, nodata=holes, first=first)
 
 
 @dataclass(frozen=True)
 class Warped(Source):
-    """An array as it is on another grid, sampled when a box is read."""
+    """An array as it is on another grid, sampled when a box is read.
+
+    array     the source, with its names, attributes and coordinates; any that `carried_of` describes
+    variable  the meaning of the cells
+    """
 
     warp: Warp
     target: GeoGrid
+    array: Any = field(compare=False, repr=False)
+    variable: Variable = field(compare=False, repr=False)
     place: str = field(compare=False)
+
+    @once
+    def meant(self) -> Meant:
+        """The meaning of the array on the target's grid, without coordinates along rows and columns."""
+        origin = carried_of(self.array)
+        ground = Ground(self.target.crs, self.target.affine, self.axes)
+        coordinates = {k: one for k, one in origin.coordinates.items() if not {*one.axes} & {*self.axes}}
+        return replace(
+            origin, shape=self.shape, variable=self.variable, ground=ground, coordinates=coordinates,
+            dimensions=self.variable.dimensions,
+        )  # fmt: skip
 
     @property
     def axes(self) -> tuple[int, int]:
@@ -234,7 +225,7 @@ class Warped(Source):
         said = {
             "from": [transform.source_crs.wkt, [*transform.source_affine]],
             "to": [self.target.crs.wkt, [*self.target.affine], [*self.target.shape]],
-            "sampling": [warp.sampling, repr(warp.nodata)],
+            "sampling": [warp.sampling, repr((warp.nodata, *warp.others) if warp.others else warp.nodata)],
             "mask": None if mask is None else mask.array.describe(),
         }
         return {**warp.source.describe(), "warp": repr(said)}
@@ -306,54 +297,61 @@ def _blocks(side: slice) -> Iterable[tuple[int, slice, slice]]:
         yield first, slice(low - side.start, high - side.start), slice(low - first, high - first)
 
 
-def _warp(dataset: Dataset, grid: GeoGrid, resampling: str, nodata: Any) -> tuple[Warped, GeoModel]:
-    """The only array of a dataset on another grid, and the model of the result."""
+def _warp(dataset: Dataset, grid: GeoGrid, resampling: str, nodata: Any) -> Warped:
+    """The only array of a dataset on another grid."""
+    mask_name, name = find_mask(dataset), dataset.only_name
+    array, axes = dataset.arrays[name], dataset.axes(name)
+    variable = replace(dataset.geo.variables[name], dimensions=dataset.dimensions(name))
+    warped = warp_array(
+        source_of(array), array, grid_of(dataset), axes, variable, grid, resampling, nodata, dataset.place
+    )
+    if mask_name is None or mask_name == name:
+        return warped
+    hole = warped.warp.nodata
+    mask = make_mask(dataset.arrays[mask_name], array, axes, hole, dataset.place)
+    return replace(warped, warp=replace(warped.warp, mask=mask))
+
+
+def warp_array(
+    source: Source, array: Any, own: GeoGrid, axes: tuple[int, int], variable: Variable,
+    grid: GeoGrid, resampling: str, nodata: Any, place: str,
+) -> Warped:  # fmt: skip
+    """An array on another grid.
+
+    source    its items; `own` is their grid along `axes`
+    array     the same, as `carried_of` describes it
+    variable  the meaning of its cells, with the names of all dimensions
+
+    Raises
+        UnsupportedError: no such resampling.
+        MetadataError: no nodata for cells beside the array, or another one than its own.
+    """
     if resampling not in SAMPLINGS:
         raise UnsupportedError(f"resampling is {resampling!r}; expected one of {', '.join(SAMPLINGS)}")
-    mask_name = find_mask(dataset)
-    names = [name for name in dataset.arrays if name != mask_name] or [*dataset.arrays]
-    if len(names) != 1:
-        raise MetadataError(
-            f"there are the arrays {', '.join(sorted(names))}; expected one: its address, or the array",
-            path=dataset.place,
-        )
-    [name] = names
-    array, axes, variable = dataset.arrays[name], dataset.axes(name), dataset.geo.variables[name]
-    own = _grid_of(dataset)
     hole = variable.nodata if nodata is None else nodata
-    if hole is None and array.dtype.kind == "f":
+    if hole is None and source.dtype.kind == "f":
         hole = float("nan")
     if hole is None:
         raise MetadataError(
-            f"{name!r} of data type {array.dtype} has no nodata for cells beside it; expected nodata",
-            path=dataset.place,
+            f"an array of {source.dtype} has no nodata for cells beside it; expected nodata", path=place
         )
-    hole = fit_nodata(hole, array.dtype)
+    hole = fit_nodata(hole, source.dtype)
     if variable.nodata is not None and hole != variable.nodata and hole == hole:
-        raise MetadataError(
-            f"nodata is {hole!r}; expected {variable.nodata!r}, as {name!r} has it", path=dataset.place
-        )
-    mask = None
-    if mask_name is not None and mask_name != name:
-        mask = make_mask(dataset.arrays[mask_name], array, axes, hole, dataset.place)
+        raise MetadataError(f"nodata is {hole!r}; expected {variable.nodata!r}, the array's own", path=place)
     transform = GridTransform(own.crs, own.affine, own.shape, grid.crs, grid.affine, TOLERANCE)
     warp = Warp(
-        source=source_of(array),
+        source=source,
         axes=axes,
         transform=transform,
         sampling=resampling,
         nodata=hole,
-        mask=mask,
+        others=variable.other_nodata,
+        mask=None,
         scale=_scale(transform, grid),
         window=WINDOW,
     )
-    dimensions = dataset.dimensions(name)
-    meaning = Variable(
-        **{**vars(variable), "nodata": hole, "dimensions": dimensions, "dtype": array.dtype.newbyteorder("=")}
-    )
-    y, x = (dimensions[axis] for axis in axes)
-    model = GeoModel(grid.crs, grid.affine, grid.shape, (y, x), variables={name: meaning})
-    return Warped(warp, grid, dataset.place), model
+    meaning = replace(variable, nodata=hole, other_nodata=(), dtype=source.dtype.newbyteorder("="))
+    return Warped(warp, grid, array, meaning, place)
 
 
 def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
@@ -366,20 +364,16 @@ def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
     return transform.scale(*at)
 
 
-def _check_alike(first: GeoModel, other: GeoModel, place: str) -> None:
-    """Check that a source has the nodata, packing and units of the first one."""
-    [one], [two] = first.variables.values(), other.variables.values()
-    for name in ("nodata", "scale_factor", "add_offset", "units"):
-        a, b = getattr(one, name), getattr(two, name)
-        if a != b and not (a != a and b != b):
-            raise MetadataError(f"{name} is {b!r}; expected {a!r}, as the first source has it", path=place)
-
-
-def _as_grid(grid: GeoGrid | Placed) -> GeoGrid:
+def as_grid(grid: GeoGrid | Placed) -> GeoGrid:
+    if isinstance(grid, str) and CODE.fullmatch(grid):
+        said = (
+            f"grid is {grid!r}, a CRS; expected a grid in it: zstore.GeoGrid.around([source], crs={grid!r})"
+        )
+        raise MetadataError(said)
     return grid if isinstance(grid, GeoGrid) else GeoGrid.of(grid)
 
 
-def _grid_of(dataset: Dataset) -> GeoGrid:
+def grid_of(dataset: Dataset) -> GeoGrid:
     geo = dataset.geo
     if geo.crs is None or geo.affine is None:
         what = "CRS" if geo.crs is None else "affine"
@@ -387,7 +381,9 @@ def _grid_of(dataset: Dataset) -> GeoGrid:
     return GeoGrid(geo.crs, geo.affine, geo.shape)
 
 
-def _around(grids: Sequence[GeoGrid], crs: Any, resolution: float | tuple[float, float] | None) -> GeoGrid:
+def grid_around(
+    grids: Sequence[GeoGrid], crs: Any, resolution: float | tuple[float, float] | None
+) -> GeoGrid:
     """The smallest grid around others."""
     if not grids:
         raise ValueError("no sources; expected one or more")

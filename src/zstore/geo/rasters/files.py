@@ -21,7 +21,14 @@ from zstore.engine.documents import Model, ancestors, publish_nodes, render_node
 from zstore.engine.making import delete_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
-from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import (
+    ChangedError,
+    MetadataError,
+    NotFoundError,
+    ReadOnlyError,
+    StoreError,
+    UnsupportedError,
+)
 from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, volume
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -46,14 +53,10 @@ from zstore.plugin.jobs import (
     Unit,
     Versions,
     begin,
-    begin_new,
-    check_outside,
-    check_room,
     counter,
     current_part,
     expect_size,
     name_job,
-    node_versions,
     units_at_once,
 )
 from zstore.storage.base import join_key
@@ -245,15 +248,27 @@ class WindowGrid(NamedTuple):
     @classmethod
     def of(cls, names: tuple[str, ...], sources: Sequence[FileArray], target: StoredArray) -> WindowGrid:
         """Windows of whole stored objects and, as far as memory allows, of whole chunks of the files."""
-        source, unit, shape = sources[0], target.grid.chunk_shape, target.shape
-        item = max(array.item_size for array in sources)
-        steps = zip(unit, source.grid.chunk_shape, shape, strict=True)
-        sides = [min(-(-own // step) * step, -(-length // step) * step) for step, own, length in steps]
+        source, item = sources[0], max(array.item_size for array in sources)
+        own = source.grid.chunk_shape
+        return cls.cut(names, target.shape, target.grid.chunk_shape, own, source.span, item)
+
+    @classmethod
+    def cut(
+        cls, names: tuple[str, ...], shape: Shape, unit: Shape, own: Shape, span: Shape, item: int
+    ) -> WindowGrid:
+        """Windows of whole units of the target and, as far as memory allows, of whole chunks of the source.
+
+        own   the chunk shape of the source
+        span  the shape of the boxes of the source that are best read one by one
+        item  bytes of an item
+        """
+        steps = zip(unit, own, shape, strict=True)
+        sides = [min(-(-chunk // step) * step, -(-length // step) * step) for step, chunk, length in steps]
         if prod(sides) * item > WINDOW_SIZE:
             sides = list(unit)
         for axis in reversed(range(len(shape))):
             room = WINDOW_SIZE // max(prod(sides) * item, 1)
-            longest = max(min(shape[axis], source.span[axis]), 1)
+            longest = max(min(shape[axis], span[axis]), 1)
             sides[axis] = min(sides[axis] * max(room, 1), longest)
             sides[axis] = -(-sides[axis] // unit[axis]) * unit[axis]
         counts = (-(-length // max(1, side)) for length, side in zip(shape, sides, strict=True))
@@ -410,6 +425,10 @@ class Renewed(NamedTuple):
     made: Made
     changed: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
 
+    def boxes(self, name: str, array: FileArray) -> list[Box]:
+        """The boxes of an array that are read again."""
+        return [array.box(tuple(cell)) for cell in np.argwhere(self.changed[name]).tolist()]
+
 
 class FileJob(Task[Group]):
     """A conversion of files into the arrays of a new group, or of an existing one (`held`).
@@ -425,6 +444,7 @@ class FileJob(Task[Group]):
 
     shares = 1
     replaces = False
+    may_hold_others = True
 
     def __init__(
         self, target: Group | PlaceLike, zarr_format: ZarrFormat, versions: Mapping[str, Version], how: How
@@ -439,7 +459,7 @@ class FileJob(Task[Group]):
             message = f"zarr_format is {zarr_format}; expected the target group's {self.held.zarr_format}"
             raise MetadataError(message, path=self.there.url())
         self.zarr_format: ZarrFormat = zarr_format
-        self.file_versions = versions
+        self.file_versions = self.source_files = versions
         self.nodes = NewNodes(*self.there, zarr_format)
         self.files = OpenFiles()
         self.arrays: dict[str, StoredArray] = {}
@@ -508,34 +528,23 @@ class FileJob(Task[Group]):
             return expect_size(replace(plan, arrays=arrays), held)
 
         size = sum(prod(array.shape) * array.item_size for array in self.arrays.values())
-        check_room(*self.there, size, expect, "chunks")
+        self.there.check_room(size, expect, "chunks")
 
     def begin(self, sources: Sources) -> BegunJob:
-        how, there, said = self.how, self.there, self.describe()
         if self.renewed is not None:
+            there = self.there
             made, changed = self.renewed
             replaces = self.former is not None
-            job = begin(*there, self.work, said, resume=True, replace=replaces, sources=sources)
+            job = begin(*there, self.work, self.describe(), resume=True, replace=replaces, sources=sources)
             # What is being made again is not known: 0 is the mark of no file.
             marks = {name: np.where(changed[name], 0, now) for name, now in self._marks().items()}
-            replace(made, sources={}, marks=marks).put(*there)
+            made.meanwhile(marks).put(*there)
             return job
         if self.held is not None:
-            return self._begin_in(self.held, said, sources)
-        if how.overwrite:
-            check_outside(self.file_versions, *there, self.work)
-        return begin_new(
-            *there,
-            self.nodes.zarr_format,
-            self.work,
-            said,
-            overwrite=how.overwrite,
-            resume=how.resume,
-            may_hold_others=True,
-            sources=sources,
-        )
+            return self._begin_in(self.held, sources)
+        return super().begin(sources)
 
-    def _begin_in(self, held: Group, said: Mapping[str, Any], sources: Sources) -> BegunJob:
+    def _begin_in(self, held: Group, sources: Sources) -> BegunJob:
         """As `begin`, in an existing group; of its nodes, only those that are replaced are removed."""
         store, base, how = *self.there, self.how
         taken = [name for name in self.names if name in held]
@@ -549,7 +558,7 @@ class FileJob(Task[Group]):
             store,
             base,
             self.work,
-            said,
+            self.describe(),
             resume=how.resume,
             replace=how.overwrite and not how.resume,
             is_ready=not (how.overwrite and gone),
@@ -590,9 +599,7 @@ class FileJob(Task[Group]):
         self.draft()
         publish_nodes(*self.there, self.models(), replaces=self.renewed is not None)
         for array in self.arrays.values() if self.renewed is not None else ():
-            # What a shape that has shrunk cuts off, after the document that says so.
-            outside = [cell for cell in array.stored() or () if not array.holds(cell)]
-            map_threads(array.store.delete, map(array.key, outside))
+            array.remove_outside()
         self.complete(self.result())
 
     def result(self) -> Group:
@@ -605,7 +612,7 @@ class FileJob(Task[Group]):
         if self.held is None:
             with suppress(NotFoundError):
                 paths = [at.below(path) for path, model in walk_nodes(*at) if isinstance(model, ArrayModel)]
-        return node_versions(at, paths)
+        return at.versions(paths)
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
         return Made.of(self.call(), sources, versions, self._frames(), self._marks())
@@ -633,8 +640,8 @@ class FileJob(Task[Group]):
     def refreshed(self, made: Made, sources: Sources) -> FileJob:
         changed = {name: made.changed(name, marks) for name, marks in self._marks().items()}
         known = {name: mask for name, mask in changed.items() if mask is not None}
-        # Other arrays of an existing group, and the levels of a pyramid, would not be brought up to date.
-        if self.held is not None or self.shares > 1 or len(known) < len(changed):
+        # Other arrays of an existing group would not be brought up to date.
+        if self.held is not None or len(known) < len(changed):
             made.check_current(sources)
         self.renewed = Renewed(made, known)
         return self
@@ -651,6 +658,11 @@ class FileStore(SourceStore):
         documents = job.there.store
         assert isinstance(documents, MemoryStore)
         return cls(url, documents, {job.arrays[name].path: one for name, one in job.file_arrays.items()})
+
+    def check_writable(self, key: str) -> None:
+        path = self.url.partition("://")[2]
+        said = f"a file is there, which is read only; `zstore convert {path} NAME.zarr` makes a Zarr of it"
+        raise ReadOnlyError(said, path=self.url)
 
 
 def file_in(url: str, storage_options: Mapping[str, Any] | None) -> str:

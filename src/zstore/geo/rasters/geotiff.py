@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import lcm, prod
 from pathlib import Path
 from types import ModuleType
@@ -16,15 +16,26 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from zstore.base.directories import confirm_directory, confirm_files
 from zstore.base.once import once
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.content import colours_of
 from zstore.geo.pyramid.boxes import Items, windows, with_sides
-from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, is_alpha, open_levels, pick_level
+from zstore.geo.pyramid.dataset import (
+    Dataset,
+    PlaceLike,
+    find_mask,
+    is_alpha,
+    node_of,
+    open_levels,
+    other_grids,
+    pick_level,
+)
+from zstore.geo.pyramid.selection import select as select_part
+from zstore.geo.pyramid.selection import shown_values
 from zstore.geo.rasters.classes import write_classes
+from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import (
@@ -40,7 +51,7 @@ from zstore.plugin.jobs import (
     source_of,
     units_at_once,
 )
-from zstore.storage.kinds import GEOTIFF, check_target
+from zstore.storage.kinds import GEOTIFF
 from zstore.storage.url import with_storage_options
 
 DRIVERS = ("GTiff", "COG")
@@ -74,23 +85,25 @@ def zarr_to_raster(
     level: int = 0,
     driver: str = "GTiff",
     arrays: Sequence[str] | None = None,
+    select: Mapping[str, Any] | None = None,
     compress: str | None = "deflate",
     storage_options: Mapping[str, Any] | None = None,
     **words: Unpack[HowWords],
 ) -> Path:
     """The path of a GeoTIFF made from a group's arrays, one band each, with georeference and nodata.
 
-    An array of three dimensions gives one band per item of the third; the array that a raster's mask became
-    is its mask again. Names of classes, and what else of them a GeoTIFF has no tag for, go into `.aux.xml`
-    beside it, as GDAL does it. The file appears when it is complete.
+    An array of more than two dimensions gives one band per item of one of the others; of the rest one item is
+    selected. The array that a raster's mask became is its mask again. Names of classes, and what else of them
+    a GeoTIFF has no tag for, go into `.aux.xml` beside it, as GDAL does it. The file appears once whole.
 
     level    of a pyramid, 0 for the finest
     driver   "GTiff" or "COG"; a COG's overviews are the pyramid's own coarser levels, where those lie on the
              same corner; of what is no pyramid, GDAL makes them
     arrays   names, in the order of the bands; None: the group's attribute `bands`, else all by name
+    select   values of coordinates, as for `zstore.select`; an array without the dimension is whole
 
     Raises
-        NotFoundError: there is no such source, level or array.
+        NotFoundError: there is no such source, level, array, dimension or value.
         ChangedError: an array was written to meanwhile; no file appears.
         StoreError: the target is there already (unless `overwrite`), cannot be written, or has another ending
             than a GeoTIFF's.
@@ -99,22 +112,22 @@ def zarr_to_raster(
     """
     how = How(**words)
     rasterio = import_rasterio()
-    target = Path(target)
-    check_target(target.name, GEOTIFF)
     if driver not in DRIVERS:
         raise UnsupportedError(f"driver is {driver!r}; expected one of {', '.join(DRIVERS)}")
-    if target.exists() and not how.overwrite:
-        raise StoreError("a file is there already; expected none, or overwrite", path=str(target))
-    levels = open_levels(source)
+    target = check_new_file(target, GEOTIFF, how)
+    if select is not None:
+        source = select_part(source, select)
+    source = node_of(source)
+    levels = open_levels(source, arrays=arrays or ())
     dataset = pick_level(levels, level)
+    if arrays is None and isinstance(source, Group):
+        _check_one_grid([dataset, *other_grids(source, dataset)])
     files = [_File.plan(rasterio, dataset, arrays, compress)]
     if driver == "COG":
         # Levels that are arrays have names of their own.
         names = [*dict.fromkeys(band.name for band in files[0].bands)] if dataset.is_group else None
         for coarser in _overviews(dataset, levels[level + 1 :]):
             files.append(_File.plan(rasterio, coarser, names, compress))
-    if not target.parent.is_dir():
-        raise StoreError("no directory to write a raster to", path=str(target.parent))
     most = how.at_once(max(file.window_size for file in files))
     at_once = 1 if how.executor is not None else most or units_at_once()
     estimates = {str(number): file.estimate(at_once) for number, file in enumerate(files)}
@@ -122,13 +135,9 @@ def zarr_to_raster(
     read = {band.source.url: band.source for file in files for band in file.read_bands}
     watched = [source.watched() for source in read.values()]
     tell = counter(sum(file.cell_count for file in files), how.progress)
-    try:
-        room = tempfile.TemporaryDirectory(dir=target.parent, prefix=".zstore-")
-    except OSError as error:
-        raise StoreError(f"raster cannot be written: {error.strerror}", path=str(target)) from error
-    with room as scratch:
+    with scratch_beside(target) as scratch:
         try:
-            made = [Path(scratch) / f"{number}.tif" for number in range(len(files))]
+            made = [scratch / f"{number}.tif" for number in range(len(files))]
             with Runner(how.executor, None, most) as runner:
                 for path, file in zip(made, files, strict=True):
                     file.write(rasterio, path, runner, tell)
@@ -146,12 +155,22 @@ def zarr_to_raster(
         else:
             placed.unlink(missing_ok=True)
         finished.replace(target)
-    if how.durable:
-        for written in (target, placed):
-            if written.exists():
-                confirm_files(str(written))
-        confirm_directory(str(target.parent))
+    confirm_written(how, target, placed)
     return target
+
+
+def _check_one_grid(grids: Sequence[Dataset]) -> None:
+    """Refuse arrays on several grids, of which one GeoTIFF would drop some.
+
+    Raises
+        UnsupportedError: there are several.
+    """
+    if len(grids) > 1:
+        said = [f"{', '.join(one.arrays)} ({one.geo.shape[0]} × {one.geo.shape[1]})" for one in grids]
+        expected = "expected `arrays` (--bands) of one of them"
+        raise UnsupportedError(
+            f"arrays lie on {len(grids)} grids: {'; '.join(said)}; {expected}", path=grids[0].place
+        )
 
 
 @dataclass(frozen=True)
@@ -301,21 +320,24 @@ def usual_colours(count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Band:
-    """One band to write: an array, and the item of its third dimension, if it has one.
+    """One band to write: an array, and the items of its dimensions other than y and x.
 
-    axes  the indices of the array's y and x dimension
+    axes   the indices of the array's y and x dimension
+    items  an index along each of the others, in the array's order
+    words  the values of the others' coordinates there, or the indices along those without one
     """
 
     name: str
     array: Array
     variable: Variable
     axes: tuple[int, int]
-    item: int | None = None
+    items: tuple[int, ...] = ()
+    words: Sequence[str] = ()
 
     @classmethod
-    def of(cls, dataset: Dataset, name: str, item: int | None = None) -> _Band:
+    def of(cls, dataset: Dataset, name: str, items: tuple[int, ...] = (), words: Sequence[str] = ()) -> _Band:
         """The band that an array of a dataset makes."""
-        return cls(name, dataset.arrays[name], dataset.geo.variables[name], dataset.axes(name), item)
+        return cls(name, dataset.arrays[name], dataset.geo.variables[name], dataset.axes(name), items, words)
 
     @once
     def source(self) -> Source:
@@ -323,11 +345,12 @@ class _Band:
         return source_of(self.array)
 
     def read(self, window: tuple[slice, slice]) -> Items:
-        """The cells of a window, y before x."""
-        item = self.item or 0
-        box = with_sides([slice(item, item + 1)] * self.array.ndim, self.axes, window)
+        """The cells of a window, y before x; those of any nodata have the one that a GeoTIFF can have."""
+        items = iter(self.items)
+        sides = [0 if axis in self.axes else next(items, 0) for axis in range(self.array.ndim)]
+        box = with_sides([slice(item, item + 1) for item in sides], self.axes, window)
         y, x = (side.stop - side.start for side in window)
-        cells = self.source.read(box)
+        cells = self.variable.with_one_nodata(self.source.read(box))
         return cells.reshape(y, x) if self.axes[0] < self.axes[1] else cells.reshape(x, y).T
 
 
@@ -335,17 +358,28 @@ def _plan_bands(dataset: Dataset, wanted: Sequence[str] | None) -> list[_Band]:
     """The bands that the arrays make, in the order wanted, else in the order of the group's attribute."""
     names = dataset.band_names if wanted is None else list(wanted)
     bands: list[_Band] = []
+    texts = {name: shown_values(one) for name, one in dataset.extras.items() if one.dims == (name,)}
     for name in names:
         if name not in dataset.arrays:
             known = ", ".join(dataset.arrays)
             raise NotFoundError(f"no array {name!r} on the grid; there are {known}", path=dataset.place)
         array, axes = dataset.arrays[name], dataset.axes(name)
-        if array.ndim > 3:
-            expected = "expected two, or a third for the bands"
-            raise UnsupportedError(f"{name!r} has {array.ndim} dimensions; {expected}", path=dataset.place)
-        third = [n for axis, n in enumerate(array.shape) if axis not in axes]
-        items: list[int | None] = list(range(third[0])) if third else [None]
-        bands += [_Band.of(dataset, name, item) for item in items]
+        others = {
+            dim: range(array.shape[axis])
+            for axis, dim in enumerate(dataset.dimensions(name))
+            if axis not in axes
+        }
+        long = [dim for dim, items in others.items() if len(items) > 1]
+        if len(long) > 1:
+            expected = "expected many items along one of these, for the bands: select a value of the others"
+            raise UnsupportedError(
+                f"{name!r} has {array.ndim} dimensions, among them {', '.join(long)}; {expected}",
+                path=dataset.place,
+            )
+        for items in product(*others.values()):
+            pairs = zip(others, items, strict=True)
+            words = [texts[dim][item] if dim in texts else str(item) for dim, item in pairs]
+            bands.append(_Band.of(dataset, name, items, words))
     return bands
 
 
@@ -430,8 +464,8 @@ def _describe_file(rasterio: ModuleType, raster: Any, dataset: Dataset, bands: S
     for index, band in enumerate(bands, 1):
         said, attributes = band.variable, band.variable.attributes
         name = said.long_name or band.array.basename
-        if band.item is not None or not UNNAMED.fullmatch(name):
-            raster.set_band_description(index, name if band.item is None else f"{name} {band.item}")
+        if band.items or not UNNAMED.fullmatch(name):
+            raster.set_band_description(index, " ".join([name, *band.words]))
         if said.units is not None:
             raster.set_band_unit(index, said.units)
         raster.update_tags(index, **_tags(attributes.get("tags")))

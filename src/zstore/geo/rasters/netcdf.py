@@ -6,9 +6,12 @@ What xarray then decodes of the Zarr is what it decodes of the file.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
@@ -32,6 +35,8 @@ from zstore.geo.rasters.files import (
 )
 from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
 from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.dtype import DataType
+from zstore.model.grid import check_names, lengths_by_name, own_lengths
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
@@ -40,7 +45,7 @@ from zstore.storage.kinds import CLASSIC
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
 
-Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, int] | None"
+Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, Any] | None"
 
 READING = Lock()
 # What h5py and h5netcdf raise of files that say what they did not think of.
@@ -51,6 +56,13 @@ KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
 INTERNAL = frozenset(
     ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_NCProperties", "_nc3_strict")
 )
+# What the NetCDF library puts before the name of a variable that a dimension has, too.
+HIDDEN = "_nc4_non_coord_"
+# The attribute of a group that names its dimensions that can grow. xarray shows none that begins so.
+UNLIMITED = "_nc_unlimited_dimensions"
+# The attribute of a file's node with the facts of the node of Zarr that NetCDF has no form for, in JSON.
+KEPT = "_zarr"
+KEPT_FACTS = frozenset(("attributes", "added", "data_type", "dimension_names", "fill_value"))
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -68,9 +80,10 @@ def netcdf_to_zarr(
 ) -> Group:
     """The group at `target`, with the variables and groups of a NetCDF or HDF5 file.
 
-    chunks    "auto": the file's own where they are 128 KiB to 64 MiB, else to 1 MiB; lengths by dimension
-              (whole ones where it names none); or one length for the last two dimensions of every variable,
-              or several for the last ones (1 along those before them)
+    chunks    "auto": the file's own where they are 128 KiB to 64 MiB, else to 1 MiB; lengths by dimension,
+              -1 or "auto" (whole ones along others), for variables with the most dimensions or two of these;
+              or one length for the last two dimensions of every variable, or several for the last ones
+              (1 along those before them)
     shards    likewise, multiples of the chunks; along dimensions that it does not name, one chunk
 
     Raises
@@ -147,16 +160,22 @@ class NetcdfJob(FileJob):
                 for path, group in groups.items()
                 for name, variable in group.variables.items()
             }
+            dimensions = {path: [*map(plain_dimension, v.dimensions)] for path, v in variables.items()}
+            most = max(map(len, dimensions.values()), default=0)
+            for lengths in (chunks, shards):
+                check_names(lengths, {*chain.from_iterable(dimensions.values())})
             for path, variable in variables.items():
-                plan = plan_variable(variable, f"/{path}", zarr_format, chunks, shards, compressors)
+                names = dimensions[path]
+                cut, shard = (
+                    own_lengths(one, names, most) or None if isinstance(one, Mapping) else one
+                    for one in (chunks, shards)
+                )
+                plan = plan_variable(variable, f"/{path}", zarr_format, cut, shard, compressors)
                 with located(self.source, path):
                     model = self.add_array(path, path, plan)
-                self.file_arrays[path] = NetcdfVariable(
-                    self.source, version, path, variable.chunks, model, self.files
-                )
-            self.attributes = {
-                path: stored_attributes(group.attrs, path or "/") for path, group in groups.items()
-            }
+                own = _chunks(variable)
+                self.file_arrays[path] = NetcdfVariable(self.source, version, path, own, model, self.files)
+            self.attributes = {path: group_attributes(group, path or "/") for path, group in groups.items()}
         for path in filter(None, groups):
             if self.held is not None and path in self.held:
                 self.held.require_group(path)
@@ -185,10 +204,11 @@ class NetcdfJob(FileJob):
 
 
 @contextmanager
-def open_netcdf(source: str | os.PathLike[str], *, file: Any = None) -> Iterator[Any]:
+def open_netcdf(source: str | os.PathLike[str], *, file: Any = None, is_plain: bool = False) -> Iterator[Any]:
     """The file: h5netcdf's, or a `ClassicFile`, with `groups`, `variables` and `attrs`.
 
-    file  an open HDF5 file to read instead, `source` being what it is called in errors
+    file      an open HDF5 file to read instead, `source` being what it is called in errors
+    is_plain  whether an HDF5 file is h5py's, which opens in a tenth of the time
 
     Raises
         as `netcdf_to_zarr`.
@@ -200,7 +220,7 @@ def open_netcdf(source: str | os.PathLike[str], *, file: Any = None) -> Iterator
             raise NotFoundError("no file there", path=path)
         with Path(path).open("rb") as raw:
             is_classic = raw.read(3) == CLASSIC[0][:3]
-    with ClassicFile(path) if is_classic else _open_hdf5(path, file) as opened:
+    with ClassicFile(path) if is_classic else _open_hdf5(path, file, is_plain=is_plain) as opened:
         try:
             yield opened
         except ZstoreError:
@@ -209,10 +229,13 @@ def open_netcdf(source: str | os.PathLike[str], *, file: Any = None) -> Iterator
             raise StoreError(f"file cannot be read: {error}", path=path) from error
 
 
-def _open_hdf5(path: str, file: Any) -> Any:
+def _open_hdf5(path: str, file: Any, *, is_plain: bool) -> Any:
     with optional("NetCDF-4 and HDF5 files can be read only with h5netcdf", "netcdf"):
         import h5netcdf
+        import h5py
     try:
+        if is_plain:
+            return h5py.File(path, "r")
         return h5netcdf.File(
             path if file is None else file, "r", decode_vlen_strings=False, phony_dims="sort"
         )
@@ -256,7 +279,7 @@ def file_number(node: Any) -> int:
     return number
 
 
-def stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Attributes as JSON, without the NetCDF library's internal ones."""
     kept = {}
     for name in found:
@@ -271,6 +294,40 @@ def stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
     return render_attributes(kept, where)
 
 
+def group_attributes(group: Any, where: str) -> dict[str, Any]:
+    """The attributes of a group, with the names of its dimensions that can grow."""
+    raw = {name: _attribute(group.attrs, name, where) for name in group.attrs}
+    kept = _kept(raw)
+    if isinstance(group, ClassicFile):
+        names = [one.dimensions[0] for one in group.variables.values() if one.is_record]
+    else:
+        names = [name for name, one in group.dimensions.items() if one.isunlimited()]
+    growing = {UNLIMITED: sorted(set(names))} if names else {}
+    return {**_stored_attributes(raw, where), **growing, **kept.get("attributes", {})}
+
+
+def _kept(raw: dict[str, Any], *, as_stored: bool = False) -> Mapping[str, Any]:
+    """The facts in the attribute `_zarr`, which is taken out of the others if it is ours.
+
+    as_stored  it stays, and there are none, where it says that the items are of another type
+    """
+    try:
+        kept = json.loads(raw.get(KEPT, "{}"))
+    except (TypeError, ValueError):
+        return {}
+    if not isinstance(kept, dict) or not kept.keys() <= KEPT_FACTS or (as_stored and "data_type" in kept):
+        return {}
+    raw.pop(KEPT, None)
+    return kept
+
+
+def default_fill(fill: Any, data_type: DataType, zarr_format: ZarrFormat) -> Any:
+    """The fill value of the array that is made of a variable with this `_FillValue`, None if it has none."""
+    if fill is not None and not data_type.is_object and data_type.numpy.kind != "U":
+        return fill
+    return None if zarr_format == 2 else data_type.default_fill()
+
+
 def _attribute(found: Mapping[str, Any], name: str, where: str) -> Any:
     try:
         return found[name]
@@ -280,45 +337,81 @@ def _attribute(found: Mapping[str, Any], name: str, where: str) -> Any:
 
 
 def plan_variable(
-    variable: Any, where: str, zarr_format: ZarrFormat, chunks: Lengths, shards: Lengths, compressors: Any
+    variable: Any,
+    where: str,
+    zarr_format: ZarrFormat,
+    chunks: Lengths,
+    shards: Lengths,
+    compressors: Any,
+    *,
+    as_stored: bool = False,
 ) -> dict[str, Any]:
     """The arguments of `create_array` for a variable.
+
+    as_stored  the array has the items of the file; else those of the array that the file was made of
 
     Raises
         UnsupportedError: a type that Zarr has not.
     """
-    dtype, stated = _type(variable, where)
     raw = {name: _attribute(variable.attrs, name, where) for name in variable.attrs}
-    fill = raw.pop("_FillValue", None)
-    attributes = {**stored_attributes(raw, where), **stated}
-    shape, names = tuple(variable.shape), tuple(name.rpartition("/")[2] for name in variable.dimensions)
+    dtype, stated = _type(variable, where)
+    fill, kept = raw.pop("_FillValue", None), _kept(raw, as_stored=as_stored)
+    shape, names = tuple(variable.shape), tuple(map(plain_dimension, variable.dimensions))
+    own = _chunks(variable)
+    if "data_type" in kept:
+        dtype = DataType.restore(kept["data_type"])
+        if dtype.numpy.kind == "S":  # the last dimension is that of its characters
+            shape, names, own = shape[:-1], names[:-1], own and own[:-1]
+        for name in kept.get("added", ()):
+            raw.pop(name, None)
+            fill = None if name == "_FillValue" else fill
+    attributes = {**_stored_attributes(raw, where), **stated, **kept.get("attributes", {})}
     if isinstance(fill, np.ndarray) and fill.size == 1:
         fill = fill.reshape(())[()]
+    numpy = dtype.numpy if isinstance(dtype, DataType) else np.dtype(dtype)
+    is_text = dtype is str or numpy.kind in "OTU"
     stored: Any = None if zarr_format == 2 else "auto"
-    if fill is not None and dtype is not str:
-        stored = fill
+    if fill is not None and not is_text:
+        stored = fill = np.asarray(fill).astype(numpy)[()]
         # xarray's engine "zarr" opens nothing of a v3 group where bytes have the attribute, or fields.
-        if zarr_format == 3 and np.dtype(dtype).kind not in "SV":
-            attributes["_FillValue"] = render_fill(fill, np.dtype(dtype), where)
+        if zarr_format == 3 and numpy.kind not in "SV":
+            attributes["_FillValue"] = render_fill(fill, numpy, where)
     elif fill is not None:
         attributes["_FillValue"] = fill.decode() if isinstance(fill, bytes) else str(fill)
+    if "fill_value" in kept:
+        typed = dtype
+        if not isinstance(typed, DataType):
+            typed = DataType.from_name("string") if dtype is str else DataType.from_numpy(numpy)
+        stored = typed.parse_fill(kept["fill_value"], 3)
     is_named = isinstance(chunks, Mapping)
-    cut = _lengths(chunks, names, shape, [max(n, 1) if is_named else 1 for n in shape])
+    item_size = 8 if is_text else numpy.itemsize
+    cut = _lengths(chunks, names, shape, [max(n, 1) if is_named else 1 for n in shape], item_size)
     if cut is None:
-        cut = _own_chunks(variable, dtype)
+        cut = _own_chunks(own, shape, item_size)
     options: dict[str, Any] = {"chunks": cut}
     if shards is not None and shape:
         basis = list(cut) if isinstance(cut, tuple) else [1] * len(shape)
-        options["shards"] = _lengths(shards, names, shape, basis)
+        options["shards"] = _lengths(shards, names, shape, basis, item_size)
     return {
         "shape": shape,
         "dtype": dtype,
         "fill_value": stored,
         "compressors": compressors,
         "attributes": attributes,
-        "dimension_names": names,
+        "dimension_names": kept.get("dimension_names", names),
         **(options if shape else {}),
     }
+
+
+def _chunks(variable: Any) -> Shape | None:
+    """The chunk shape of a variable; None if its items lie in one row."""
+    chunks: Shape | None = variable.chunks if isinstance(variable, ClassicVariable) else variable._h5ds.chunks
+    return chunks or None
+
+
+def plain_dimension(name: str) -> str:
+    """The name of a dimension, without the path of its group."""
+    return name.rpartition("/")[2]
 
 
 def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
@@ -357,25 +450,24 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
     return dtype.newbyteorder("="), {}
 
 
-def _own_chunks(variable: Any, dtype: Any) -> Any:
+def _own_chunks(own: Shape | None, shape: Shape, item_size: int) -> Any:
     """The file's own chunks, if Zarr stores chunks of that size well; else "auto"."""
-    own = variable.chunks
     if own is None:
         return "auto"
-    size = prod(own) * (8 if dtype is str else np.dtype(dtype).itemsize)
-    is_larger = any(chunk > max(length, 1) for chunk, length in zip(own, variable.shape, strict=True))
+    size = prod(own) * item_size
+    is_larger = any(chunk > max(length, 1) for chunk, length in zip(own, shape, strict=True))
     return tuple(int(n) for n in own) if size in KEPT_SIZES and not is_larger else "auto"
 
 
 def _lengths(
-    asked: Lengths, names: tuple[str, ...], shape: tuple[int, ...], others: list[int]
+    asked: Lengths, names: tuple[str, ...], shape: tuple[int, ...], others: list[int], item_size: int
 ) -> tuple[int, ...] | None:
     """One length per dimension, `others` along those that are not named; None without a request."""
     if asked is None or isinstance(asked, str):
         return None
     if isinstance(asked, Mapping):
-        lengths = [asked.get(name, other) for name, other in zip(names, others, strict=True)]
-        return tuple(lengths) if set(asked) & set(names) else None
+        made: tuple[int, ...] = lengths_by_name(asked, names, shape, others, item_size)
+        return made
     # One length is for both dimensions of a grid; a coordinate has one dimension only.
     wanted = (asked,) * min(2, len(shape)) if isinstance(asked, int) else tuple(asked)[-len(shape) :]
     count = len(shape) - len(wanted) if shape else 0
@@ -398,17 +490,13 @@ class NetcdfVariable(FileArray):
         model: ArrayModel,
         files: OpenFiles,
     ) -> None:
-        own = chunks or model.grid.chunk_shape
+        own = chunks[: len(model.shape)] if chunks else model.grid.chunk_shape
         super().__init__(name, source, {source: version}, model, own, model.shape, files)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
         # One thread reads, as the libraries below want it, while others encode.
-        with READING, self.files.open(open_netcdf, self.path) as file:
-            group, name = file, self.name
-            while "/" in name:
-                above, _, name = name.partition("/")
-                group = group.groups[above]
-            items = self._converted(_read(group.variables[name], box)).reshape(lengths(box))
+        with READING, self.files.open(partial(open_netcdf, is_plain=True), self.path) as file:
+            items = self._converted(_variable(file, self.name), box)
         for path, version in self.versions.items():
             check_version(version, path)
         if out is None:
@@ -416,24 +504,43 @@ class NetcdfVariable(FileArray):
         out[...] = items
         return out
 
-    def _converted(self, items: Any) -> Items:
-        """Items of the file, as the array's type."""
-        items, dtype = np.asarray(items), self.dtype
-        if dtype.kind == "T" or (dtype.kind == "O" and self.data_type.name == "string"):
+    def _converted(self, variable: Any, box: Box) -> Items:
+        """The items of a box of the file, as the array's type."""
+        dtype = self.dtype
+        if len(variable.shape) > len(box):  # texts of fixed length, whose characters have a dimension
+            characters = _read(variable, (*box, slice(0, variable.shape[-1])))
+            return np.ascontiguousarray(characters).view(dtype).reshape(lengths(box))
+        items = np.asarray(_read(variable, box)).reshape(lengths(box))
+        if dtype.kind in "UT" or (dtype.kind == "O" and self.data_type.name == "string"):
             decoded = [one.decode() if isinstance(one, bytes) else str(one) for one in items.ravel().tolist()]
             return np.array(decoded, object).reshape(items.shape).astype(dtype)
         converted: Items = items.astype(dtype, copy=False)
+        is_narrower = dtype.kind == "b" or (dtype.kind == "f" and dtype.itemsize < items.dtype.itemsize)
+        if is_narrower and not np.array_equal(
+            converted.astype(items.dtype), items, equal_nan=dtype.kind == "f"
+        ):
+            raise StoreError(f"items of {self.name!r} are no {dtype}, as `_zarr` says", path=self.path)
         return converted
+
+
+def _variable(file: Any, path: str) -> Any:
+    """The variable at a path in a file that is open: h5py's dataset, or that of a `ClassicFile`."""
+    if isinstance(file, ClassicFile):
+        return file.variables[path]
+    above, _, name = path.rpartition("/")
+    group = file[above] if above else file
+    # One that is called as a dimension, and is not its coordinate, has another name in HDF5.
+    return group[HIDDEN + name if HIDDEN + name in group else name]
 
 
 def _read(variable: Any, window: tuple[slice, ...]) -> Any:
     """The items of a window, in the file's own form."""
-    if not isinstance(variable.dtype, np.dtype) or variable.dtype.names is None:
+    if isinstance(variable, ClassicVariable):
         return variable[window or ...]
-    # Of fields, h5netcdf makes text of those that are characters, and fails at fields within fields.
-    dataset = variable._h5ds
-    items = np.full(lengths(window), dataset.fillvalue, dataset.dtype)
-    # Along an unlimited dimension, others may have more items than this.
-    stored = dataset[window]
+    stored = variable[window or ...]
+    if stored.shape == lengths(window):
+        return stored
+    # Along an unlimited dimension, others have more items than this.
+    items = np.full(lengths(window), variable.fillvalue, variable.dtype)
     items[tuple(map(slice, stored.shape))] = stored
     return items

@@ -227,7 +227,7 @@ class _Header:
             return text.decode("latin-1")
 
     def dtype(self, number: int) -> np.dtype[Any]:
-        """The type of that number."""
+        """The numpy dtype for the number of a type in the file's header."""
         if not 0 < number < (len(TYPES) if self.version == 5 else 7):
             raise ValueError(f"there is no type {number}")
         return np.dtype(TYPES[number])

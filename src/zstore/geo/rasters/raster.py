@@ -25,7 +25,7 @@ from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, Items, inside, lengths, meet
-from zstore.geo.pyramid.build import build_pyramid
+from zstore.geo.pyramid.build import build_pyramid, update_levels
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike, join_attributes
 from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.geo.rasters.classes import parse_categories, parse_table
@@ -49,7 +49,8 @@ from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, Marks, as_part, long_call, name_job
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import with_storage_options
+from zstore.storage.objects.options import kind_of
+from zstore.storage.url import current_storage_options, with_storage_options
 
 RasterPath: TypeAlias = str | os.PathLike[str]
 
@@ -58,6 +59,12 @@ MIXING = np.uint64(0x9E3779B97F4A7C15)
 TILE_LENGTH = 256
 HEADER_SIZE = 8  # of a TIFF
 NAME_SIZE = 200  # bytes of an array's name, which directories have to hold
+# By kind of bucket, where GDAL takes credentials and endpoints from.
+GDAL_SETTINGS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_S3_ENDPOINT, ...",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_CONNECTION_STRING",
+}
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -139,19 +146,27 @@ def _plan_raster(source: RasterPath, bands: Sequence[int] | None) -> RasterJob:
 
 
 @contextmanager
-def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
-    """The raster, open in rasterio.
+def open_raster(source: RasterPath, *, opener: Any = None, level: int = 0) -> Iterator[Any]:
+    """The raster, or one of its overviews, open in rasterio.
 
     opener  what GDAL is to read files by: rasterio's `FileContainer`
+    level   0 for the raster, 1 for its finest overview
 
     Raises
         NotFoundError, StoreError: it is not there or cannot be read.
-        UnsupportedError: rasterio is missing.
+        UnsupportedError: rasterio is missing; a bucket with storage options, which GDAL does not take.
     """
     rasterio = import_rasterio()
     # What stays open to the end of a process is closed when modules are gone.
     failed = rasterio.errors.RasterioIOError
     path = os.fspath(source)
+    settings = GDAL_SETTINGS.get(kind_of(path.partition("://")[0]))
+    if opener is None and settings is not None and current_storage_options():
+        raise UnsupportedError(
+            "GDAL reads buckets by settings of its own, not by storage options; "
+            f"expected {settings} in the environment",
+            path=path,
+        )
     if (
         opener is None
         and "://" not in path
@@ -165,9 +180,13 @@ def open_raster(source: RasterPath, *, opener: Any = None) -> Iterator[Any]:
             # A raster without a place is told of by a warning of our own.
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
             # Only rasterio 1.4 and newer have the argument.
-            raster = rasterio.open(path, **({} if opener is None else {"opener": opener}))
+            options = {} if opener is None else {"opener": opener}
+            if level:
+                options["overview_level"] = level - 1
+            raster = rasterio.open(path, **options)
     except failed as error:
-        raise StoreError(f"not a raster that GDAL can open: {error}", path=path) from error
+        said = f"not a raster that GDAL can open: {error}; expected a raster, a Zarr, NetCDF or HDF5"
+        raise StoreError(said, path=path) from error
     with closing(raster):
         try:
             yield raster
@@ -457,23 +476,24 @@ class RasterJob(FileJob):
             root.consolidate()
 
     def _add_levels(self, root: Group) -> None:
-        """Make coarser levels of the finest; for a job in parts, done by whoever ends it."""
-        options, progress = self.options, self.how.progress
-        half = self.item_count
+        """Make coarser levels of the finest, or again of its new cells; in parts, by whoever ends the job."""
+        options, how, half = self.options, self.how, self.item_count
+
+        def tell(done: int, of: int) -> None:
+            assert how.progress is not None
+            how.progress(half + half * done // of, 2 * half)
+
+        words: HowWords = {"memory": how.memory, "executor": how.executor}
+        if how.progress is not None:
+            words["progress"] = tell
+        if self.renewed is not None:
+            boxes = {name: self.renewed.boxes(name, array) for name, array in self.file_arrays.items()}
+            update_levels(root, boxes, How(**words))
+            return
+        words["resume"] = how.resume
+        ways: dict[str, Any] = {"method": options.method, "profile": options.profile}
         with as_part(None):
-            build_pyramid(
-                root["0"],
-                root,
-                levels=options.levels,
-                method=options.method,
-                profile=options.profile,
-                resume=self.how.resume,
-                memory=self.how.memory,
-                executor=self.how.executor,
-                progress=None
-                if progress is None
-                else lambda done, of: progress(half + half * done // of, 2 * half),
-            )
+            build_pyramid(root["0"], root, levels=options.levels, **ways, **words)
 
 
 def _lengths(lengths: Any, dimensions: Sequence[str]) -> Any:

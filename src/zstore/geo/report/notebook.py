@@ -14,7 +14,9 @@ from typing import Any
 from zstore.base.sizes import format_lengths, format_size
 from zstore.errors import ReadingWarning, ZstoreError
 from zstore.geo.conventions.base import GeoModel
-from zstore.geo.pyramid.quicklook import encode_png, quicklook
+from zstore.geo.pictures.colours import colour_map
+from zstore.geo.pictures.png import encode_png
+from zstore.geo.pictures.quicklook import Picture, draw_picture
 from zstore.geo.report.summary import Report, describe
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -31,6 +33,7 @@ MOST_ROWS = 20
 MOST_ATTRIBUTES = 100
 MOST_TEXT = 240
 MOST_CELL = 2000
+LEGEND_STEPS = 15
 # Colours are the notebook's own, light or dark.
 STYLE = """<style>
 .zstore-view{display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start;line-height:1.4}
@@ -43,6 +46,10 @@ STYLE = """<style>
 .zstore-view summary{cursor:pointer;opacity:.75}
 .zstore-view details>table{margin-left:1em}
 .zstore-view img{border:1px solid rgba(128,128,128,.45);image-rendering:pixelated}
+.zstore-view figure{margin:0}
+.zstore-view figure div{height:.7em;margin-top:.3em}
+.zstore-view figure p{display:flex;justify-content:space-between;margin:0;font-size:85%}
+.zstore-view figcaption{font-size:85%;opacity:.75}
 </style>"""
 
 
@@ -189,9 +196,21 @@ def _picture(node: Array | Group, geo: GeoModel | None) -> str:
         # What reading finds is counted beside the picture.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadingWarning)
-            image = quicklook(node, size=PICTURE_SIZE, most_bytes=PICTURE_BYTES)
+            picture = draw_picture(node, size=PICTURE_SIZE, most_bytes=PICTURE_BYTES)
     except ZstoreError:
         # Too much to read, a damaged chunk, or values that make no picture: the words say what there is.
         return ""
-    data = base64.standard_b64encode(encode_png(image)).decode("ascii")
-    return f'<img alt="a picture of the data" src="data:image/png;base64,{data}">'
+    data = base64.standard_b64encode(encode_png(picture.image)).decode("ascii")
+    image = f'<img alt="a picture of the data" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}{_legend(picture)}<figcaption>{_said(picture.caption)}</figcaption></figure>"
+
+
+def _legend(picture: Picture) -> str:
+    """The colour map with the values at its two ends; "" of three bands, and of categories."""
+    if picture.colours is None:
+        return ""
+    steps = colour_map(picture.colours)[:: 255 // LEGEND_STEPS].tolist()
+    colours = ",".join(f"rgb({red},{green},{blue})" for red, green, blue in steps)
+    ((low, high),) = picture.limits
+    ends = f"<span>{low:.4g}</span><span>{high:.4g} {_said(picture.units or '')}</span>"
+    return f'<div style="background:linear-gradient(to right,{colours})"></div><p>{ends}</p>'

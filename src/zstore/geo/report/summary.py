@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.engine.intents import Unfinished, find_unfinished
-from zstore.errors import MetadataError, UnsupportedError, ZstoreError, without_secrets
-from zstore.geo.conventions.base import Band, Finding, GeoModel, HeldGroup, Level, ReadableGroup
+from zstore.errors import MetadataError, StoreError, UnsupportedError, ZstoreError, without_secrets
+from zstore.geo.conventions.base import Band, Finding, GeoModel, Level, ReadableGroup
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.pyramid.dataset import grids_of
 from zstore.geo.report.readers import Reader, judge_readers
 from zstore.model.packing import parse_fills
 from zstore.nodes.array import Array
@@ -73,6 +74,7 @@ class Report:
         for path, pyramid in self.below.items():
             yield f"pyramid {path}", f"{_crs(pyramid)}, {_grid(pyramid)}, {len(pyramid.levels)} levels"
         if geo is None:
+            yield from self._unread()
             return
         yield "CRS", _crs(geo)
         if geo.bounds is not None and geo.cell_size is not None:
@@ -93,6 +95,12 @@ class Report:
             yield "resampling", geo.resampling
         yield from self._contents(geo)
 
+    def _unread(self) -> Iterator[tuple[str, str]]:
+        for finding in self.findings:
+            if finding.rule == "ZS-11":
+                where = f" ({finding.path})" if finding.path else ""
+                yield "not read", f"{finding.message.removeprefix('not looked at: ')}{where}"
+
     def _contents(self, geo: GeoModel) -> Iterator[tuple[str, str]]:
         if self.time is not None and geo.time is not None:
             first, last = self.time
@@ -107,16 +115,29 @@ class Report:
             content = geo.stac.content
             name = content.get("id", content.get("href", "")) if isinstance(content, Mapping) else content
             yield "STAC", f"{geo.stac.kind} {name}"
+        yield from self._unread()
         if self.dialects:
             yield "dialects", ", ".join(self.dialects)
         if geo.sources:
             yield "said by", ", ".join(f"{fact}: {source}" for fact, source in geo.sources.items())
+
+    @once
+    def stored_sizes(self) -> tuple[dict[str, int | None], dict[str, StoreError]]:
+        """(the stored bytes of each array, the errors of those with keys out of reach), by path."""
+        sizes, errors = dict[str, int | None](), dict[str, StoreError]()
+        for path, array in self.arrays.items():
+            try:
+                sizes[path] = array.nbytes_stored()
+            except StoreError as error:
+                sizes[path], errors[path] = None, error
+        return sizes, errors
 
     def as_json(self, *, with_sizes: bool = False) -> dict[str, Any]:
         """The report for JSON, as `zstore info --json` prints it; `with_sizes` adds up stored bytes.
 
         `docs/info.schema.json` describes it.
         """
+        sizes, errors = self.stored_sizes if with_sizes else ({}, {})
         arrays = {}
         for path, array in self.arrays.items():
             arrays[path] = {
@@ -128,7 +149,7 @@ class Report:
                 "nodata": self.nodata(array),
                 "nodata_values": _nodata_values(array, self.nodata(array)),
                 "bytes": array.nbytes,
-                **({"bytes_stored": array.nbytes_stored()} if with_sizes else {}),
+                **({"bytes_stored": sizes[path]} if with_sizes else {}),
             }
         findings = [
             {"rule": f.rule, "severity": f.severity, "path": f.path, "message": f.message}
@@ -161,7 +182,7 @@ class Report:
             "readers": [asdict(reader) for reader in self.readers],
             "findings": findings,
             "unfinished": [{"path": w.path, "what": w.what, "again": w.again} for w in self.unfinished],
-            "unreadable": {path: error.message for path, error in self.unreadable.items()},
+            "unreadable": {path: error.message for path, error in {**self.unreadable, **errors}.items()},
         }
 
 
@@ -189,20 +210,6 @@ def _nodata_values(array: Array, chosen: Any) -> list[Any]:
     return list({repr(fill): fill for fill in found if fill is not None}.values())
 
 
-def _grids(meaning: Meaning, held: Any) -> Iterator[GeoModel]:
-    """The grids of a group's arrays, each with the arrays on it; those of a pyramid are its levels'."""
-    if not isinstance(held, HeldGroup) or meaning.is_pyramid(held):
-        return
-    found: dict[Any, GeoModel] = {}
-    for grid in meaning.grids(held).values():
-        geo = meaning.read(grid.node).geo
-        if geo is not None:
-            same = (geo.shape, geo.dimensions, geo.affine, geo.crs)
-            first = found.get(same, geo)
-            found[same] = replace(first, variables={**first.variables, **geo.variables})
-    yield from sorted(found.values(), key=lambda geo: -geo.shape[0] * geo.shape[1])
-
-
 def describe(node: Array | Group, depth: int | None = None) -> Report:
     """A summary of an array or a group, and of the arrays down to `depth` levels below; None: all of them."""
     unreadable: dict[str, ZstoreError] = {}
@@ -228,7 +235,7 @@ def describe(node: Array | Group, depth: int | None = None) -> Report:
     level = geo.levels[0].path if geo is not None and geo.levels else None
     dialects = tuple(meaning.dialects(held, level))
     below, unfinished = {} if geo else _pyramids(groups), tuple(find_unfinished(node.store, node.path))
-    grids = tuple(_grids(meaning, held)) if is_grid else ()
+    grids = tuple(grids_of(meaning, held)) if is_grid else ()
     return Report(node, arrays, geo, tuple(findings), time, dialects, grids, below, unfinished, unreadable)
 
 

@@ -35,10 +35,11 @@ def sample(
     """`source` at the positions (`columns`, `rows`), counted in its cells from the first one's outer corner.
 
     `nearest` gives the cell that a place lies in, nodata or not; `bilinear` and `cubic` weigh the valid
-    cells around it, as gdalwarp does; `average` gives the mean of the valid cells under an area, each as
-    much as lies in it. A place outside the source, in a cell that is not valid, or not finite, gives nodata,
-    or `empty` where there is none. A cubic that lacks one of its cells becomes bilinear, unless stretched.
-    Of floats without nodata, NaN is left out, as `downsample` does: a place that has a value stays as it is.
+    cells around it, as gdalwarp does; `average` gives the mean of the valid cells in the box between an
+    area's first corner and the one across, each as much as lies in it. A place outside the source, in a cell
+    that is not valid, or not finite, gives nodata, or `empty` where there is none. A cubic that lacks one of
+    its cells becomes bilinear, unless stretched. Of floats without nodata, NaN is left out, as `downsample`
+    does: a place that has a value stays as it is.
 
     valid  which cells count, beside those that are nodata
     scale  (y, x) cells of the result per cell of the source; below 0.95, kernels are stretched by it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from zstore.geo.conventions.write import (
     Profile,
     load_profile,
 )
-from zstore.geo.validation.rules import documents, georeference, pyramids, values
+from zstore.geo.validation.rules import documents, georeference, ome, pyramids, values
 from zstore.geo.validation.rules.georeference import is_time
 from zstore.geo.validation.verdict import ClassVerdict, State, Verdict
 from zstore.geo.validation.view import (
@@ -40,14 +39,14 @@ from zstore.geo.validation.view import (
 )
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.storage.base import Store
+from zstore.nodes.open import StoreLike
 from zstore.storage.url import open_store
 
-Target = str | os.PathLike[str] | Store | Array | Group
+Target = StoreLike | Array | Group
 # The rules that belong to the class "projected" too, where a CRS is projected.
 PROJECTED = frozenset(("MS-07", "MS-08", "OC-05", "GZ-40"))
 # Every module of rules, and the first letters of their ids in the order of the documents that require them.
-THEMES = (documents, georeference, pyramids, values)
+THEMES = (documents, georeference, pyramids, values, ome)
 PREFIXES = ("GZ", "MS", "OC", "ZC", "GC", "OME", "ZS")
 BAND_NAMES = ("band", "bands", "wavelength", "spectral")
 

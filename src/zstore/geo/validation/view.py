@@ -24,6 +24,7 @@ from zstore.engine.documents import (
 from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.geo.conventions.base import (
+    Convention,
     Finding,
     GeoModel,
     HeldArray,
@@ -31,8 +32,7 @@ from zstore.geo.conventions.base import (
     HeldNode,
     Mend,
     Severity,
-    group_above,
-    hold_group,
+    surroundings,
 )
 from zstore.geo.conventions.cf import find_mapping
 from zstore.geo.conventions.content import read_values
@@ -176,6 +176,11 @@ class Hierarchy:
         return [pyramid for pyramid in found if pyramid is not None]
 
     @once
+    def values(self) -> list[tuple[NodeView, str, str, Any]]:
+        """(node, position, name, value) of every value in its attributes, however deep, outer ones first."""
+        return [(node, *found) for node in self.nodes for found in walk(dict(node.stored))]
+
+    @once
     def readings(self) -> list[Finding]:
         """The findings of parsing every node, of reading the georeference, and of the conventions' checks."""
         return [*_parsed(self), *_read(self)]
@@ -183,6 +188,18 @@ class Hierarchy:
     def is_read(self, rule: str, path: str, severity: Severity) -> bool:
         """Whether reading has a finding of that rule and severity at a node."""
         return any((f.rule, f.path, f.severity) == (rule, path, severity) for f in self.readings)
+
+
+def walk(value: Any) -> Iterator[tuple[str, str, Any]]:
+    """(position, name, value) of everything in a JSON value, itself first, however deep."""
+    waiting = [("", "", value)]
+    while waiting:
+        where, name, found = waiting.pop()
+        yield where, name, found
+        if isinstance(found, dict):
+            waiting += [(f"{where}.{key}" if where else key, key, item) for key, item in found.items()]
+        elif isinstance(found, list):
+            waiting += [(f"{where}[{index}]", name, item) for index, item in enumerate(found)]
 
 
 def _parsed(hierarchy: Hierarchy) -> Iterator[Finding]:
@@ -208,9 +225,11 @@ def _read(hierarchy: Hierarchy) -> Iterator[Finding]:
             reading = meaning.read(node)
             yield from reading.findings
             geo = reading.geo or geo
-        for convention in meaning.conventions:
+        # One that is inherited only parses again.
+        checks = [c.check for c in meaning.conventions if type(c).check is not Convention.check]
+        for check in checks:
             for checked in _checked(hierarchy, node):
-                yield from convention.check(checked, geo, checked.parent)
+                yield from check(checked, geo, checked.parent)
 
 
 def _checked(hierarchy: Hierarchy, node: NodeView) -> Iterator[Any]:
@@ -248,7 +267,7 @@ def load_hierarchy(store: Store, path: str = "") -> Hierarchy:
     else:
         root = _view(store, path, documents, None)
         if isinstance(root, ArrayView):
-            root.parent = hold_group(group_above(root))
+            root.parent = surroundings(root)
     nodes: list[NodeView] = []
     waiting: list[tuple[NodeView, int]] = [(root, 0)]
     while waiting:

@@ -20,11 +20,12 @@ from typing import Any
 import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, ZstoreError
 from zstore.guests.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
 from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
+from zstore.plugin.jobs import Source
 from zstore.storage.base import Store
 from zstore.storage.kinds import ZIP, kind_of_file
 
@@ -32,6 +33,8 @@ __all__ = ["DatasetNotFoundError", "ZstoreBackendEntrypoint", "to_geozarr", "to_
 
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zmetadata")
 ENDINGS = (".zarr", ".zarr.zip")
+# A coordinate of more values may be one that nobody makes an index of.
+MOST_VALUES = 1 << 24
 
 
 class ZstoreBackendEntrypoint(BackendEntrypoint):
@@ -49,7 +52,7 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether the source is named .zarr, is a directory with Zarr metadata, or an object of zstore."""
-        if isinstance(filename_or_obj, Group | Store):
+        if isinstance(filename_or_obj, Group | Store | Source):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
@@ -74,6 +77,8 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
         Raises
             DatasetNotFoundError: there is no such group.
             MetadataError: an array without dimension names; no consolidated metadata where it must exist.
+        Warns
+            ReadingWarning: a member of the group cannot be read; it is left out.
         """
         return _open(filename_or_obj, has_below=False, **options)["/"]
 
@@ -110,17 +115,18 @@ def _open(
     try:
         groups = {"/": opened}
         if has_below:
-            groups |= {f"/{path}": g for path, g in opened.members(None) if isinstance(g, Group)}
+            below = opened.members(None, unreadable={})
+            groups |= {f"/{path}": member for path, member in below if isinstance(member, Group)}
+        dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
         return {
-            path: StoreBackendEntrypoint().open_dataset(
+            path: _decode(
                 GroupDataStore(
                     member,
-                    drop_variables=drop_variables,
+                    dropped=dropped,
                     masks_fill=use_zarr_fill_value_as_mask,
                     owned=owned if path == "/" else None,
                 ),
-                drop_variables=drop_variables,
-                **decoding,
+                decoding,
             )
             for path, member in groups.items()
         }
@@ -128,6 +134,21 @@ def _open(
         if owned is not None:
             owned.close()
         raise
+
+
+def _decode(data: GroupDataStore, decoding: Mapping[str, Any]) -> xr.Dataset:
+    """The dataset that xarray makes of the variables; coordinates without readable values are left out."""
+    try:
+        dataset = StoreBackendEntrypoint().open_dataset(data, drop_variables=data.dropped, **decoding)
+        for name, size in dataset.sizes.items():
+            # xarray makes an index of these, which reads them where no error of them could be caught.
+            if name in dataset.variables and size <= MOST_VALUES:
+                dataset.variables[name].load()
+    except ZstoreError:
+        if not data.leave_out_coordinates():
+            raise
+        return _decode(data, decoding)
+    return dataset
 
 
 def to_zarr(

@@ -62,7 +62,7 @@ def pack_dataset(
             stated = {**variable.encoding, **stated}
         if not set(PACKING) & set(stated):
             continue
-        nodata = stated.get("_FillValue", stated.get("missing_value"))
+        nodata = next(iter(np.ravel(stated.get("_FillValue", stated.get("missing_value", [])))), None)
         dtype = np.dtype(stated.get("dtype", variable.dtype))
         described = Variable(
             dtype,

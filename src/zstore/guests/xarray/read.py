@@ -16,16 +16,18 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
-from zstore.errors import MetadataError, NotFoundError
+from zstore.errors import MetadataError, NotFoundError, ZstoreError, leave_out
 from zstore.model import v2
 from zstore.model.array import ZarrFormat
 from zstore.model.group import Consolidated, GroupModel
 from zstore.model.json_attributes import parse_fill
 from zstore.nodes.array import Array
-from zstore.nodes.group import Group
+from zstore.nodes.group import Group, is_decodable, readable_members
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
 from zstore.nodes.zarr_names import inner_codecs, split_codecs
+from zstore.plugin.jobs import Source, as_array, is_shown, source_of
+from zstore.plugin.views import View, view
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.url import open_store
 
@@ -40,9 +42,11 @@ class ZstoreBackendArray(BackendArray):
     """An array that xarray reads when values are needed; only the chunks of a selection are read."""
 
     def __init__(self, array: Array) -> None:
-        self._array = array
+        # What shows as an array is read by boxes that suit it, and not chunk by chunk.
+        self._array: Any = view(source_of(array)) if is_shown(array) else array
         self.shape = array.shape
-        self.dtype = array.dtype
+        # Of structured items xarray takes the machine's byte order only.
+        self.dtype = array.dtype.newbyteorder("=") if array.dtype.names else array.dtype
 
     def __getitem__(self, key: Any) -> Any:
         read: Callable[[Any], Any] = self._array.read
@@ -56,6 +60,8 @@ class ZstoreBackendArray(BackendArray):
 
     async def async_getitem(self, key: Any) -> Any:
         """The same as `__getitem__`, without blocking the event loop."""
+        if isinstance(self._array, View):
+            return self[key]
         read: Callable[[Any], Awaitable[Any]] = self._array.read_async
         if isinstance(key, indexing.OuterIndexer):
             read = self._array.oindex.read_async
@@ -71,7 +77,7 @@ class ZstoreBackendArray(BackendArray):
         )
 
     def _values(self, found: Any) -> np.ndarray[Any, Any]:
-        return found if isinstance(found, np.ndarray) else np.asarray(found, self.dtype)
+        return np.asarray(found, self.dtype)
 
 
 def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
@@ -89,7 +95,8 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
     encoding["preferred_chunks"] = dict(zip(dimensions, preferred, strict=True))
     if masks_fill:
         if array.fill_value is not None:
-            attributes["_FillValue"] = array.fill_value
+            # xarray masks numbers and text; structured items it cannot even compare.
+            (encoding if array.dtype.names else attributes)["_FillValue"] = array.fill_value
     elif array.zarr_format == 3:
         encoding["fill_value"] = array.fill_value
         if "_FillValue" in attributes:
@@ -207,23 +214,39 @@ class GroupDataStore(AbstractDataStore):
         self,
         group: Group,
         *,
-        drop_variables: str | Iterable[str] | None = None,
+        dropped: Iterable[str] = (),
         masks_fill: bool | None = None,
         owned: Store | None = None,
     ) -> None:
         self.group = group
-        self.dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+        self.dropped = {*dropped}
         self.masks_fill = group.zarr_format == 2 if masks_fill is None else masks_fill
         self.owned = owned
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        """The group's arrays as variables; dropped ones are not opened."""
-        names = [name for name in self.group.array_keys() if name not in self.dropped]
-        found = {}
-        for name in names:
-            array = self.group[name]
-            assert isinstance(array, Array)
-            found[name] = open_variable(array, masks_fill=self.masks_fill)
+        """The group's arrays as variables; dropped ones are not opened.
+
+        Warns
+            ReadingWarning: a member cannot be read; it is left out.
+        """
+        return {
+            name: open_variable(member, masks_fill=self.masks_fill)
+            for name, member in readable_members(self.group, dropped=self.dropped)
+            if isinstance(member, Array) and is_decodable(member)
+        }
+
+    def leave_out_coordinates(self) -> bool:
+        """Drop the coordinates and times whose values cannot be read; returns whether there are any."""
+        found = False
+        for name, array in readable_members(self.group, dropped=self.dropped):
+            is_time = " since " in str(array.attrs.get("units"))
+            if isinstance(array, Array) and (is_time or array.dims == (name,)):
+                try:
+                    array[...]
+                except ZstoreError as error:
+                    leave_out(array.path, error)
+                    self.dropped.add(name)
+                    found = True
         return found
 
     def get_attrs(self) -> dict[str, Any]:
@@ -247,7 +270,10 @@ def find_group(
     """The group to read, and the store if it was opened here."""
     path = (group or "").strip("/")
     owned: Store | None = None
-    if isinstance(target, Group):
+    if isinstance(target, Source):
+        array = as_array(target)
+        store, base = array.store, ""
+    elif isinstance(target, Group):
         store, base = target.store, target.path
     else:
         store, base = open_store(target, read_only=True, storage_options=storage_options), ""

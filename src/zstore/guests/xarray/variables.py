@@ -55,6 +55,8 @@ def _encode(variable: xr.Variable, name: str, zarr_format: ZarrFormat) -> xr.Var
     # As for v3: for v2, xarray would load strings of any length to convert them to a fixed length.
     as_format = 3 if variable.dtype.kind == "T" else zarr_format
     options: dict[str, Any] = {"zarr_format": as_format} if "zarr_format" in known else {}
+    variable = variable.copy(deep=False)
+    variable.encoding = _with_one_nodata(variable.encoding)
     encoded: xr.Variable = encode_zarr_variable(variable, name=name, **options)
     return encoded
 
@@ -115,6 +117,18 @@ def plan_new(
 def _is_text(dtype: np.dtype[Any]) -> bool:
     metadata: Mapping[str, Any] = dtype.metadata or {}
     return dtype.kind == "T" or (dtype.kind == "O" and metadata.get("element_type") is str)
+
+
+def _with_one_nodata(encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """The encoding with the first of several values of nodata: xarray encodes one, and all are NaN here."""
+    stated = [encoding[key] for key in ("_FillValue", "missing_value") if encoding.get(key) is not None]
+    fills = [fill for one in stated for fill in np.ravel(one).tolist()]
+    if len({*map(repr, fills)}) < 2:
+        return {**encoding}
+    return {
+        **{key: value for key, value in encoding.items() if key != "missing_value"},
+        "_FillValue": fills[0],
+    }
 
 
 def _without_nan(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.base.once import once
+
 Box = tuple[slice, ...]
 Items = np.ndarray[Any, Any]
 Unit = tuple[int, ...]
@@ -23,6 +25,8 @@ BOX_LIMIT = 16 << 20
 # Bytes for the cells of a patch: about so many where chunks leave a choice, and the most.
 PATCH_SIZE = 4 << 20
 PATCH_LIMIT = 24 << 20
+# The share of boxes that may be read for several patches, so that a box can have several chunks.
+TWICE = 1.05
 # Decoded bytes of a unit: so many that joining its cells with others takes little time in comparison.
 UNIT_SIZE = 16 << 20
 
@@ -46,14 +50,58 @@ class Groups:
         """The number of groups."""
         return len(self.names)
 
+    @once
+    def axis(self) -> int | None:
+        """The only dimension that the label depends on; None where there are several or none."""
+        [*labelled] = (d for d, n in enumerate(self.codes.shape) if n > 1)
+        return labelled[0] if len(labelled) == 1 else None
+
+    def holders(self, starts: Sequence[int], at_once: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether the stretch from each start to the next one along `axis` has items of a patch.
+
+        Shapes
+            (patches of `at_once` groups each, stretches)
+        """
+        codes = self.codes.reshape(-1)
+        patches = codes[codes >= 0] // at_once
+        stretches = np.searchsorted(starts, np.flatnonzero(codes >= 0), side="right") - 1
+        held = np.zeros((-(-self.count // at_once), len(starts)), bool)
+        held[patches, stretches] = True
+        return held
+
     def of(self, box: Box) -> tuple[Items, tuple[int, ...]]:
         """(the codes of a box, contiguous; their stride, in items, along each dimension of the array)."""
-        lengths = self.codes.shape
-        part = np.ascontiguousarray(
-            self.codes[tuple(slice(0, 1) if n == 1 else span for n, span in zip(lengths, box, strict=True))]
-        )
-        steps = (step // 4 if n > 1 else 0 for n, step in zip(lengths, part.strides, strict=True))
+        part = np.ascontiguousarray(part_of(self.codes, box))
+        steps = (step // 4 if n > 1 else 0 for n, step in zip(self.codes.shape, part.strides, strict=True))
         return part, tuple(steps)
+
+
+def part_of(items: Items, box: Box) -> Items:
+    """The items of a box, of an array whose dimensions of length 1 are as long as anything."""
+    return items[tuple(slice(0, 1) if n == 1 else span for n, span in zip(items.shape, box, strict=True))]
+
+
+def spread(items: Items, shape: tuple[int, ...], order: Sequence[int], what: str, kind: str) -> Items:
+    """Items along the dimensions `order` of an array, with all of its dimensions, the others of length 1.
+
+    Raises
+        ValueError: they do not broadcast to these dimensions.
+    """
+    lengths = tuple(shape[axis] for axis in order)
+    fits = items.ndim <= len(order) and all(
+        n in (1, length) for n, length in zip(items.shape[::-1], lengths[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"{what} have the shape {items.shape}, expected {kind} for axes {tuple(order)} of shape {lengths}"
+        )
+    axes = sorted(order)
+    whole = items.reshape((1,) * (len(order) - items.ndim) + items.shape)
+    whole = whole.transpose([list(order).index(axis) for axis in axes])
+    full = [1] * len(shape)
+    for axis, n in zip(axes, whole.shape, strict=True):
+        full[axis] = n
+    return np.ascontiguousarray(whole.reshape(full))
 
 
 def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], order: Sequence[int]) -> Groups:
@@ -66,14 +114,6 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
     """
     mask = np.ma.getmaskarray(labels) if isinstance(labels, np.ma.MaskedArray) else None
     items = np.asarray(labels)
-    lengths = tuple(shape[axis] for axis in order)
-    fits = items.ndim <= len(order) and all(
-        n in (1, length) for n, length in zip(items.shape[::-1], lengths[::-1], strict=False)
-    )
-    if not fits:
-        raise ValueError(
-            f"groups have the shape {items.shape}, expected labels for axes {tuple(order)} of shape {lengths}"
-        )
     codes: np.ndarray[Any, np.dtype[np.int32]] = np.full(items.shape, -1, np.int32)
     try:
         is_known = np.asarray(items == items, bool)  # NaN and NaT equal nothing
@@ -83,14 +123,10 @@ def make_groups(labels: Any, shape: tuple[int, ...], axes: tuple[int, ...], orde
     except TypeError as error:
         raise ValueError(f"groups of data type {items.dtype} cannot be put in order: {error}") from error
     codes[is_known] = numbers.reshape(-1)
-    codes = codes.reshape((1,) * (len(order) - codes.ndim) + codes.shape)
+    codes = spread(codes, shape, order, "groups", "labels")
     sizes = np.bincount(codes[codes >= 0].reshape(-1), minlength=len(names)).astype(np.int64)
-    sizes *= prod(length for n, length in zip(codes.shape, lengths, strict=True) if n == 1)
-    codes = codes.transpose([list(order).index(axis) for axis in axes])
-    full = [1] * len(shape)
-    for axis, n in zip(axes, codes.shape, strict=True):
-        full[axis] = n
-    return Groups(names, np.ascontiguousarray(codes.reshape(full)), sizes)
+    sizes *= prod(shape[axis] for axis in axes if codes.shape[axis] == 1)
+    return Groups(names, codes, sizes)
 
 
 @dataclass(frozen=True)
@@ -202,7 +238,7 @@ class Course:
         most, cells = max(UNIT_SIZE, 8 * self.patch_size), prod(patch.kept_shape)
         first = size = 0
         for number, reduced in enumerate(self._reduced_counts()):
-            if len(self.group_spans) > 1 and not self._has_items(self._box(patch, number), patch.groups):
+            if not self._has_items(patch, number):
                 continue
             boxed = reduced * cells * self.item_size
             if size and size + boxed > most:
@@ -226,9 +262,8 @@ class Course:
     def boxes(self, patch: Patch, first: int, last: int) -> Iterator[Box]:
         """The boxes from `first` to `last` that have items of the patch."""
         for number in range(first, last):
-            box = self._box(patch, number)
-            if len(self.group_spans) == 1 or self._has_items(box, patch.groups):
-                yield box
+            if self._has_items(patch, number):
+                yield self._box(patch, number)
 
     def _spans(self, axes: tuple[int, ...], number: int) -> Box:
         """The spans of some axes in combination `number`, counted with the last axis fastest."""
@@ -245,9 +280,22 @@ class Course:
             box[axis] = span
         return tuple(box)
 
-    def _has_items(self, box: Box, groups: slice) -> bool:
-        codes, _ = self.groups.of(box) if self.groups is not None else (np.zeros(1, np.int32), ())
-        return bool(((codes >= groups.start) & (codes < groups.stop)).any())
+    @once
+    def _holders(self) -> list[bytes]:
+        """For each patch of groups, whether each span along the labelled dimension has items of it."""
+        assert self.groups is not None and self.groups.axis is not None, "labels along one dimension are cut"
+        starts = [span.start for span in self.spans[self.groups.axis]]
+        first = self.group_spans[0]
+        return [row.tobytes() for row in self.groups.holders(starts, first.stop - first.start)]
+
+    def _has_items(self, patch: Patch, number: int) -> bool:
+        """Whether a box has items of the patch."""
+        if len(self.group_spans) == 1 or self.groups is None:
+            return True
+        axis, first = self.groups.axis, self.group_spans[0]
+        inner = prod(len(self.spans[other]) for other in self.axes if axis is not None and other > axis)
+        held = self._holders[patch.groups.start // (first.stop - first.start)]
+        return bool(held[number // inner % len(held)])
 
 
 def make_course(
@@ -262,7 +310,7 @@ def make_course(
 
     A patch has the cells of one or several chunks, and each chunk is read once, as long as these cells fit
     `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of the groups, and only chunks
-    with items of these are read for it; else chunks are read in parts.
+    with items of these are read for it, or chunks are read in parts: whichever reads fewer chunks.
     """
     kept = [d for d in range(len(shape)) if d not in axes]
     lengths = [_longest(row, size) for row, size in zip(chunks, shape, strict=True)]
@@ -275,8 +323,14 @@ def make_course(
     def box_size() -> int:
         return prod(lengths) * item_size
 
-    if patch_size() > PATCH_LIMIT and groups is not None and _is_cut_by(groups, chunks, shape):
-        at_once = max(1, PATCH_LIMIT // (patch_size() // at_once))
+    labelled = None if groups is None else groups.axis
+    if patch_size() > PATCH_LIMIT and groups is not None and labelled is not None:
+        fewer, starts = (
+            max(1, PATCH_LIMIT * count // patch_size()),
+            _edges(chunks[labelled], shape[labelled])[:-1],
+        )
+        if groups.holders(starts, fewer).sum() <= len(starts) * (patch_size() / PATCH_LIMIT):
+            at_once = fewer
     for d in kept:  # the first dimension first, so that the parts of a chunk are contiguous
         if patch_size() > PATCH_LIMIT:
             lengths[d] = max(1, lengths[d] * PATCH_LIMIT // patch_size())
@@ -284,13 +338,19 @@ def make_course(
         if box_size() > BOX_LIMIT:
             lengths[d] = max(1, lengths[d] * BOX_LIMIT // box_size())
     for d in (*reversed(kept), *reversed(axes)):
-        if at_once < count and groups is not None and groups.codes.shape[d] > 1:
-            continue  # else chunks that no group of a patch needs would be read with others
         if d in kept:
             room = min(BOX_SIZE // box_size(), PATCH_SIZE // max(1, patch_size()))
         else:
-            room = max(BOX_SIZE, min(BOX_BESIDE, patch_size(), PATCH_LIMIT - patch_size())) // box_size()
-        lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
+            left = BOX_BESIDE if at_once < count else PATCH_LIMIT - patch_size()
+            room = max(BOX_SIZE, min(BOX_BESIDE, patch_size(), left)) // box_size()
+        room = max(1, min(room, shape[d] // lengths[d] + 1))
+        while room > 1 and at_once < count and groups is not None and d == labelled:
+            # Chunks that no group of a patch needs are read with others.
+            starts = [span.start for span in _cut(chunks[d], shape[d], lengths[d] * room)]
+            if groups.holders(starts, at_once).sum() <= len(starts) * TWICE:
+                break
+            room //= 2
+        lengths[d] *= room
     spans = tuple(_cut(*side) for side in zip(chunks, shape, lengths, strict=True))
     group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))
     return Course(shape, axes, spans, item_size, cell_size, groups, group_spans)
@@ -312,15 +372,6 @@ def _longest(chunks: Sequence[int] | int, size: int) -> int:
 def _edges(chunks: Sequence[int] | int, size: int) -> Sequence[int]:
     """The edges of chunks along a dimension of that size, from 0 to the end."""
     return (*range(0, size, chunks), size) if isinstance(chunks, int) else (0, *accumulate(chunks))
-
-
-def _is_cut_by(groups: Groups, chunks: Sequence[Sequence[int] | int], shape: tuple[int, ...]) -> bool:
-    """Whether few chunks have items of several groups; only tested for labels along one dimension."""
-    [*labelled] = (d for d, n in enumerate(groups.codes.shape) if n > 1)
-    if len(labelled) != 1:
-        return False
-    codes, pairs = groups.codes.reshape(-1), list(pairwise(_edges(chunks[labelled[0]], shape[labelled[0]])))
-    return sum(len(np.unique(codes[a:b])) for a, b in pairs) <= 2 * len(pairs)
 
 
 def _cut(chunks: Sequence[int] | int, size: int, most: int) -> Sequence[slice]:

@@ -11,7 +11,8 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, prod
 from os import PathLike
@@ -33,22 +34,18 @@ from zstore.engine.documents import (
     read_node,
     render_node,
 )
-from zstore.engine.making import create_node
-from zstore.engine.schedulers import map_threads
-from zstore.engine.walk import walk_nodes
-from zstore.errors import StoreError, UnsupportedError, ZstoreError
+from zstore.engine.making import create_node, delete_keys
+from zstore.engine.walk import Found, walk_nodes
+from zstore.errors import StoreError, UnsupportedError, ZstoreError, is_loss, leave_out
 from zstore.jobs.chunks import (
     Location,
     SourceStore,
     StoredArray,
     frame_of,
-    node_versions,
     shown_source,
-    sources_of,
-    stored_node,
 )
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, check_room, current_part, free_size, name_job
+from zstore.jobs.plan import Estimate, current_part, free_size, name_job
 from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
@@ -98,21 +95,43 @@ class _Change(NamedTuple):
 
 @dataclass(frozen=True)
 class _Hierarchy:
-    """The nodes at and below a location, as the source of a conversion."""
+    """The nodes at and below a location, as the source of a conversion.
+
+    left_out  those that cannot be read, once `nodes` has given all others
+    """
 
     at: Location
     allow_pickle: bool
+    left_out: list[Found] = field(default_factory=list)
 
     def url(self, below: str = "") -> str:
         """The address of a node, by its path below the location."""
         return self.at.url(below)
 
-    def nodes(self) -> Iterator[tuple[str, Model]]:
-        """The nodes with their paths, groups before their members; the error of one that cannot be read."""
-        for path, model in walk_nodes(*self.at):
-            if isinstance(model, ZstoreError):
-                raise model
-            yield self.at.below(path), model
+    def nodes(self, *, is_whole: bool = False) -> Iterator[tuple[str, Model]]:
+        """The nodes with their paths, groups before their members; those that cannot be read are left out.
+
+        is_whole  whether a node that cannot be read is an error, as is the topmost in any case
+        """
+        for path, found in walk_nodes(*self.at):
+            below = self.at.below(path)
+            try:
+                if isinstance(found, ZstoreError):
+                    raise found
+                array = self.array(below, found) if isinstance(found, ArrayModel) else None
+                if isinstance(array, StoredArray):
+                    array.bind()
+            except ZstoreError as error:
+                if is_whole or not below:
+                    raise error.locate(path=self.url(below)) from None
+                self.leave_out(below, found, error)
+            else:
+                yield below, found
+
+    def leave_out(self, below: str, found: Model | ZstoreError, error: ZstoreError) -> None:
+        """Go on without a node that was found, with its error at the end of the call."""
+        self.left_out.append((self.at.key(below), found))
+        leave_out(below, error)
 
     def array(self, below: str, model: ArrayModel) -> Source:
         """The items of an array."""
@@ -125,11 +144,13 @@ class _Hierarchy:
 
     def watched(self, changes: Sequence[_Change], transfers: Mapping[str, Transfer]) -> Sources:
         """The documents and chunks as they were when the conversion was planned."""
-        return sources_of(
-            self.at,
+        return self.at.sources(
             {below: one.source for below, one in transfers.items()},
             {below: one.stored.version for below, one in transfers.items()},
-            [(self.at.key(change.below), change.old) for change in changes if not change.is_implied],
+            [
+                *self.left_out,
+                *((self.at.key(change.below), change.old) for change in changes if not change.is_implied),
+            ],
         )
 
 
@@ -166,7 +187,8 @@ def convert(
     chunks, shards, filters, serializer, compressors, checksum
                 as for `create_array`, for every array; "same" keeps what an array has. A tuple of fewer
                 lengths than an array has dimensions is for its last dimensions; beside an array that has
-                so many dimensions, those with fewer (coordinates and their bounds) keep what they have
+                so many dimensions, those with fewer (coordinates and their bounds) keep what they have, and
+                so they do where lengths are by name ({"time": 240, "y": "auto"})
     check       read source and target afterwards, and raise where an item differs
     scratch     where scratch arrays are kept: a directory, a URL (opened with `target_options`) or a store.
                 None: beside the target where that is a directory, or a bucket that workers of an executor
@@ -178,6 +200,8 @@ def convert(
         ChangedError: the source was written to since the conversion began; no document was written.
         StoreError: the target exists already, its disk has too little room, or one of the stores failed.
         MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
+        The error of a member of `source` that cannot be read, at the end: all others are written, and
+            `resume` adds it when it can be. (Where a store fails itself, all stops there, to be resumed.)
         CodecError: a chunk is damaged, or (with `check`) differs from the source.
     """
     if isinstance(source, Source):
@@ -206,6 +230,7 @@ class _Conversion(Task["Array | Group"]):
     changes     the nodes in both formats
     find_rooms  gives the stores for scratch arrays, where such a conversion was interrupted
     check       whether source and target are compared afterwards
+    failed      the paths of arrays that are left out, as their chunks cannot be read
     """
 
     work = "convert"
@@ -225,6 +250,7 @@ class _Conversion(Task["Array | Group"]):
         self.here, self.options, self.find_rooms, self.check = here, options, find_rooms, check
         self.zarr_format = options.zarr_format
         self.changes = _plan(here, self.there, options)
+        self.failed = set[str]()
 
     def call(self) -> Any:
         return {"work": "convert", "source": self.here.url(), **_describe_options(self.options)}
@@ -235,7 +261,7 @@ class _Conversion(Task["Array | Group"]):
 
     @once
     def rooms(self) -> list[Room]:
-        """The stores for scratch arrays; none where only what has changed is converted again."""
+        """The stores for scratch arrays; none for a refresh."""
         return [] if self.left is not None else self.find_rooms(self.former)
 
     @once
@@ -248,17 +274,20 @@ class _Conversion(Task["Array | Group"]):
                 continue
             one = self.here.array(below, old)
             other = _array(self.there, below, new, self.options.allow_pickle)
-            if is_copy:
-                transfers[below] = Transfer.copying(one, other, **ways)
-                continue
             # What is beside the target has the room that the target leaves.
             needed = prod(new.shape) * other.item_size
             left = [room._replace(size=room.size - needed * room.is_target) for room in self.rooms]
             is_firm = self.how.memory is not None
-            try:
-                transfers[below] = Transfer.recoding(one, other, size, is_firm=is_firm, rooms=left, **ways)
-            except ZstoreError as error:
-                raise error.locate(path=self.here.url(below)) from error
+            with self.readable(below):
+                if is_copy:
+                    transfers[below] = Transfer.copying(one, other, **ways)
+                    continue
+                try:
+                    transfers[below] = Transfer.recoding(
+                        one, other, size, is_firm=is_firm, rooms=left, **ways
+                    )
+                except ZstoreError as error:
+                    raise error.locate(path=self.here.url(below)) from error
         return transfers
 
     def sources(self) -> Sources:
@@ -272,7 +301,7 @@ class _Conversion(Task["Array | Group"]):
         passes = [one.passes for one in transfers if one.passes is not None and one.scratches]
         beside = sum(each.scratch_size for each in passes if self.rooms[each.room].is_target)
         whole = beside + sum(one.whole_size for one in transfers)
-        check_room(*self.there, whole, lambda: beside + sum(one.least_size() for one in transfers), "chunks")
+        self.there.check_room(whole, lambda: beside + sum(one.least_size() for one in transfers), "chunks")
 
     def make(self, job: BegunJob) -> None:
         transfers, there, how = self.transfers, self.there, self.how
@@ -281,18 +310,37 @@ class _Conversion(Task["Array | Group"]):
         has_scratch = any(one.scratches for one in transfers.values())
         between = [_open_room(room, there, job) for room in self.rooms] if has_scratch else []
         with job.runner(how.executor) as runner:
-            for number, one in enumerate(transfers.values()):
+            for number, (below, one) in enumerate(transfers.items()):
                 room = between[one.passes.room] if one.passes and one.scratches else there
                 spot = room._replace(path=room.key(str(number)))
-                with runner.apart():
+                with runner.apart(), self.readable(below):
                     one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
                     if self.check and not runner.is_part:
                         one.compare(check_memory(how.memory), how.executor, tick)
         for room in between:
             room.store.delete_prefix(room.path)
+        self.clear_failed()
+
+    def clear_failed(self) -> None:
+        """Remove the chunks that were written of arrays that are left out."""
+        for below in self.failed:
+            self.there.store.delete_prefix(self.there.key(below))
+
+    @contextmanager
+    def readable(self, below: str) -> Iterator[None]:
+        """Context that reads an array; one that is new and damaged, or out of reach, is left out."""
+        try:
+            yield
+        except ZstoreError as error:
+            is_new = current_part() is None and (self.left is None or below not in self.left.frames)
+            is_here = bool(below) and (error.path or "").startswith(self.here.url())
+            if not (is_new and is_here and is_loss(error)):
+                raise
+            self.failed.add(below)
+            leave_out(below, error)
 
     def models(self) -> dict[str, Model]:
-        return {change.below: change.new for change in self.changes}
+        return {change.below: change.new for change in self.changes if change.below not in self.failed}
 
     def publish(self) -> None:
         parent = self.there.path.rpartition("/")[0]
@@ -309,12 +357,15 @@ class _Conversion(Task["Array | Group"]):
     def versions(self) -> Versions:
         # Nodes that the source has lost since are as they were made, too.
         made = () if self.left is None else self.left.target
-        return node_versions(self.there, dict.fromkeys([*made, *(change.below for change in self.changes)]))
+        return self.there.versions(dict.fromkeys([*made, *(change.below for change in self.changes)]))
 
     def fingerprint(self, sources: Sources, versions: Versions) -> Made:
         listed = {below: one.stored.marks for below, one in self.transfers.items()}
-        marks = {below: marks for below, marks in listed.items() if marks is not None}
-        return Made.of(self.call(), sources, versions, _frames(self.changes), marks)
+        lost = self.failed
+        marks = {below: marks for below, marks in listed.items() if marks is not None and below not in lost}
+        frames = _frames([change for change in self.changes if change.below not in lost])
+        made = Made.of(self.call(), sources, versions, frames, marks)
+        return replace(made, sources={}) if lost else made
 
     def refreshed(self, made: Made, sources: Sources) -> Task[Array | Group]:
         frames, parts = _frames(self.changes), dict[str, _Renewed]()
@@ -367,12 +418,12 @@ class _Refresh(_Conversion):
         plan, former = self.describe(), self.former
         is_same = former is not None and former.plan == plan
         new = {below: model for below, model in self.models().items() if below not in self.was.frames}
-        missing = [below for below in new if stored_node(self.there, below) is None]
+        missing = [below for below in new if self.there.node(below) is None]
         check_own(*self.there, new)
         job = begin(*self.there, self.work, plan, resume=True, replace=is_same, sources=sources)
         job.hold(missing)
         marks = {below: part.marks for below, part in self.parts.items()}
-        replace(self.was, sources={}, marks=marks).put(*self.there)
+        self.was.meanwhile(marks).put(*self.there)
         return job
 
     def make(self, job: BegunJob) -> None:
@@ -381,14 +432,16 @@ class _Refresh(_Conversion):
         tick = counter(whole + sum(part.transfer.chunk_count for part in parts.values()), how.progress)
         with job.runner(how.executor) as runner:
             for number, (below, (one, _, lost)) in enumerate(parts.items()):
-                one.run(runner, f"refresh-{number}", self.there, tick, keeps=False)
-                map_threads(store.delete, map(one.target.key, lost), waiting_count=store.request_count)
-                if self.check:
-                    self.transfers[below].compare(check_memory(how.memory), how.executor, tick)
+                with self.readable(below):
+                    one.run(runner, f"refresh-{number}", self.there, tick, keeps=False)
+                    delete_keys(store, [*map(one.target.key, lost)])
+                    if self.check:
+                        self.transfers[below].compare(check_memory(how.memory), how.executor, tick)
+        self.clear_failed()
 
     def publish(self) -> None:
         there = self.there
-        stored = {below: stored_node(there, below) for below in self.models()}
+        stored = {below: there.node(below) for below in self.models()}
         other = {
             below: model
             for below, model in self.models().items()
@@ -396,16 +449,13 @@ class _Refresh(_Conversion):
         }
         publish_nodes(*there, other, replaces=True)
         for one in self.transfers.values():
-            # What a shape that has shrunk cuts off, after the document that says so.
-            outside = [cell for cell in one.target.stored() or () if not one.target.holds(cell)]
-            each = map(one.target.key, outside)
-            map_threads(there.store.delete, each, waiting_count=there.store.request_count)
+            one.target.remove_outside()
         if other:
             self.consolidate()
 
 
 def _frames(changes: Sequence[_Change]) -> dict[str, str]:
-    """By path, what of a node's documents changed chunks cannot make up for: all but shape and attributes."""
+    """By path, a hash of the documents that must stay for chunks to be converted alone (`frame_of`)."""
     return {
         change.below: name_job([frame_of(change.old), frame_of(change.new)])
         if isinstance(change.old, ArrayModel)
@@ -558,8 +608,10 @@ def _plan(
 ) -> list[_Change]:
     """The changes of all nodes, groups before their members; in place, only of nodes in another format."""
     changes = []
-    nodes = [*here.nodes()]
-    most = max((old.ndim for _, old in nodes if isinstance(old, ArrayModel)), default=0)
+    nodes = [*here.nodes(is_whole=in_place)]
+    models = [old for _, old in nodes if isinstance(old, ArrayModel)]
+    most = max((old.ndim for old in models), default=0)
+    options.check_names(models)
     for below, old in nodes:
         if in_place and old.zarr_format == options.zarr_format:
             continue
@@ -571,11 +623,11 @@ def _plan(
             else:
                 source = here.array(below, old)
                 is_stored = isinstance(source, StoredArray)
-                asked = options.for_dimensions(old.ndim, most)
+                asked = options.for_array(old, most)
                 if in_place:
                     new = describe_in_place(old, options.zarr_format)
                 else:
-                    wanted = asked if is_stored else asked.for_sources()
+                    wanted = asked if is_stored else asked.for_source(old)
                     new, is_copy = plan_array(old, wanted, may_copy=is_stored)
                 made = _array(there, below, new, options.allow_pickle)
                 made.bind()
@@ -586,6 +638,9 @@ def _plan(
                     _array(there, below, new, options.allow_pickle).bind()
             render_node(new)
         except ZstoreError as error:
+            if below and not in_place and is_loss(error):
+                here.leave_out(below, old, error)
+                continue
             raise error.locate(path=here.url(below)) from error
         changes.append(_Change(below, old, new, is_copy))
     if not in_place:

@@ -13,7 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
@@ -23,17 +23,25 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
-from zstore.base.digits import parse_digits
+from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
 from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, parse_intent
 from zstore.engine.making import delete_keys, makes_node
 from zstore.engine.schedulers import map_threads, thread_count
-from zstore.errors import ChangedError, ChecksumError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import (
+    ChangedError,
+    ChecksumError,
+    NotFoundError,
+    StoreError,
+    UnsupportedError,
+    is_loss,
+    leave_out,
+)
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
 from zstore.jobs.how import How, HowWords, long_call
-from zstore.jobs.plan import Estimate, Plan, current_part, free_size
+from zstore.jobs.plan import Estimate, Plan, check_free, current_part
 from zstore.jobs.record import JOB, BegunJob, begin, check_begun, read_record
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Marks
@@ -56,6 +64,7 @@ from zstore.jobs.upkeep.manifest import (
 from zstore.jobs.upkeep.spool import Spool, align, name_of, split_lines
 from zstore.model import v1, v2, v3
 from zstore.model.document import parse_json, render_json
+from zstore.model.grid import parse_digits
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry
@@ -84,6 +93,8 @@ MAKING = (v2.ARRAY_KEY, v2.GROUP_KEY, v3.KEY, v1.ARRAY_KEY)
 Unit: TypeAlias = tuple[Any, ...]
 
 COPY, COMPARE, KEEP = b"copy", b"compare", b"keep"
+# In a unit's result, in the place of whether a key was copied: it is out of reach.
+LOST = b"\2"
 
 
 @dataclass
@@ -180,7 +191,8 @@ def copy(
         ChangedError: somebody wrote to the source meanwhile; no document was copied, and `resume` goes on.
         ChecksumError: with `check`, the target gives back other bytes.
         StoreError: the target has one of the keys, chunks that would show in a copied array, unfinished work,
-            or too little room; the source has unfinished work; or one of the stores failed.
+            or too little room; the source has unfinished work; or one of the stores failed. Where chunks of
+            an array are out of reach, all others are copied before, and `resume` copies that array.
     """
     how = How(**words)
     if how.if_exists not in CHOICES:
@@ -236,8 +248,10 @@ def copy(
     planner.own_name = job.name
     job.hold(plan.new_nodes())
     if made is not None:
-        replace(made, sources={}, marks={"": planner.unchanged()}).put(*there)
+        made.meanwhile({"": planner.unchanged()}).put(*there)
     sums = Manifest(copying.carry_out(job, how))
+    if copying.left_out:
+        return copying.done  # the record stays, and the call ends with the error
     if manifest is not None:
         sums.write(manifest)
         copying.done.root = sums.root
@@ -276,11 +290,7 @@ def _check_room(there: Location, plan: CopyPlan) -> None:
         # The new file, with the members that stay, is written beside the old one.
         size = plan.counts.size + plan.counts.key_count * MEMBER_SIZE
         size += file.stat().st_size if file.exists() else 0
-    free = free_size(where)
-    if size > free:
-        raise StoreError(
-            f"no room for the copy: {size} bytes needed at once, {free} are free", path=there.url()
-        )
+    check_free(where, size, "the copy", there.url())
 
 
 class _CopyKeys(Plan[bytes]):
@@ -308,6 +318,7 @@ class _CopyKeys(Plan[bytes]):
         self.hashes = hashes
         self.checks = checks
         self.done = Copied(deleted_count=len(plan.deletions))
+        self.left_out = set[str]()
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for workers, who need no lists of keys."""
@@ -331,9 +342,14 @@ class _CopyKeys(Plan[bytes]):
         self._remove_documents()
         self._delete()
 
+        lost = list[CopyStep]()
+
         def take(steps: Iterable[CopyStep], result: bytes) -> None:
             size = 0
             for step, (is_copied, digest) in zip(steps, _results(result), strict=True):
+                if is_copied is None:
+                    lost.append(step)
+                    continue
                 self.done.key_count += is_copied
                 self.done.kept_count += not is_copied
                 self.done.size += int(step.size) if is_copied else 0
@@ -348,16 +364,33 @@ class _CopyKeys(Plan[bytes]):
                 lambda unit, result: take(self._steps(unit), result[FINGERPRINT_SIZE:]),
                 most=self.unit_count if how.executor is None else None,
             )
+        for step in lost:
+            self._leave_out(step)
         self.planner.listed.check_unchanged()
         if self.there.path and plan.documents:
             forget_consolidated(*self.there, None)
         for step in plan.documents:
+            if step.entry.key.rpartition("/")[0] in self.left_out:
+                continue
             made = self._copy_document(step)
             if made:
                 take([step], made)
         for step in filter(self._is_rewritten, plan.documents):
             take([step], self._consolidate(step.entry.key))
         return sums
+
+    def _leave_out(self, step: CopyStep) -> None:
+        """Leave out the array that a key out of reach belongs to, so that it gets no document."""
+        key = self.here.key(step.entry.key)
+        array = self.planner.array_of(step.entry.key)
+        self.left_out.add(step.entry.key if array is None else array)
+        self.planner.leaves_documents = True
+        try:
+            self.here.store.get(key, ByteRange(0, 1))
+        except StoreError as error:
+            leave_out(step.entry.key if array is None else array, error)
+        else:
+            raise ChangedError("a value was out of reach for a time", path=self.here.store.url, key=key)
 
     def _remove_documents(self) -> None:
         """Remove the target's documents that would describe the new chunks wrongly, the topmost first."""
@@ -411,7 +444,7 @@ class _CopyKeys(Plan[bytes]):
         steps = self._steps(unit)
         held = max(min(int(step.size), self.pace.part_size) for step in steps)
         most = max(1, min(self.most // self.unit_count, self.memory // self.unit_count // max(1, held)))
-        return _fingerprint(steps) + b"".join(map_threads(self._do, steps, waiting_count=most))
+        return _fingerprint(steps) + b"".join(map_threads(self._try, steps, waiting_count=most))
 
     def pack(self, result: bytes) -> bytes:
         return result
@@ -421,12 +454,23 @@ class _CopyKeys(Plan[bytes]):
         size = FINGERPRINT_SIZE + len(steps) * (1 + DIGEST_SIZE)
         if len(data) != size or not data.startswith(_fingerprint(steps)):
             raise ValueError("these were other keys")
+        if any(is_copied is None for is_copied, _ in _results(data[FINGERPRINT_SIZE:])):
+            raise ValueError("keys were out of reach then")
         if self.hashes and any(digest == NO_DIGEST for _, digest in _results(data[FINGERPRINT_SIZE:])):
             raise ValueError("no hashes were asked for then")
         return data
 
     def holds(self, unit: Unit, result: bytes) -> bool:
         return all(step.there == step.size for step in self._steps(unit))
+
+    def _try(self, step: CopyStep) -> bytes:
+        """As `_do`; LOST and zeros for a key of the source that is out of reach."""
+        try:
+            return self._do(step)
+        except StoreError as error:
+            if error.path != self.here.store.url or not is_loss(error):
+                raise
+            return LOST + NO_DIGEST
 
     def _do(self, step: CopyStep) -> bytes:
         """Copy one key; returns a byte that tells whether it was copied, and its hash or zeros."""
@@ -512,10 +556,11 @@ class _CopyKeys(Plan[bytes]):
         return b"\1" + self._digest_there(self.there.key(key))
 
 
-def _results(data: bytes) -> Iterator[tuple[bool, bytes]]:
-    """(whether it was copied, its hash) for each key of a unit's result."""
+def _results(data: bytes) -> Iterator[tuple[bool | None, bytes]]:
+    """(whether it was copied, None if it is out of reach; its hash) for each key of a unit's result."""
     for at in range(0, len(data), 1 + DIGEST_SIZE):
-        yield bool(data[at]), data[at + 1 : at + 1 + DIGEST_SIZE]
+        is_lost = data[at : at + 1] == LOST
+        yield None if is_lost else bool(data[at]), data[at + 1 : at + 1 + DIGEST_SIZE]
 
 
 def _fingerprint(steps: Sequence[CopyStep]) -> bytes:
@@ -617,13 +662,9 @@ class Planner:
         there = self.list_target()
         if self.made is not None and not self.is_resumed:
             self.made.check_target({"": version_of(there)}, *self.there)
-        if len(there):
-            blocks = listed.blocks() if known is None else _stamped(listed, known)
-            for mine, others in align(blocks, there.blocks()):
-                self._plan_block(plan, mine, others, is_stamped=known is not None)
-        else:
-            for text in listed.texts():
-                self._plan_new(plan, text)
+        blocks = listed.blocks() if known is None else _stamped(listed, known)
+        for mine, others in align(blocks, there.blocks()):
+            self._plan_block(plan, mine, others, is_stamped=known is not None)
         plan.documents.sort(key=lambda step: rank(step.entry.key))
         return plan
 
@@ -713,6 +754,10 @@ class Planner:
         """The documents that are copied, in order."""
         return sorted(map(render_name, self._documents))
 
+    def array_of(self, key: str) -> str | None:
+        """The path of the array that is copied and that a key belongs to; None without one."""
+        return next((path for path in ancestors(key) if path in self._arrays), None)
+
     @once
     def _arrays(self) -> set[str]:
         """The paths of the arrays that are copied."""
@@ -722,7 +767,7 @@ class Planner:
     def _plan_other(self, plan: CopyPlan, entry: Entry) -> None:
         """Plan the action for a key that only the target has."""
         is_ours = self.is_resumed and self.if_exists == "error"
-        above = next((path for path in ancestors(entry.key) if path in self._arrays), None)
+        above = self.array_of(entry.key)
         if self.made is not None and not self.delete:
             self._check_lost(self.made, entry.key)
         if self.delete or (above is not None and (is_ours or self.made is not None)):
@@ -738,7 +783,7 @@ class Planner:
             )
 
     def _check_lost(self, made: Made, key: str) -> None:
-        """Refuse a key of a node that was copied and that the source does not have any more."""
+        """Refuse to go on where the source has lost a node that was copied."""
         lost = next((path for path in ancestors(key) if path in made.frames and path not in self.nodes), None)
         if lost is not None:
             raise ChangedError(
@@ -746,17 +791,6 @@ class Planner:
                 "if_exists='changed' and delete=True without resume, which delete it from the target, too",
                 path=self.there.url(lost),
             )
-
-    def _plan_new(self, plan: CopyPlan, text: bytes) -> None:
-        """Plan the copy of keys that only the source has, by their lines, each with its end."""
-        at = 0
-        for name in self._documents_between(name_of(text), text[text.rfind(b"\n", 0, -1) + 1 :]):
-            begin = 0 if text.startswith(name + b"\0") else text.index(b"\n%s\0" % name) + 1
-            end = text.index(b"\n", begin)
-            plan.steps.add_text(text[at:begin])
-            plan.documents.append(CopyStep(*text[begin:end].split(b"\0")))
-            at = end + 1
-        plan.steps.add_text(text[at:])
 
     def _plan_block(
         self, plan: CopyPlan, mine: Sequence[bytes], others: Sequence[bytes], *, is_stamped: bool

@@ -27,7 +27,7 @@ from zstore.base.once import once
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How, HowWords, long_call
-from zstore.jobs.plan import free_size
+from zstore.jobs.plan import check_free
 from zstore.jobs.source import LITTLE, MADE, Marks, Sources, Versions
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
@@ -429,11 +429,7 @@ def _check_room(file: Path, count: int) -> None:
     if file.exists() and not file.is_file():
         return
     LocalStore(file.parent).check_writable(file.name)
-    size, free = count * SHORTEST_LINE, free_size(file.parent)
-    if size > free:
-        raise StoreError(
-            f"no room for the manifest: {size} bytes at least, {free} are free", path=os.fspath(file)
-        )
+    check_free(file.parent, count * SHORTEST_LINE, "the manifest", os.fspath(file))
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from zstore.codecs.chain import make_codec
 from zstore.engine.documents import GROUP_KEYS
-from zstore.errors import CodecError, UnsupportedError
+from zstore.errors import CodecError, MetadataError, UnsupportedError
 from zstore.jobs.chunks import StoredArray, same_items
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
 from zstore.model.dtype import ORDER_CODECS, stored_dtype
-from zstore.model.grid import ChunkKeys, RectilinearGrid
+from zstore.model.grid import ChunkKeys, RectilinearGrid, check_names, lengths_by_name, own_lengths
 from zstore.model.group import GroupModel
+from zstore.model.json_attributes import render_fill
+from zstore.model.packing import decode_fill
 from zstore.model.translate import TYPED_FILTERS, codecs_to_v2, codecs_to_v3
 from zstore.model.typestr import OBJECT_CODECS
 from zstore.nodes.create import ArrayRequest
+from zstore.nodes.zarr_names import innermost_codecs, split_codecs
 
 SAME = "same"
 ARRAY_FIRST = TYPED_FILTERS | {"transpose", "bitround", "cast_value", "reshape", "scale_offset"}
@@ -43,19 +46,37 @@ class ConvertOptions:
         wanted = (self.chunks, self.shards, self.filters, self.serializer, self.compressors)
         return self.checksum or not all(map(_is_same, wanted))
 
-    def for_dimensions(self, count: int, most: int) -> ConvertOptions:
-        """The options for one of several arrays, by how many dimensions it has, and the array with the most.
+    def for_array(self, model: ArrayModel, most: int) -> ConvertOptions:
+        """The options for one of several arrays, the longest of which has `most` dimensions.
 
-        Lengths along more dimensions than an array has are for others, where there are such.
+        Lengths along more dimensions than an array has are for others, where there are such; so are lengths
+        by the names of dimensions of which a shorter array, as of coordinates or bounds, has one at most.
         """
-        lengths = {"chunks": self.chunks, "shards": self.shards}
-        kept: dict[str, Any] = {
-            n: SAME for n, v in lengths.items() if isinstance(v, tuple) and count < len(v) <= most
-        }
+        kept, count = dict[str, Any](), len(model.shape)
+        for option, lengths in (("chunks", self.chunks), ("shards", self.shards)):
+            if isinstance(lengths, tuple) and count < len(lengths) <= most:
+                kept[option] = SAME
+            elif isinstance(lengths, Mapping):
+                kept[option] = own_lengths(lengths, model.dimension_names or (), most) or SAME
         return replace(self, **kept)
 
-    def for_sources(self) -> ConvertOptions:
-        """The options for items that no codec has encoded: what would be kept is as in a new array."""
+    def check_names(self, models: Iterable[ArrayModel]) -> None:
+        """Check that lengths by name are along dimensions of some arrays.
+
+        Raises
+            MetadataError: no array has such a dimension.
+        """
+        there = dict.fromkeys(name for model in models for name in model.dimension_names or ())
+        for lengths in (self.chunks, self.shards):
+            check_names(lengths, there)
+
+    def for_source(self, model: ArrayModel) -> ConvertOptions:
+        """The options for items that no codec has encoded: "same" means as in a new array.
+
+        A part of what is stored names the codecs of the whole.
+        """
+        if split_codecs(innermost_codecs(model))[2]:
+            return self
         codecs = (self.filters, self.serializer, self.compressors)
         filters, serializer, compressors = ("auto" if _is_same(value) else value for value in codecs)
         return replace(self, filters=filters, serializer=serializer, compressors=compressors)
@@ -152,13 +173,36 @@ def _same_bytes(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
             codecs = codecs_to_v2(codecs, model.data_type)
     except UnsupportedError as error:
         raise _RecodeError(error.message) from error
-    made = replace(model, zarr_format=new, codecs=codecs, fill_value=_fill(model, new))
-    return replace(made, keys=_keys(model, options))
+    return replace(_refilled(model, new), codecs=codecs, keys=_keys(model, options))
 
 
-def _fill(model: ArrayModel, zarr_format: ZarrFormat) -> Any:
-    """The fill value in a format; null becomes the value that it reads as in v3, which has no null."""
-    return model.effective_fill_value if zarr_format == 3 else model.fill_value
+def _refilled(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
+    """The model in a format, with the fill value and the nodata that it has there.
+
+    Null becomes the value that it reads as in v3, which has no null. Of arrays with dimension names xarray,
+    and all who read alike, take v2's fill value for nodata, and v3's attribute `_FillValue`: one becomes
+    the other, and zeros that are a fill value but no nodata become null in v2.
+    """
+    fill = model.effective_fill_value if zarr_format == 3 else model.fill_value
+    made = replace(model, zarr_format=zarr_format, fill_value=fill)
+    dtype, attributes = model.data_type.numpy, dict(model.attributes)
+    is_other = (zarr_format == 3) != (model.zarr_format == 3)
+    if not is_other or model.dimension_names is None or dtype.kind not in "iuf":
+        return made
+    stated = attributes.pop("_FillValue", None)
+    try:
+        nodata = model.fill_value if stated is None else decode_fill(stated, dtype)
+    except MetadataError:
+        return made  # validation says what is wrong with it
+    if zarr_format == 3:
+        # Coordinates have zeros that are no gaps, whatever v2's default fill value is.
+        if nodata is None or nodata != nodata or (stated is None and not nodata and model.ndim < 2):
+            return made
+        return replace(made, attributes={**attributes, "_FillValue": render_fill(nodata, dtype, "nodata")})
+    if stated is not None and nodata != fill and nodata == nodata:
+        attributes["_FillValue"] = nodata
+    is_zero = not model.effective_fill_value and (stated is None or nodata != 0)
+    return replace(made, attributes=attributes, fill_value=None if is_zero else fill)
 
 
 def _keys(model: ArrayModel, options: ConvertOptions) -> ChunkKeys:
@@ -186,17 +230,21 @@ def _recoded(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
         # v2 has one compressor; codecs before it are filters.
         filters, tail = filters + tail[:-1], tail[-1:]
     is_sharded = inner_shape is not None
-    chunks, shards = options.chunks, options.shards
+    chunks, shards, own = options.chunks, options.shards, inner_shape or model.grid.chunk_shape
+    about = (model.dimension_names, model.shape)
     if _is_same(chunks):
         chunks = inner_shape if is_sharded else _grid(model)
     else:
-        chunks = _trailing(chunks, inner_shape or model.grid.chunk_shape)
+        chunks = _trailing(lengths_by_name(chunks, *about, own, model.dtype.itemsize), own)
     if _is_same(shards):
         # Shards are kept only where the new inner chunks fit into them.
         keeps = is_sharded and new == 3 and (_is_same(options.chunks) or _fits(model, chunks))
         shards = _grid(model) if keeps else None
     elif shards is not None:
-        shards = _trailing(shards, model.grid.chunk_shape)
+        others = chunks if isinstance(chunks, tuple) else own
+        shards = _trailing(
+            lengths_by_name(shards, *about, others, model.dtype.itemsize), model.grid.chunk_shape
+        )
     made = ArrayRequest(
         shape=model.shape,
         dtype=model.data_type if new == 3 else _stored(model, chain),
@@ -212,8 +260,14 @@ def _recoded(model: ArrayModel, options: ConvertOptions) -> ArrayModel:
         attributes=model.attributes,
         dimension_names=model.dimension_names,
     ).model()
-    keys, fill_value = _keys(model, options), _fill(model, new)
-    return replace(made, keys=keys, fill_value=fill_value, extra=model.extra)
+    filled = _refilled(model, new)
+    return replace(
+        made,
+        keys=_keys(model, options),
+        fill_value=filled.fill_value,
+        attributes=filled.attributes,
+        extra=model.extra,
+    )
 
 
 def _is_same(value: Any) -> bool:

@@ -12,16 +12,15 @@ A chunk is stored as a whole or not at all: chunks that a listing of the target 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import ceil, lcm, prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.base.limits import memory_size
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.jobs.chunks import Location, StoredArray, same_items, thread_count_for
@@ -623,12 +622,7 @@ class Passes:
 
 def default_memory() -> int:
     """An eighth of the memory of the machine, or of the control group that this process is in."""
-    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        limit = ""
-    return (min(size, int(limit)) if limit.isdecimal() else size) // 8
+    return memory_size() // 8
 
 
 def check_memory(memory: Any) -> int:

@@ -66,18 +66,14 @@ class Spool:
         return self._whole().count
 
     def __iter__(self) -> Iterator[bytes]:
-        return self.lines()
-
-    def lines(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The lines between two offsets; a line's offset is the sum of `len(line) + 1` of those before it."""
-        return chain.from_iterable(map(split_lines, self.texts(start, end)))
+        return chain.from_iterable(self.blocks())
 
     def blocks(self) -> Iterator[Lines]:
         """All lines, in blocks."""
         return map(split_lines, self.texts())
 
     def texts(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The lines between two offsets, in blocks that are one text each; every line ends in a line end."""
+        """The lines between two offsets in their text, in blocks of one text each, in which all have ends."""
         file = self._whole()
         end = file.size if end is None else end
         while start < end:

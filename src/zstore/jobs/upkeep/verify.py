@@ -25,7 +25,7 @@ from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
 from zstore.model.array import ArrayModel
 from zstore.nodes.node import Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Store
+from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
 
 __all__ = ["Damage", "Verification", "verify"]
@@ -173,7 +173,9 @@ def _verify_chunks(
     arrays: list[_Checked] = []
     for path, model in _nodes(at, made):
         if isinstance(model, ZstoreError):
-            made.add(Damage(path, model.key, model.message, _kind(model, "document")))
+            # Errors of documents name them below their node.
+            key = model.key if isinstance(model, StoreError) else join_key(path, model.key or "")
+            made.add(Damage(path, key, model.message, _kind(model, "document")))
         elif isinstance(model, ArrayModel):
             made.array_count += 1
             try:

@@ -29,7 +29,7 @@ from zstore.storage.objects.failures import (
 )
 from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn
 from zstore.storage.objects.options import Settings, read_options
-from zstore.storage.remote import repeated, strong_tag
+from zstore.storage.remote import RequestLine, repeated, strong_tag
 
 T = TypeVar("T")
 
@@ -161,7 +161,8 @@ class Backend:
         if start is not None:
             wanted = {"suffix": -start} if start < 0 else {"offset": start} if end is None else (start, end)
         try:
-            return await self._again(partial(self._ask, key, wanted, end if start is None else None))
+            ask = partial(self._ask, key, wanted, end if start is None else None)
+            return await self._again(ask, RequestLine("GET", key))
         except FileNotFoundError as error:
             self._check_bucket(error)
             return None
@@ -196,7 +197,7 @@ class Backend:
     async def head(self, key: str) -> tuple[int | None, Version]:
         """The size and the version of a value; None if there is none."""
         try:
-            meta = await self._again(partial(self._do, "head", self.path(key)))
+            meta = await self._again(partial(self._do, "head", self.path(key)), RequestLine("HEAD", key))
         except Exception as error:  # obstore's have no base but this; all but a missing value are trouble
             # The response to HEAD has no body that could name a missing bucket.
             if isinstance(error, FileNotFoundError) or await self._is_missing(key, error):
@@ -208,7 +209,7 @@ class Backend:
         """The size and the version of a value, requested in another way after HEAD has failed."""
         raise self.failed("read", key, error) from error
 
-    async def _again(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _again(self, ask: Callable[[], Awaitable[T]], line: RequestLine) -> T:
         """The result of `ask`, which is repeated after failures that may be temporary."""
         limits, is_bucket = current_limits(), not self.is_http
         pause_before = partial(pause_after, is_http=self.is_http)
@@ -216,7 +217,8 @@ class Backend:
             limits = replace(limits, total_time=self._total_time)
         begin = monotonic()
         try:
-            return await repeated(partial(self._once, ask), pause_before, pause, limits, is_bucket=is_bucket)
+            once = partial(self._once, ask)
+            return await repeated(once, pause_before, pause, limits, is_bucket=is_bucket, line=line)
         except Exception as error:
             is_over = self._total_time is not None and monotonic() - begin >= self._total_time
             if not is_over or pause_before(error, 1) is None:
@@ -288,7 +290,7 @@ class Backend:
             return await self._do("put", self.path(key), data, mode=mode, use_multipart=pieces)
 
         try:
-            result = await self._again(put)
+            result = await self._again(put, RequestLine("PUT", key, len(data)))
         except Exception as error:  # obstore's have no base but this
             is_gone = isinstance(error, FileNotFoundError) and not missing_bucket(error)
             if mode != "overwrite" and (is_changed(error) or is_gone):
@@ -323,7 +325,7 @@ class Backend:
         """Raise StoreError if conditions of writes are not kept; called outside of any loop."""
 
     def is_beside(self, other: Backend) -> bool:
-        """Whether `copy` can copy objects of the other one."""
+        """Whether the server can copy objects of another backend by itself (`copy`)."""
         return False
 
     async def copy(self, key: str, path: str) -> bool:
@@ -346,7 +348,7 @@ class Backend:
         key = keys if isinstance(keys, str) else None
         try:
             paths = self.path(key) if key is not None else [self.path(each) for each in keys]
-            await self._again(partial(self._do, "delete", paths))
+            await self._again(partial(self._do, "delete", paths), RequestLine("DELETE", key or ""))
         except FileNotFoundError:
             if key is None:
                 # Where servers say so of what is gone, that ended the request, and others are still there.
@@ -363,7 +365,7 @@ class Backend:
     async def listed(self, prefix: str, ask: Callable[[], Awaitable[T]]) -> T:
         """The result of `ask`, asked again after failures that may be temporary."""
         try:
-            return await self._again(ask)
+            return await self._again(ask, RequestLine("LIST", prefix))
         except FileNotFoundError as error:
             raise no_bucket(self.url) from error
         except Exception as error:  # obstore's have no base but this

@@ -17,6 +17,7 @@ from zstore.storage.objects.clients import make_client
 from zstore.storage.objects.failures import is_changed, is_unsupported, named_region, status_of, telling
 from zstore.storage.objects.library import ask_all, is_direct, wait_for
 from zstore.storage.objects.options import Settings, read_options
+from zstore.storage.remote import RequestLine
 
 # Servers that are known to keep conditions; any other server that speaks S3 is tried once.
 CONDITIONAL = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
@@ -92,7 +93,7 @@ class Bucket(Backend):
             NotFoundError: there is no such object.
         """
         try:
-            await self._again(partial(self._do, "copy", path, self.path(key)))
+            await self._again(partial(self._do, "copy", path, self.path(key)), RequestLine("COPY", key))
         except FileNotFoundError as error:
             raise NotFoundError("there is no such value", path=self.url, key=path) from error
         except Exception as error:  # obstore's have no base but this
@@ -134,7 +135,8 @@ class Bucket(Backend):
 
         async def holds(mode: Any) -> bool:
             try:
-                await self._again(partial(self._do, "put", path, b"", mode=mode, use_multipart=False))
+                put = partial(self._do, "put", path, b"", mode=mode, use_multipart=False)
+                await self._again(put, RequestLine("PUT", probe))
             except Exception as error:
                 if is_changed(error) or is_unsupported(error) or isinstance(error, FileNotFoundError):
                     return is_changed(error)
@@ -142,7 +144,8 @@ class Bucket(Backend):
             return False
 
         with telling("write", self.url, None, self.address.kind):
-            await self._again(partial(self._do, "put", path, b"", mode="overwrite", use_multipart=False))
+            put = partial(self._do, "put", path, b"", mode="overwrite", use_multipart=False)
+            await self._again(put, RequestLine("PUT", probe))
         try:
             return all(await ask_all(holds, ["create", {"e_tag": '"zstore"'}]))
         finally:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from zstore.base.locks import Lock
+from zstore.base.waits import HasteError, current_waits, wait_for_result
 from zstore.errors import StoreError
 
 COMPILED = "obstore._obstore"
@@ -31,6 +32,8 @@ COMPILED = "obstore._obstore"
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+# Seconds between looks at the changes of an interrupted call.
+LOOK_TIME = 0.01
 # Seconds that the end of the process waits for obstore's threads, at most and at least.
 LAST_TIME = 1.0
 LEAST_TIME = 0.01
@@ -48,13 +51,15 @@ _direct = threading.local()
 # What is awaited of obstore, until one of its threads has the answer; and what nobody awaits any more.
 _awaited: set[Any] = set()
 _left: WeakSet[Any] = WeakSet()
+# Changes that are under way for calls that were interrupted, and where.
+_changing: dict[asyncio.Task[Any], object] = {}
 
 
 def _note_fork() -> None:
-    global _forks, _loop, _turns, _awaited, _left
+    global _forks, _loop, _turns, _awaited, _left, _changing
     _forks += 1
     _parents.append((_loop, _turns))
-    _loop, _turns, _awaited, _left = None, WeakKeyDictionary(), set(), WeakSet()
+    _loop, _turns, _awaited, _left, _changing = None, WeakKeyDictionary(), set(), WeakSet(), {}
 
 
 os.register_at_fork(after_in_child=_note_fork)
@@ -164,18 +169,20 @@ def _load_again() -> ModuleType:
 def wait_for(coroutine: Coroutine[Any, Any, T], *, is_single: bool = False) -> T:
     """The result of a coroutine, run on the process's own event loop while the calling thread waits.
 
-    A single request of a thread other than the main one is made by that thread, without any loop: then all
+    A single request of a thread that hears no Ctrl-C is made by that thread, without any loop: then all
     that the coroutine awaits asks obstore directly (`is_direct`), so that nobody is woken in between. The
-    main thread has to hear Ctrl-C meanwhile.
+    main thread hears it, and so do threads whose answers an interrupted caller cancels.
     """
-    if is_single and threading.current_thread() is not threading.main_thread():
+    waits = current_waits()
+    may_block = (
+        threading.current_thread() is not threading.main_thread() if waits is None else waits.may_block
+    )
+    if is_single and may_block:
         return _run_directly(coroutine)
-    future = asyncio.run_coroutine_threadsafe(coroutine, _own_loop())
     try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+        return wait_for_result(asyncio.run_coroutine_threadsafe(coroutine, _own_loop()))
+    except HasteError:
+        raise StoreError("no answer came in the time that an interrupted call has to clean up") from None
 
 
 def _run_directly(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -194,6 +201,32 @@ def _run_directly(coroutine: Coroutine[Any, Any, T]) -> T:
 def is_direct() -> bool:
     """Whether this thread runs a coroutine without a loop."""
     return getattr(_direct, "count", 0) > 0
+
+
+async def changed_in_turn(change: Callable[[], Coroutine[Any, Any, T]], bucket: object) -> T:
+    """The result of a change in a bucket, made after the changes of interrupted calls have come to their end.
+
+    If nobody awaits it any more it goes on: what has been sent may be kept, and must not come after what is
+    written next.
+    """
+    while bucket in _changing.values():
+        await pause(LOOK_TIME)
+    if is_direct():
+        return await change()
+    task = asyncio.ensure_future(change())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            _changing[task] = bucket
+            task.add_done_callback(_note_change)
+        raise
+
+
+def _note_change(task: asyncio.Task[Any]) -> None:
+    _changing.pop(task, None)
+    if not task.cancelled():
+        task.exception()  # there is nobody to tell
 
 
 async def pause(seconds: float) -> None:

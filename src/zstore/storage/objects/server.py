@@ -16,7 +16,7 @@ from zstore.storage.base import in_thread
 from zstore.storage.objects.backend import Backend, Reply, Version
 from zstore.storage.objects.failures import Elsewhere, status_of
 from zstore.storage.objects.library import awaited
-from zstore.storage.remote import is_directory, too_slow
+from zstore.storage.remote import RequestLine, is_directory, too_slow
 
 
 class Server(Backend):
@@ -32,7 +32,7 @@ class Server(Backend):
     async def _head_again(self, key: str, error: Exception) -> tuple[int | None, Version]:
         if status_of(error) not in (405, 501):
             raise self.failed("read", key, error) from error
-        reply = await self._again(partial(self._ask, key, None, 1))
+        reply = await self._again(partial(self._ask, key, None, 1), RequestLine("GET", key))
         return reply.total_size, reply.version
 
     async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from zstore.storage.base import (
     document_range,
     hold_name,
     in_thread,
+    key_below,
 )
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
@@ -35,7 +37,7 @@ from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Versi
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
 from zstore.storage.objects.failures import Elsewhere, changed, no_listing
-from zstore.storage.objects.library import ask_all, is_installed, wait_for
+from zstore.storage.objects.library import ask_all, changed_in_turn, is_installed, wait_for
 from zstore.storage.objects.memory import MemoryBackend
 from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.server import Server, has_aiohttp
@@ -119,7 +121,7 @@ class ObjectStore(BatchStore):
 
     @property
     def url(self) -> str:
-        """The URL with which it was opened."""
+        """The URL by which the store was opened."""
         return self._url
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
@@ -209,6 +211,11 @@ class ObjectStore(BatchStore):
         """The result of a single request."""
         return wait_for(request, is_single=not self._backend.needs_loop)
 
+    def _change(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of a request that changes the bucket."""
+        address = self._backend.address
+        return self._wait(changed_in_turn(change, (address.kind, address.bucket)))
+
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
 
@@ -220,7 +227,7 @@ class ObjectStore(BatchStore):
         mode = self._condition(key)
         if mode != "overwrite":
             self._backend.check_conditions(key)
-        self._note(key, self._wait(self._backend.put(key, value, mode)), value)
+        self._note(key, self._change(partial(self._backend.put, key, value, mode)), value)
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write a new object, and return its version.
@@ -232,7 +239,7 @@ class ObjectStore(BatchStore):
             return super().put_new(key, value)
         check_key(key)
         self.check_writable(key)
-        version = self._wait(self._backend.put_new(key, value))
+        version = self._change(partial(self._backend.put_new, key, value))
         self._note(key, version, value)
         return version.strong
 
@@ -254,7 +261,7 @@ class ObjectStore(BatchStore):
         self.check_writable(key)
         self._backend.check_conditions(key)
         mode = "create" if version is None else Version.of(version).mode
-        made = self._wait(self._backend.put(key, value, mode))
+        made = self._change(partial(self._backend.put, key, value, mode))
         self._note(key, made, value)
         return made.text
 
@@ -264,7 +271,7 @@ class ObjectStore(BatchStore):
         self.check_writable(key)
         if self._wait(self._backend.head(key))[1].text != version:
             raise changed(self._url, key)
-        self._wait(self._backend.delete(key))
+        self._change(partial(self._backend.delete, key))
         self._note(key, None)
 
     def delete(self, key: str) -> None:
@@ -280,7 +287,7 @@ class ObjectStore(BatchStore):
             found, version = self._wait(self._backend.head(key))
             if (None if found is None else version.mode) != (None if mode == "create" else mode):
                 raise changed(self._url, key)
-        self._wait(self._backend.delete(key))
+        self._change(partial(self._backend.delete, key))
         self._note(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
@@ -290,14 +297,14 @@ class ObjectStore(BatchStore):
         keys = self.list(prefix)
         while found := [*islice(keys, DELETED_COUNT if self.durable else None)]:
             if not self.delete_many(found):
-                wait_for(ask_all(self._backend.delete, found))
+                self._change(partial(ask_all, self._backend.delete, found))
 
     def delete_many(self, keys: Sequence[str]) -> bool:
         """Remove these objects of a bucket, a thousand by each request."""
         pages = [[*map(check_key, keys[at : at + PAGE])] for at in range(0, len(keys), PAGE)]
         if self.durable and pages:
             self.check_writable(keys[0])
-            wait_for(ask_all(self._backend.delete, pages))
+            self._change(partial(ask_all, self._backend.delete, pages))
         return self.durable
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -341,7 +348,7 @@ class ObjectStore(BatchStore):
             return False
         self.check_writable(check_key(key))
         path = source._backend.path(check_key(source_key))
-        return self._wait(self._backend.copy(key, path))
+        return self._change(partial(self._backend.copy, key, path))
 
     def _as_entries(self, prefix: str, pages: Iterable[Listing]) -> Iterator[Entry]:
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
@@ -364,10 +371,8 @@ class ObjectStore(BatchStore):
         """The sorted names right below `prefix`."""
         self._check_listing(prefix)
         names, top = wait_for(self._backend.list_children(prefix)), self._backend.path(prefix)
-        skip = len(top) + 1 if top else 0
-        return sorted(
-            {name[skip:].strip("/") for name in names if not top or name.startswith(f"{top}/")} - {""}
-        )
+        found = [name for name in names if not top or name.startswith(f"{top}/")]
+        return sorted({key_below(top, name).strip("/") for name in found} - {""})
 
     def _check_listing(self, prefix: str) -> None:
         check_prefix(prefix)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError
-from zstore.plugin.rasters import file_number, plan_variable, stored_attributes, walk_groups
+from zstore.plugin.rasters import file_number, group_attributes, plan_variable, walk_groups
 from zstore.plugin.stores import join_key
 from zstore_virtual.manifest import ABSENT, INLINE
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
@@ -64,7 +64,7 @@ def scan_hdf5(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = fr
     source = draft.add_source(origin)
     number = file_number(file._h5group)
     for group_path, group in walk_groups(file, ""):
-        draft.add_group(group_path, stored_attributes(group.attrs, group_path or "/"))
+        draft.add_group(group_path, group_attributes(group, group_path or "/"))
         for name, variable in group.variables.items():
             path = join_key(group_path, name)
             if path not in drop and name not in drop:
@@ -132,7 +132,7 @@ class _Variable:
                 f"has the shape {dataset.shape} and no fill value; expected the shape {shape} of its "
                 "dimensions, or one"
             )
-        plan = plan_variable(self.variable, f"/{self.path}", 3, "auto", None, None)
+        plan = plan_variable(self.variable, f"/{self.path}", 3, "auto", None, None, as_stored=True)
         layout = properties.get_layout()
         if plan["dtype"] is str or layout == COMPACT or _has_terminator(dataset.id.get_type()):
             draft.add_array(self.path, data=self._copy(plan), **_without_chunks(plan))

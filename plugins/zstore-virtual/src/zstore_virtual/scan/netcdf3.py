@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError, ZstoreError
-from zstore.plugin.rasters import ClassicFile, plan_variable, stored_attributes
+from zstore.plugin.rasters import ClassicFile, group_attributes, plan_variable
 from zstore_virtual.scan.draft import Draft, cut_contiguous, refer_contiguous
 from zstore_virtual.scan.origin import FIRST_SIZE, Origin
 
@@ -55,11 +55,11 @@ def open_classic(origin: Origin) -> Iterator[ClassicFile]:
 def scan_classic(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
     """Add all variables of an open `ClassicFile`, but those to drop."""
     source = draft.add_source(origin)
-    draft.add_group("", stored_attributes(file.attrs, "/"))
+    draft.add_group("", group_attributes(file, "/"))
     for name, variable in file.variables.items():
         if name in drop:
             continue
-        plan = plan_variable(variable, f"/{name}", 3, "auto", None, None)
+        plan = plan_variable(variable, f"/{name}", 3, "auto", None, None, as_stored=True)
         dtype = np.dtype(plan["dtype"])
         plan |= {"dtype": dtype.newbyteorder(">") if dtype.itemsize > 1 else dtype, "compressors": []}
         shape = variable.shape

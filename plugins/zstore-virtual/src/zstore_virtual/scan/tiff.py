@@ -82,7 +82,7 @@ def scan_tiff(origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) 
             with open_raster(path, opener=opener) as raster:
                 _check_colours(raster.tags(ns="IMAGE_STRUCTURE").get("SOURCE_COLOR_SPACE"), images[0], path)
                 found = describe_raster(raster, path)
-            _add_levels(found, images, masks, file.byteorder, origin, draft, drop)
+            _add_levels(found, images, masks, file.byteorder, origin, opener, draft, drop)
     except (tifffile.TiffFileError, *DAMAGES) as error:
         raise StoreError(f"TIFF file cannot be read: {error}", path=path) from error
 
@@ -150,13 +150,15 @@ def _add_levels(
     masks: Sequence[Any],
     order: str,
     origin: Origin,
+    opener: Any,
     draft: Draft,
     drop: frozenset[str],
 ) -> None:
     """Add the groups of all levels, with an array for each band, or for all of them, and one for the mask.
 
-    found  what GDAL tells of the raster
-    order  the byte order of the file, as in numpy
+    found   what GDAL tells of the raster
+    order   the byte order of the file, as in numpy
+    opener  what GDAL reads the file by
     """
     path = origin.address
     bands = [name for number, name in found.rasters[0].bands if number]
@@ -201,7 +203,8 @@ def _add_levels(
                 "dimension_names": variable.dimensions or geo.dimensions,
             }
             plane = bands.index(name) if name in bands else 0
-            _Image(page, order, path, array_path, is_mask=name == mask).add_to(draft, source, plane, options)
+            image = _Image(page, order, path, array_path, number, opener, is_mask=name == mask)
+            image.add_to(draft, source, plane, options)
 
 
 def _join_bands(variables: Sequence[Variable], names: Sequence[str], path: str) -> Variable:
@@ -241,12 +244,16 @@ class _Image:
     order    the byte order of the file, as in numpy
     address  of the file
     path     of the array
+    level    0 for the raster, 1 for its finest overview
+    opener   what GDAL reads the file by
     """
 
     page: Any
     order: str
     address: str
     path: str
+    level: int
+    opener: Any
     is_mask: bool = False
 
     def fail(self, what: str) -> UnsupportedError:
@@ -277,6 +284,10 @@ class _Image:
                 path=self.address,
                 key=self.path,
             )
+        if is_missing.any() and not self.is_mask:
+            number = int(np.argmax(is_missing))
+            corner = (number // grid[1] * chunk[0], number % grid[1] * chunk[1])
+            options["fill_value"] = self._unwritten(corner, plane).astype(dtype)
         # The last strip of an image has the rows that are left.
         rows = np.full(count, chunk[0])
         if not page.is_tiled:
@@ -298,6 +309,22 @@ class _Image:
     def _strip(self) -> tuple[int, int]:
         """Rows and columns of a strip."""
         return min(self.page.rowsperstrip, self.page.imagelength), self.page.imagewidth
+
+    def _unwritten(self, corner: tuple[int, int], plane: int) -> Any:
+        """The value that GDAL reads in a chunk that was never written, from the cell at its corner.
+
+        It is nodata (that of a file beside this one goes before), rounded or cut to the limits of the data
+        type, else 0; an overview has a nodata of its own.
+        """
+        row, column = corner
+        with open_raster(self.address, opener=self.opener, level=self.level) as raster:
+            bands = plane + 1 if self.page.planarconfig != 1 else None
+            cells = raster.read(bands, window=((row, row + 1), (column, column + 1))).ravel()
+        if not all(np.array_equal(cell, cells[0], equal_nan=cell.dtype.kind in "fc") for cell in cells[1:]):
+            raise self.fail(
+                f"has chunks that were never written, of values {cells.tolist()}; expected one value"
+            )
+        return cells[0]
 
     def _codecs(self, chunk: tuple[int, ...]) -> tuple[np.dtype[Any], dict[str, Any]]:
         """The stored data type, and filters, serializer and compressors, as options of `create_array`."""

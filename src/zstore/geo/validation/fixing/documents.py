@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from zstore.base.byterange import ByteRange
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import RESAMPLING_METHODS, Convention, Mend, load_conventions
-from zstore.geo.conventions.cf import axis_of
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.geozarr import METHOD_NAMES, layout_items, member_of
+from zstore.geo.conventions.geozarr import layout_items, member_of, name_method
 from zstore.geo.conventions.levels import SHARED, Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.write import Profile
@@ -164,13 +163,6 @@ class Draft:
         found = document.get("attributes", {}) if node.zarr_format == 3 else document
         return dict(found) if isinstance(found, dict) else {}
 
-    def set_attributes(self, node: NodeView, attributes: Mapping[str, Any]) -> None:
-        """Replace the node's attributes."""
-        key = join_key(node.path, node.attributes_key)
-        document = self._load(node)
-        document = {**document, "attributes": dict(attributes)} if node.zarr_format == 3 else dict(attributes)
-        self.store.put(key, render_json(document))
-
     def edit(self, node: NodeView, changes: Mapping[str, Any]) -> None:
         """Set members of the node's own document, and remove those that are None."""
         if not changes:
@@ -191,24 +183,30 @@ class Draft:
         if not mend.attributes and not mend.members:
             self.refuse(rule, node, mend.message)
             return
-        attributes = self.attributes(node)
-        if any(attributes.get(name) != value for name, value in mend.attributes.items()):
-            new = {name: value for name, value in mend.attributes.items() if value is not None}
-            changed: dict[str, Any] = {}
-            for name, value in attributes.items():
-                changed |= new if name in mend.attributes else {name: value}
-            self.set_attributes(node, changed | new)
+        is_noted = self.update(rule, node, mend.message, mend.attributes)
+        if mend.members:
             self.edit(node, mend.members)
-            self.note(rule, node, mend.message)
+            if not is_noted:
+                self.note(rule, node, mend.message)
 
     def update(self, rule: str, node: NodeView, message: str, changes: Mapping[str, Any]) -> bool:
-        """Set attributes that differ; returns whether any did."""
-        attributes = self.attributes(node)
-        differing = {name: value for name, value in changes.items() if attributes.get(name) != value}
-        if differing:
-            self.set_attributes(node, attributes | differing)
-            self.note(rule, node, message)
-        return bool(differing)
+        """Set attributes that differ; returns whether any did.
+
+        None removes one, whose position the first new one takes.
+        """
+        document, attributes = self._load(node), self.attributes(node)
+        gone = [name for name, value in changes.items() if value is None and name in attributes]
+        new = {name: v for name, v in changes.items() if v is not None and attributes.get(name) != v}
+        if not gone and not new:
+            return False
+        changed: dict[str, Any] = {}
+        for name, value in attributes.items():
+            changed |= new if name in gone else {name: new.get(name, value)}
+        changed |= new
+        document = {**document, "attributes": changed} if node.zarr_format == 3 else changed
+        self.store.put(join_key(node.path, node.attributes_key), render_json(document))
+        self.note(rule, node, message)
+        return True
 
 
 def fix_findings(draft: Draft) -> None:
@@ -256,11 +254,7 @@ def _layout_methods(stated: dict[str, Any]) -> set[str]:
 
 
 def _with_method(item: Any) -> Any:
-    found = member_of(item, "resampling_method")
-    if not isinstance(found, str) or found in RESAMPLING_METHODS:
-        return item
-    plain = found.lower().replace("-", "_").replace(" ", "_")
-    right = plain if plain in RESAMPLING_METHODS else METHOD_NAMES.get(plain)
+    right = name_method(member_of(item, "resampling_method"))
     return item if right is None else {**item, "resampling_method": right}
 
 
@@ -356,11 +350,16 @@ MADE_UP = re.compile(r"(dim|phony_dim)_\d+")
 
 
 def fix_dimensions(draft: Draft) -> None:
-    """Name dimensions whose names are missing or made up, and put `spatial:dimensions` in order."""
+    """Name dimensions whose names are missing or made up."""
     for array in draft.hierarchy.arrays:
         known = tuple(array.dims or ()) or (None,) * len(array.shape)
         made_up = [name is not None and bool(MADE_UP.fullmatch(name)) for name in known]
-        if not array.shape or not (dimension_trouble(array) or any(made_up)):
+        if not dimension_trouble(array) and not any(made_up):
+            continue
+        if not array.shape:
+            siblings = array.parent.arrays.values() if array.parent is not None else ()
+            if array.zarr_format == 2 and any(sibling.dims for sibling in siblings):
+                draft.update("GZ-10", array, "a scalar has no dimensions", {DIMENSIONS: []})
             continue
         kept = [None if is_made_up else name for name, is_made_up in zip(known, made_up, strict=True)]
         names = next((found for found in _candidates(draft, array) if _fits(array, found, kept)), None)
@@ -372,8 +371,6 @@ def fix_dimensions(draft: Draft) -> None:
         else:
             message = f"dimensions are named {', '.join(names)}"
             draft.update("GZ-10", array, message, {DIMENSIONS: list(names)})
-    for group in draft.hierarchy.groups:
-        _fix_order(draft, group)
 
 
 def _candidates(draft: Draft, array: ArrayView) -> Iterator[tuple[str, ...]]:
@@ -448,14 +445,3 @@ def _fits(array: ArrayView, names: tuple[str, ...], kept: Sequence[str | None]) 
         if lengths and length not in lengths:
             return False
     return True
-
-
-def _fix_order(draft: Draft, group: GroupView) -> None:
-    """Put y before x in `spatial:dimensions`, if the arrays and their coordinates have them so."""
-    stated = group.attrs.get("spatial:dimensions")
-    if not isinstance(stated, list) or len(stated) != 2 or not all(isinstance(n, str) for n in stated):
-        return
-    kinds = [axis_of(name, group.arrays.get(name)) for name in stated]
-    if kinds == ["X", "Y"]:
-        turned = stated[::-1]
-        draft.update("ZC-05", group, f"spatial:dimensions are {turned}", {"spatial:dimensions": turned})

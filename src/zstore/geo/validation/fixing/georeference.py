@@ -19,14 +19,13 @@ from zstore.geo.conventions.cf import (
     render_geotransform,
     unwrap,
 )
-from zstore.geo.conventions.content import angle_of, rounding_of
+from zstore.geo.conventions.content import angle_of, fit_line, rounding_of
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.geozarr import (
     CRS_MEMBERS,
     LIMITS,
     Geozarr,
     asset_path,
-    declare,
     declared,
     is_number,
     member_of,
@@ -43,10 +42,9 @@ from zstore.geo.conventions.levels import Grid, LevelPlace, Multiscales
 from zstore.geo.conventions.meaning import Pyramid
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.documents import Draft, implied_nodata
-from zstore.geo.validation.fixing.evidence import fit_line, parse_text_crs
-from zstore.geo.validation.rules.georeference import SYNONYMS, coordinate_corner, is_length
+from zstore.geo.validation.fixing.evidence import parse_text_crs
+from zstore.geo.validation.rules.georeference import is_length, is_synonym
 from zstore.geo.validation.rules.pyramids import (
-    IDENTIFIERS,
     find_unnamed_levels,
     tile_offset,
     unlisted_levels,
@@ -179,14 +177,11 @@ def repairs(stored: Mapping[str, Any], rendered: Mapping[str, Any], geo: GeoMode
 
 
 def put(draft: Draft, node: NodeView, changes: Mapping[str, Any]) -> None:
-    """Set attributes, and remove those that are None; they are noted by rule."""
-    attributes = draft.attributes(node) | dict(changes)
-    if changes:
-        draft.set_attributes(node, {n: v for n, v in attributes.items() if v is not None or n not in changes})
+    """Set attributes, and remove those that are None, each under its rule."""
     rules = {name: MEMBERS.get(name, PARAMETER).rule for name in changes}
     for rule in dict.fromkeys(rules.values()):
-        names = ", ".join(name for name in changes if rules[name] == rule)
-        draft.note(rule, node, f"{names} {WORDS.get(rule, 'written for the CRS')}")
+        own = {name: value for name, value in changes.items() if rules[name] == rule}
+        draft.update(rule, node, f"{', '.join(own)} {WORDS.get(rule, 'written for the CRS')}", own)
 
 
 def _states(value: Any, crs: Crs | None) -> bool:
@@ -298,138 +293,39 @@ def _create(
 
 
 def _fix_groups(draft: Draft) -> None:
-    held: dict[str, tuple[GroupView, list[Crs]]] = {}
+    """Fix `proj:` of every group whose grids have one CRS, and of multiscale groups."""
+    held: dict[Any, list[Crs | None]] = {}
     for grid in draft.hierarchy.grids.values():
-        crs = crs_of(draft, grid)
-        group = grid.node.parent
-        if crs is not None and isinstance(group, GroupView):
-            held.setdefault(group.path, (group, []))[1].append(crs)
+        held.setdefault(grid.node.parent, []).append(crs_of(draft, grid))
     # What a multiscale group says of its CRS its levels say again, which inherit nothing from it.
-    repeated: set[str] = set()
+    repeated: set[Any] = set()
     for pyramid in draft.hierarchy.pyramids:
         levels = [grid for level in pyramid.levels for grid in level.grids.values()]
-        found = [crs for grid in levels if (crs := crs_of(draft, grid))]
-        if found and pyramid.group.path not in held:
-            held[pyramid.group.path] = (pyramid.group, found)
+        held.setdefault(pyramid.group, [crs_of(draft, grid) for grid in levels])
         if any(name in pyramid.group.attrs for name in CRS_MEMBERS):
-            repeated |= {level.node.path for level in pyramid.levels if isinstance(level.node, GroupView)}
-    for group, found in held.values():
-        if all(crs.is_same(found[0]) for crs in found):
-            _fix_proj(draft, group, found[0], group.path in repeated)
-    for group in draft.hierarchy.groups:
-        _declare(draft, group)
-
-
-def _fix_proj(draft: Draft, group: GroupView, crs: Crs, is_repeated: bool) -> None:
-    stored, rendered = draft.attributes(group), render_crs(crs)
-    changes = repairs(stored, dict.fromkeys(CRS_MEMBERS) | rendered, GeoModel(crs, None, (1, 1)))
-    is_said = any(name in stored and changes.get(name, True) is not None for name in CRS_MEMBERS)
-    if not is_said and (changes or is_repeated or "proj" in declared(group)):
-        changes |= rendered
-    put(draft, group, changes)
-
-
-def _is_nameless(entry: Any) -> bool:
-    """Whether an entry of `zarr_conventions` has one of the three names, and no identifier."""
-    if not isinstance(entry, dict) or any(name in entry for name in IDENTIFIERS):
-        return False
-    return str(entry.get("name", "")).rstrip(":") in ("multiscales", "proj", "spatial")
-
-
-def _declare(draft: Draft, group: GroupView) -> None:
-    attributes = draft.attributes(group)
-    stated = attributes.get("zarr_conventions", [])
-    if not isinstance(stated, list):
-        draft.refuse("ZC-01", group, f"zarr_conventions is {stated!r}")
-        return
-    nameless = [n for n, entry in enumerate(stated) if _is_nameless(entry)]
-    if nameless:
-        # Known by name, and by nothing that readers look for.
-        known = [declare([e["name"].rstrip(":")])[0] if _is_nameless(e) else e for e in stated]
-        draft.update("ZC-01", group, "conventions declared with their UUID", {"zarr_conventions": known})
-        return
-    used = {name.partition(":")[0] for name in attributes if ":" in name} & {"proj", "spatial"}
-    multiscales = attributes.get("multiscales")
-    if isinstance(multiscales, dict) and "layout" in multiscales:
-        used.add("multiscales")
-    missing = [name for name in ("multiscales", "proj", "spatial") if name in used - declared(group)]
-    if missing:
-        changes = {"zarr_conventions": [*stated, *declare(missing)]}
-        draft.update("ZC-01", group, f"{', '.join(missing)} declared", changes)
+            repeated |= {level.node for level in pyramid.levels}
+    for group, found in held.items():
+        known = [crs for crs in found if crs is not None]
+        if isinstance(group, GroupView) and known and all(crs.is_same(known[0]) for crs in known):
+            stored, rendered = draft.attributes(group), render_crs(known[0])
+            wanted = dict.fromkeys(CRS_MEMBERS) | rendered
+            changes = repairs(stored, wanted, GeoModel(known[0], None, (1, 1)))
+            is_said = any(name in stored and changes.get(name, True) is not None for name in CRS_MEMBERS)
+            if not is_said and (changes or group in repeated or "proj" in declared(group)):
+                changes |= rendered
+            put(draft, group, changes)
 
 
 # Of a cell: what is nearer is right, but for how numbers are rounded.
 CLOSE = 1e-3
-NEAR = 0.02
 
 
 def affine_of(draft: Draft, grid: Grid) -> Affine | None:
     """The affine that most statements about a grid support; None, with the reason noted, if none wins."""
-    place = draft.evidence.pyramid_of(grid)
     settled = draft.evidence.settle(grid)
-    is_alone = place is None or place[1] is place[0].levels[0] or grid.shape != place[1].shape
-    if place is None or is_alone or settled.is_told:
-        found = settled.affine
-    else:
-        found = _level_affine(draft, *place, grid, settled.affine)
-    if found is None and settled.trouble is not None:
-        draft.refuse("MS-28", grid.node, settled.trouble)
-    return found
-
-
-def _level_affine(
-    draft: Draft, pyramid: Pyramid, level: LevelPlace, grid: Grid, found: Affine | None
-) -> Affine | None:
-    """The affine of a coarser level, also where its coordinates are edges or a selection of the finest's."""
-    base = pyramid.levels[0]
-    base_grid = next((held for held in base.grids.values() if held.shape == base.shape), None)
-    settled = None if base_grid is None else draft.evidence.settle_finest(base_grid)
-    if settled is None or settled.trouble is not None:
-        # Nothing is made to agree with a place that cannot be told.
-        return found
-    affine = settled.affine or base.affine
-    if affine is None or base.shape is None or affine.is_rotated or (found is None and level.affine is None):
-        return found
-    factors = [
-        round(finer / coarser) if coarser else 0
-        for finer, coarser in zip(base.shape, grid.shape, strict=True)
-    ]
-    whole = all(
-        f >= 1 and m in (n // f, -(-n // f)) for f, n, m in zip(factors, base.shape, grid.shape, strict=True)
-    )
-    place = coordinate_corner(grid)
-    if not whole or place is None:
-        return found
-    expected = affine.scaled((factors[0], factors[1]))
-    kinds = []
-    for axis, (corner, step) in enumerate(((expected.f, expected.e), (expected.c, expected.a))):
-        stretch = place[1][axis] / step - 1
-        shift = (place[0][axis] + place[1][axis] / 2 - corner) / step - 0.5
-        length, factor = grid.shape[axis], factors[axis]
-        kinds.append(_kind(shift, stretch, length, factor))
-    if set(kinds) <= {"right", "edges"} and "edges" in kinds:
-        return expected
-    if set(kinds) <= {"right", "every"} and "every" in kinds:
-        method = member_of(pyramid.stated, "resampling_method")
-        if method in (None, "nearest"):
-            message = "coordinates are every so many of the finest level's, as picking cells would have it"
-            draft.refuse("MS-14", grid.node, message)
-            return None
-        return expected
-    return found
-
-
-def _kind(shift: float, stretch: float, length: int, factor: int) -> str:
-    """The fault of an axis: "right", "every", "edges" or "other".
-
-    It begins `shift` cells off, and its steps are `stretch` of a cell too long.
-    """
-    if abs(stretch) < 1e-6 and abs(shift) < NEAR:
-        return "right"
-    if abs(stretch) < 1e-6 and abs(shift + 0.5 - 0.5 / factor) < NEAR:
-        return "every"
-    # Odd trailing cells that were dropped while the extent was kept stretch the steps.
-    return "edges" if abs(shift + 0.5) < NEAR and abs(stretch) * length < 1.5 else "other"
+    if settled.affine is None and settled.trouble is not None:
+        draft.refuse(settled.rule, grid.node, settled.trouble)
+    return settled.affine
 
 
 def fix_places(draft: Draft) -> None:
@@ -498,7 +394,7 @@ def _fix_description(
     wrong = {
         name: wanted[name]
         for name in found
-        if name in wanted and found[name] is not None and not _is_right(name, found[name], wanted[name])
+        if name in wanted and found[name] is not None and not is_synonym(found[name], wanted[name])
     }
     values = coordinate.numbers()
     is_confirmed = values is not None and _are_centres(coordinate, values, centres)
@@ -528,13 +424,6 @@ def _fix_description(
         draft.refuse(rule, coordinate, f"units are {found['units']!r}, and no transform confirms the numbers")
 
 
-def _is_right(name: str, found: Any, wanted: str) -> bool:
-    """Whether an attribute of a coordinate equals `wanted`, in any of the forms in use."""
-    if name == "units":
-        return found in SYNONYMS.get(wanted, (wanted,))
-    return found in (wanted, wanted.replace("_coordinate", "_angular_coordinate"))
-
-
 def _is_impossible(found: Mapping[str, Any], values: np.ndarray[Any, Any]) -> bool:
     """Whether the attributes claim degrees for numbers that are too large to be degrees."""
     is_angle = isinstance(found["units"], str) and DEGREES.fullmatch(found["units"])
@@ -560,12 +449,12 @@ def _fix_values(
     if values is None or values.shape != centres.shape or _are_centres(coordinate, values, centres):
         return
     units = draft.attributes(coordinate).get("units", wanted.get("units"))
-    if units not in SYNONYMS.get(str(wanted.get("units")), (wanted.get("units"),)):
+    if not is_synonym(units, wanted.get("units")):
         # Written in other units than the CRS's, the numbers say something else.
         return
     steps = np.diff(values)
     is_ordered = bool(np.all(steps > 0) or np.all(steps < 0))
-    if is_ordered and fit_line(coordinate, values) is None:
+    if is_ordered and fit_line(coordinate) is None:
         message = "coordinates are in order, and not regularly spaced: no transform can say where they are"
         draft.refuse("GZ-29", coordinate, message)
         return
@@ -732,7 +621,14 @@ def _fix_layout(layout: Any, pyramid: Pyramid, geo: GeoModel) -> Any:
     if known != sorted(known):
         # Readers take the first for the finest.
         items.sort(key=lambda item: ranks.get(asset_path(item) or "", len(ranks)))
-    return [_fix_item(item, rendered.get(str(member_of(item, "asset")), {}), geo) for item in items]
+    said = {name for item in items if isinstance(item, dict) for name in item if name.startswith("spatial:")}
+    fixed = []
+    for item in items:
+        own = rendered.get(str(member_of(item, "asset")), {})
+        # What is said of one level is said of all: a reader takes the transforms of all levels or gives up.
+        shared = {name: value for name, value in own.items() if name in said}
+        fixed.append(_fix_item({**shared, **item} if isinstance(item, dict) else item, own, geo))
+    return fixed
 
 
 def _with_asset(item: Any, pyramid: Pyramid) -> Any:
@@ -814,7 +710,10 @@ def _fix_tiles(pyramid: Pyramid, geo: GeoModel, stated: dict[str, Any]) -> dict[
     limits = _fix_limits(stated, by_id)
     for member in LIMITS:
         if isinstance(stated.get(member), dict):
-            changed[member] = {name: limits[member][name] for name in stated[member] if name in by_id}
+            levels = {level.path for level in geo.levels}
+            changed[member] = {
+                name: limits[member][name] for name in by_id if name in levels | set(stated[member])
+            }
     return changed
 
 

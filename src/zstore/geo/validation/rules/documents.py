@@ -27,7 +27,7 @@ from zstore.geo.conventions.geozarr import (
     uses,
 )
 from zstore.geo.conventions.levels import is_ome
-from zstore.geo.conventions.meaning import Roles
+from zstore.geo.conventions.meaning import Roles, is_nzug, unread
 from zstore.geo.conventions.write import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.view import (
@@ -38,9 +38,11 @@ from zstore.geo.validation.view import (
     NodeView,
     Rule,
     consolidated_documents,
+    walk,
 )
 from zstore.model import v2, v3
 from zstore.model.packing import decode_fill, render_nodata
+from zstore.model.slips import find_slips
 from zstore.storage.base import join_key
 
 V3_MEMBERS = {"group": v3.GROUP_MEMBERS, "array": v3.ARRAY_MEMBERS}
@@ -269,26 +271,8 @@ NAMED_BASE64 = ("_FillValue", "missing_value")
 CONVENTIONS = re.compile(r"CF-\d+\.\d+")
 
 
-def _walk(value: Any) -> Iterator[tuple[str, str, Any]]:
-    """(position, name, value) of everything in a JSON value, itself first, however deep."""
-    waiting = [("", "", value)]
-    while waiting:
-        where, name, found = waiting.pop()
-        yield where, name, found
-        if isinstance(found, dict):
-            waiting += [(f"{where}.{key}" if where else key, key, item) for key, item in found.items()]
-        elif isinstance(found, list):
-            waiting += [(f"{where}[{index}]", name, item) for index, item in enumerate(found)]
-
-
-def _attributes(hierarchy: Hierarchy) -> Iterator[tuple[NodeView, str, str, Any]]:
-    for node in hierarchy.nodes:
-        for place, name, value in _walk(dict(node.stored)):
-            yield node, place, name, value
-
-
 def _links(hierarchy: Hierarchy) -> Iterator[tuple[NodeView, str, str]]:
-    for node, place, name, value in _attributes(hierarchy):
+    for node, place, name, value in hierarchy.values:
         is_set = name == "tile_matrix_set" or (name == "crs" and "tile_matrix_set" in place)
         if isinstance(value, str) and (name in LINK_NAMES or is_set) and "://" in value:
             yield node, place, value
@@ -347,7 +331,7 @@ def check_text(hierarchy: Hierarchy) -> Iterator[Found]:
                 data.decode()
             except UnicodeDecodeError as error:
                 yield Found(node, f"{key}: byte {error.start} is not UTF-8", "UTF-8")
-    for node, place, name, value in _attributes(hierarchy):
+    for node, place, name, value in hierarchy.values:
         for text in (name, value):
             if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
                 yield Found(node, f"{place!a} has half of a surrogate pair", None, ascii(text))
@@ -363,13 +347,13 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
             if key == v2.CONSOLIDATED_KEY or not isinstance(document, dict):
                 continue
             own = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-            for place, _, value in _walk(own):
+            for place, _, value in walk(own):
                 if isinstance(value, float) and not math.isfinite(value):
                     message = f"{place} is {value}, which JSON has no number for"
                     # netCDF writes those as they are, and Python reads them; browsers do not.
                     is_fill = place.rpartition(".")[2] in NAMED_BASE64
                     yield Found(node, message, None, str(value), "warning" if is_fill else None)
-    for node, place, _, value in _attributes(hierarchy):
+    for node, place, _, value in hierarchy.values:
         if value is None:
             yield Found(node, f"{place} is null", "no attribute", None, "warning")
 
@@ -379,7 +363,8 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
 def check_spelling(node: NodeView) -> Iterator[Found]:
     spelt = {name: STANDARD_SPELLINGS.get(name.lower().replace("_", ""), name) for name in node.stored}
     for name, right in spelt.items():
-        if name != right:
+        # NZUG has "conventions".
+        if name != right and not (name == "conventions" and is_nzug(node)):
             is_only = list(spelt.values()).count(right) == 1
             mend = Mend(f"{name!r} is spelt {right!r}", {name: None, right: node.stored[name]})
             message = f"attribute {name!r} is spelt unlike {right!r}"
@@ -390,7 +375,7 @@ def check_spelling(node: NodeView) -> Iterator[Found]:
       "Structured metadata are objects, not JSON text in a string.",
       "write the object itself (zstore fix does)")  # fmt: skip
 def check_json_text(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node, place, _, value in _attributes(hierarchy):
+    for node, place, _, value in hierarchy.values:
         parsed = parse_text(value)
         if parsed is not None:
             mend = Mend(f"{place} written as what its text is", {place: parsed})
@@ -416,7 +401,7 @@ def parse_text(value: Any) -> Any:
 @Rule("GZ-25", "error", "core", "draft 8.1.6", "Serialised blocks are text that its name or form identifies.",
       "write the block as text or as an object", general="warning")  # fmt: skip
 def check_blocks(hierarchy: Hierarchy) -> Iterator[Found]:
-    for node, place, name, value in _attributes(hierarchy):
+    for node, place, name, value in hierarchy.values:
         if name not in NAMED_BASE64 and isinstance(value, str) and _is_blob(value):
             yield Found(node, f"{place} is base64 of {len(value)} characters", "text", value[:40])
 
@@ -452,6 +437,14 @@ def check_unfinished(hierarchy: Hierarchy) -> Iterator[Found]:
         yield Found(node, message, again, "unfinished")
 
 
+@Rule("ZS-11", "note", "core", "CF 1.13; zarr-conventions",
+      "What standards say beyond what zstore reads is not looked at.",
+      "nothing: other programs read it")  # fmt: skip
+def check_unread(hierarchy: Hierarchy) -> Iterator[Found]:
+    for node in hierarchy.nodes if hierarchy.meaning.reads_own else ():
+        yield from (Found(node, f"not looked at: {part}") for part in unread(node))
+
+
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 
 
@@ -463,7 +456,8 @@ def dimension_trouble(array: ArrayView) -> tuple[str, Any] | None:
         found, place = array.stored.get(DIMENSIONS), DIMENSIONS
     if found is None:
         instead = f"; only {DIMENSIONS} is" if array.zarr_format == 3 and DIMENSIONS in array.stored else ""
-        return (f"{place} is not there{instead}", None) if array.shape else None
+        is_needed = array.shape or array.zarr_format == 2
+        return (f"{place} is not there{instead}", None) if is_needed else None
     if not isinstance(found, list) or len(found) != len(array.shape):
         return f"{place} is {found!r}; expected {len(array.shape)} names", found
     if not all(isinstance(name, str) and name for name in found):
@@ -499,7 +493,7 @@ def _is_plain(array: ArrayView) -> bool:
 
 
 Rule("GZ-10", "error", "core", "draft 8.1.2, table 3",
-     "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2).",
+     "Every dimension has a name: in dimension_names (v3), in _ARRAY_DIMENSIONS (v2, of scalars too).",
      "name the dimensions (zstore fix does, where levels, neighbours or lengths tell)",
      profiles=(DRAFT, OME, OME_06))(partial(_check_dimensions, zarr_format=None))  # fmt: skip
 Rule("MS-01", "error", "core", "mini spec, DataArray, Zarr V2",
@@ -515,7 +509,7 @@ Rule("OC-01", "warning", "core", "OGC Zarr 2.0 4.1", "Arrays of Zarr v2 have _AR
       profiles=(MINI,), same_as="GZ-10", each="arrays")  # fmt: skip
 def check_mini_compatibility(array: ArrayView) -> Iterator[Found]:
     stated = array.stored.get(DIMENSIONS)
-    if array.zarr_format == 2 and stated is None and array.shape:
+    if array.zarr_format == 2 and stated is None:
         yield Found(array, f"{DIMENSIONS} is not there", len(array.shape))
     elif array.zarr_format == 3 and stated is not None and stated != list(array.dims or ()):
         yield Found(array, f"{DIMENSIONS} is not what dimension_names is", list(array.dims or ()), stated)
@@ -626,6 +620,16 @@ def check_fill_is_there(array: ArrayView) -> Iterator[Found]:
     if has_no_fill(array):
         message = "fill_value is null, for which zarr-python refuses the array; GDAL writes it"
         yield Found(array, message, "a value of the array's type", None)
+
+
+@Rule("ZS-10", "note", "core", "Zarr v2, v3",
+      "Documents of arrays are free of slips that some readers refuse (docs/formats.md).",
+      "write the members as the finding says (zstore fix does)", each="arrays")  # fmt: skip
+def check_slips(array: ArrayView) -> Iterator[Found]:
+    for slip, members in find_slips(array.document, array.zarr_format):
+        found = {name: array.document.get(name) for name in members}
+        mend = Mend(f"{' and '.join(members)} as Zarr v{array.zarr_format} has it", {}, members)
+        yield Found(array, f"{slip.says}; written by {slip.writers}", members, found, mend=mend)
 
 
 @Rule("MS-02", "error", "core", "mini spec, DataArray",

@@ -17,10 +17,11 @@ from zstore.geo.conventions.cf import (
     stand_in,
     unwrap,
 )
-from zstore.geo.conventions.content import angle_of, length_of
-from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, is_image
+from zstore.geo.conventions.content import angle_of, fit_line, length_of
+from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, Line, is_image, whole_factor
 from zstore.geo.conventions.meaning import Pyramid, words
 from zstore.geo.conventions.timeaxis import CALENDARS as KNOWN_CALENDARS
+from zstore.geo.conventions.timeaxis import is_dated, is_of_time
 from zstore.geo.conventions.write import DRAFT, MINI
 from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, Rule, coordinate_of, mapping_of
 
@@ -103,7 +104,10 @@ def check_data_mapping(hierarchy: Hierarchy) -> Iterator[Found]:
                 # Reading says so.
                 continue
             if grid.crs is not None or (parent is not None and _has_mapping(hierarchy, parent)):
-                yield Found(grid.node, "there is no grid_mapping", "the name of the array with the CRS")
+                message = "there is no grid_mapping"
+                if grid.crs is not None and "_CRS" not in grid.node.attrs:
+                    message += ", and no _CRS: rioxarray and GDAL know no CRS"
+                yield Found(grid.node, message, "the name of the array with the CRS")
         elif mapping is not None and not _carries_crs(mapping.attrs):
             yield Found(grid.node, f"grid_mapping is {name!r}, which carries no CRS", "crs_wkt", name)
         elif mapping is not None and mapping.parent is parent:
@@ -126,7 +130,14 @@ SYNONYMS = {
     "US_survey_foot": ("US_survey_foot", "US_survey_feet", "survey_foot", "survey_feet", "ftUS"),
     "international_foot": ("international_foot", "international_feet", "foot", "feet", "ft"),
     "degrees": ("degrees", "degree"),
+    "projection_x_coordinate": ("projection_x_coordinate", "projection_x_angular_coordinate"),
+    "projection_y_coordinate": ("projection_y_coordinate", "projection_y_angular_coordinate"),
 }
+
+
+def is_synonym(found: Any, wanted: Any) -> bool:
+    """Whether units, or a standard name, are the wanted ones in any of the forms in use."""
+    return found in SYNONYMS.get(wanted, (wanted,))
 
 
 @Rule("GZ-13", "error", "core", "draft 8.1.3",
@@ -181,11 +192,10 @@ def _missing_severity(hierarchy: Hierarchy, array: ArrayView, dimension: str) ->
 def is_time(array: ArrayView) -> bool:
     """Whether a coordinate variable is of time."""
     attributes = array.attrs
-    units = attributes.get("units")
     return (
         attributes.get("standard_name") in ("time", "forecast_reference_time")
         or attributes.get("axis") == "T"
-        or (isinstance(units, str) and " since " in units)
+        or is_of_time(attributes.get("units"))
         or array.name.lower() == "time"
     )
 
@@ -235,7 +245,7 @@ def check_names(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
         expected = coordinate_attributes(grid.crs, axis).get("standard_name")
         found = coordinate.attrs.get("standard_name")
-        if expected is None or found in (expected, expected.replace("_coordinate", "_angular_coordinate")):
+        if expected is None or is_synonym(found, expected):
             continue
         if found is None and not hierarchy.wants_all:
             continue
@@ -254,7 +264,7 @@ def check_units(hierarchy: Hierarchy) -> Iterator[Found]:
     for grid, axis, coordinate in _spatial(hierarchy):
         expected = coordinate_attributes(grid.crs, axis).get("units")
         found = coordinate.attrs.get("units")
-        if expected is None or found in SYNONYMS.get(expected, (expected,)):
+        if expected is None or is_synonym(found, expected):
             continue
         if not hierarchy.wants_all and (found is None or is_length(found, expected)):
             continue
@@ -307,7 +317,9 @@ def _check_time(hierarchy: Hierarchy, coordinate: ArrayView) -> Iterator[Found]:
     if hierarchy.is_read("MS-09", coordinate.path, "error"):
         return
     units = attributes.get("units")
-    if coordinate.dtype.kind != "M" and not _is_time_units(units):
+    if coordinate.dtype.kind != "M" and not (
+        _is_time_units(units) or (is_dated(units) and not hierarchy.wants_all)
+    ):
         yield Found(coordinate, f"units are {units!r}", "such as days since 2000-01-01", units)
     if calendar is not None and str(calendar).lower() not in CALENDARS:
         yield Found(coordinate, f"calendar is {calendar!r}", sorted(CALENDARS), calendar)
@@ -368,28 +380,17 @@ def check_factors(pyramid: Pyramid) -> Iterator[Found]:
     for finer, coarser in zip(pyramid.levels, pyramid.levels[1:], strict=False):
         for one, other in _twins(finer, coarser):
             for n, m in zip(one.shape, other.shape, strict=True):
-                factor = round(n / m) if m else 0
-                if factor < 1 or not n / factor - 1 <= m <= n / factor + 1:
+                if whole_factor(n, m) is None:
                     message = f"{other.shape} is no whole part of {one.shape} at level {finer.path!r}"
                     yield Found(other.node, message, [n // 2, -(-n // 2)], m)
                     break
 
 
-def coordinate_corner(grid: Grid) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """((y, x) of the outer corner, (y, x) steps) by a grid's coordinates; None without both."""
-    corners, steps = [], []
-    for dimension in grid.dimensions:
-        coordinate = coordinate_of(grid.node, dimension)
-        values = None if coordinate is None else _numbers(coordinate)
-        if values is None or len(values) < 2:
-            return None
-        step = float(values[-1] - values[0]) / (len(values) - 1)
-        if np.abs(np.diff(values) - step).max() > TOLERANCE * abs(step):
-            # Cells of several sizes have no corner that one step tells.
-            return None
-        corners.append(float(values[0]) - step / 2)
-        steps.append(step)
-    return (corners[0], corners[1]), (steps[0], steps[1])
+def coordinate_lines(grid: Grid) -> tuple[Line, Line] | None:
+    """The lines of rows and of columns by a grid's coordinates; None without both."""
+    held = (coordinate_of(grid.node, dimension) for dimension in grid.dimensions)
+    y, x = (None if coordinate is None else fit_line(coordinate) for coordinate in held)
+    return None if y is None or x is None else (y, x)
 
 
 def _numbers(coordinate: ArrayView) -> np.ndarray[Any, Any] | None:
@@ -426,16 +427,14 @@ def _check_corner(one: Grid, other: Grid) -> Iterator[Found]:
     if other.stated_affines:
         # Where a transform is stated too, GZ-29 and MS-28 compare the two.
         return
-    base, level = coordinate_corner(one), coordinate_corner(other)
-    if base is None or level is None:
+    finest, own = coordinate_lines(one), coordinate_lines(other)
+    if finest is None or own is None:
         return
-    for axis, dimension in enumerate(other.dimensions):
-        factor = level[1][axis] / base[1][axis] if base[1][axis] else 0.0
-        shift = (level[0][axis] - base[0][axis]) / level[1][axis] if level[1][axis] else 0.0
-        coordinate = coordinate_of(other.node, dimension)
-        if coordinate is not None and (abs(shift) > TOLERANCE or factor < 1):
+    for dimension, base, level in zip(other.dimensions, finest, own, strict=True):
+        shift = (level.first - base.first) / level.step
+        if abs(shift) > TOLERANCE or level.step / base.step < 1:
             message = f"coordinates begin {shift:.3g} cells off the finest level's corner"
-            yield Found(coordinate, message, base[0][axis], level[0][axis])
+            yield Found(coordinate_of(other.node, dimension), message, base.first, level.first)
 
 
 @Rule("MS-19", "error", "overviews", "mini spec, Multiscale Dataset, members",

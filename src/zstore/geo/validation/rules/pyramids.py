@@ -7,10 +7,13 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from zstore.geo.conventions.base import Mend, Severity
 from zstore.geo.conventions.geozarr import (
     CRS_MEMBERS,
     LIMITS,
+    are_ordered_axes,
     asset_path,
+    declare,
     declared,
     is_number,
     known_set,
@@ -19,12 +22,11 @@ from zstore.geo.conventions.geozarr import (
     objects,
     parse_limits,
     parse_numbers,
-    parse_tile_matrices,
-    parse_tile_matrix_crs,
+    uses,
 )
-from zstore.geo.conventions.levels import Grid, is_ome
-from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.conventions.write import ARRAYS, DRAFT, MINI, OME, OME_06
+from zstore.geo.conventions.levels import Grid, LevelPlace, is_ome
+from zstore.geo.conventions.meaning import Pyramid, cells_of
+from zstore.geo.conventions.write import ARRAYS, DRAFT, MINI
 from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, NodeView, Rule, mapping_of
 
 
@@ -187,15 +189,13 @@ Rule("GZ-38", "error", "overviews", "draft 8.2.3",
 
 @Rule("MS-17", "error", "overviews", "mini spec, MultiscaleMetadata",
       "tile_matrix_set is an object, or a known name; no URI.", "write the set itself", profiles=(MINI,),
-      same_as="GZ-38")  # fmt: skip
-def check_mini_set(hierarchy: Hierarchy) -> Iterator[Found]:
-    for pyramid in hierarchy.pyramids:
-        if isinstance(pyramid.tile_matrix_set, str) and "://" in pyramid.tile_matrix_set:
-            found = pyramid.tile_matrix_set
-            yield Found(pyramid.group, f"tile_matrix_set is the URI {found!r}", "a name, or the set", found)
-    for pyramid in hierarchy.pyramids:
-        if pyramid.tile_matrix_set is None and pyramid.is_object:
-            yield Found(pyramid.group, "multiscales has no tile_matrix_set", "tile_matrix_set")
+      same_as="GZ-38", each="pyramids")  # fmt: skip
+def check_mini_set(pyramid: Pyramid) -> Iterator[Found]:
+    found = pyramid.tile_matrix_set
+    if isinstance(found, str) and "://" in found:
+        yield Found(pyramid.group, f"tile_matrix_set is the URI {found!r}", "a name, or the set", found)
+    elif found is None and pyramid.is_object:
+        yield Found(pyramid.group, "multiscales has no tile_matrix_set", "tile_matrix_set")
 
 
 def _check_ids(hierarchy: Hierarchy) -> Iterator[Found]:
@@ -265,32 +265,26 @@ Rule("MS-24", "error", "overviews", "mini spec, Custom Coordinate Reference Syst
      profiles=(MINI,), same_as="GZ-40")  # fmt: skip
 
 
-def _placed(pyramid: Pyramid) -> Iterator[tuple[str, Mapping[str, Any], Grid, Any]]:
+def _placed(pyramid: Pyramid) -> Iterator[tuple[LevelPlace, Mapping[str, Any], Grid, Any]]:
     """(level, tile matrix, largest grid, the matrix's own affine) of every level that has a tile matrix."""
-    stated = pyramid.tile_matrix_set
-    if not isinstance(stated, Mapping):
-        return
-    crs = next((crs for _, crs in parse_tile_matrix_crs(stated, "", [])), None)
-    entries = {entry.path: entry for entry in parse_tile_matrices(stated, crs, pyramid.group, [])}
     for level in pyramid.levels:
         held = [grid for grid in level.grids.values() if grid.shape == level.shape]
-        if level.path in pyramid.matrices and level.path in entries and held:
-            yield level.path, pyramid.matrices[level.path], held[0], entries[level.path].fallback_affine
+        if level.path in pyramid.matrices and held:
+            entry = pyramid.entries[level.path]
+            # OME's transformations have no extent.
+            affine = None if entry.extent is None else entry.fallback_affine
+            yield level, pyramid.matrices[level.path], held[0], affine
 
 
 def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
     """(columns, rows) of tiles from a tile matrix's corner to that of its level; None if unknown."""
-    for name, matrix, grid, affine in _placed(pyramid):
-        level = next(level for level in pyramid.levels if level.path == name)
-        sizes = parse_numbers([matrix.get("tileWidth"), matrix.get("tileHeight")], 2)
-        if name != path or affine is None or level.affine is None or sizes is None or level.affine.is_rotated:
+    for level, matrix, grid, affine in _placed(pyramid):
+        own, sizes = level.affine, parse_numbers([matrix.get("tileWidth"), matrix.get("tileHeight")], 2)
+        if level.path != path or affine is None or own is None or sizes is None or own.is_rotated:
             continue
-        y = level.affine.f
-        if affine.e * level.affine.e < 0:
-            # Rows are counted the other way round: the other edge is the first.
-            y += level.affine.e * grid.shape[0]
-        columns = (level.affine.c - affine.c) / affine.a / sizes[0]
-        return columns, (y - affine.f) / affine.e / sizes[1]
+        # Where rows are counted the other way round, the other edge is the first.
+        y = own.f + (own.e * grid.shape[0] if affine.e * own.e < 0 else 0.0)
+        return (own.c - affine.c) / affine.a / sizes[0], (y - affine.f) / affine.e / sizes[1]
     return None
 
 
@@ -298,19 +292,18 @@ def tile_offset(pyramid: Pyramid, path: str) -> tuple[float, float] | None:
       "Levels lie on the tile matrix: cells of its size, corners where tiles meet.",
       "correct cellSize and pointOfOrigin (zstore fix does)", each="pyramids")  # fmt: skip
 def check_alignment(pyramid: Pyramid) -> Iterator[Found]:
-    affines = {level.path: level.affine for level in pyramid.levels}
-    for path, matrix, _, _ in _placed(pyramid):
-        affine, cell = affines[path], matrix.get("cellSize")
-        if affine is None or not is_number(cell) or not cell:
+    for level, matrix, _, _ in _placed(pyramid):
+        cell = matrix.get("cellSize")
+        if level.affine is None or not is_number(cell) or not cell:
             continue
-        width = affine.cell[1]
+        width = level.affine.cell[1]
         if abs(cell - width) > 1e-9 * width:
-            message = f"cellSize of tile matrix {path!r} is {cell!r}, the level's cells are {width!r}"
+            message = f"cellSize of tile matrix {level.path!r} is {cell!r}, the level's cells are {width!r}"
             yield Found(pyramid.group, message, width, cell)
             continue
-        offset = tile_offset(pyramid, path)
+        offset = tile_offset(pyramid, level.path)
         if offset is not None and any(abs(tiles - round(tiles)) > 1e-6 for tiles in offset):
-            message = f"level {path!r} begins {offset} tiles (columns, rows) from pointOfOrigin"
+            message = f"level {level.path!r} begins {offset} tiles (columns, rows) from pointOfOrigin"
             yield Found(pyramid.group, message, "whole tiles", offset)
 
 
@@ -367,6 +360,8 @@ def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
             continue
         has_crs = "_CRS" in array.attrs or mapping_of(array)[1] is not None
         is_level = array.path in placed or (group is not None and group.path in placed)
+        if cells_of(array, group) is not None:
+            continue
         if array.dims is not None and None not in array.dims and (is_level or has_crs):
             yield Found(array, f"none of the dimensions {list(array.dims)} is known for y or x", "y, x")
 
@@ -376,9 +371,9 @@ def check_axes(hierarchy: Hierarchy) -> Iterator[Found]:
       "correct matrixWidth and matrixHeight: they count tiles, not cells (zstore fix does)",
       each="pyramids")  # fmt: skip
 def check_extent(pyramid: Pyramid) -> Iterator[Found]:
-    for path, matrix, grid, _ in _placed(pyramid):
+    for level, matrix, grid, _ in _placed(pyramid):
         tile = _tile_of(matrix)
-        offset = tile_offset(pyramid, path) or (0.0, 0.0)
+        offset = tile_offset(pyramid, level.path) or (0.0, 0.0)
         if tile is None:
             continue
         sizes = (("matrixWidth", 1, offset[0]), ("matrixHeight", 0, offset[1]))
@@ -389,7 +384,7 @@ def check_extent(pyramid: Pyramid) -> Iterator[Found]:
                 continue
             first = round(before)
             if found != needed if first == 0 else first < 0 or found < first + needed:
-                message = f"{member} of tile matrix {path!r} is {found!r}; the level has {needed} tiles"
+                message = f"{member} of tile matrix {level.path!r} is {found!r}; the level has {needed} tiles"
                 yield Found(pyramid.group, message, needed, found)
 
 
@@ -422,6 +417,9 @@ def _check_limits(pyramid: Pyramid, member: str) -> Iterator[Found]:
             if not 0 <= low <= high or (is_number(size) and high >= size):
                 message = f"{member} of {path!r} are {low} to {high}, of {size} tiles"
                 yield Found(group, message, size, [low, high])
+    missing = sorted({level.path for level in pyramid.levels} & set(pyramid.matrices) - set(stated))
+    if missing:
+        yield Found(group, f"{member} lacks {missing}", sorted(pyramid.matrices), sorted(stated))
 
 
 Rule("GZ-46", "error", "overviews", "draft 8.2.5",
@@ -437,6 +435,9 @@ Rule("GZ-46", "error", "overviews", "draft 8.2.5",
 def check_mini_limits(pyramid: Pyramid) -> Iterator[Found]:
     yield from _check_limits(pyramid, "tile_matrix_limits")
     stated = member_of(pyramid.stated, "tile_matrix_limits")
+    if stated is None and pyramid.matrices:
+        message = "there are no tile_matrix_limits, without which OpenLayers opens no tile matrix set"
+        yield Found(pyramid.group, message, "tile_matrix_limits", None, "note")
     for path, limits in stated.items() if isinstance(stated, Mapping) else ():
         if isinstance(limits, Mapping) and limits.get("tileMatrix") != path:
             message = f"tileMatrix of {path!r} is {limits.get('tileMatrix')!r}"
@@ -470,13 +471,18 @@ def _is_right(name: str, value: Any) -> bool:
 
 
 @Rule("MS-26", "error", "overviews", "mini spec, TileMatrixSet",
-      "A tile matrix set has an id and tile matrices.",
+      "A tile matrix set has an id, a CRS and tile matrices; its two ordered axes are one of x and one of y.",
       "add them", each="pyramids")  # fmt: skip
 def check_set_members(pyramid: Pyramid) -> Iterator[Found]:
     stated = pyramid.tile_matrix_set
     if isinstance(stated, Mapping):
         if not isinstance(stated.get("id"), str):
             yield Found(pyramid.group, "the tile matrix set has no id", "a string", stated.get("id"))
+        if not {"crs", "supportedCRS"} & set(stated):
+            yield Found(pyramid.group, "the tile matrix set has no crs", "a URI, or WKT", None)
+        axes = stated.get("orderedAxes")
+        if axes is not None and not are_ordered_axes(axes):
+            yield Found(pyramid.group, f"orderedAxes are {axes!r}", "such as ['E', 'N']", axes, "warning")
         if stated.get("tileMatrices") == []:
             yield Found(pyramid.group, "tileMatrices is empty", "one tile matrix per level", [])
 
@@ -494,6 +500,7 @@ def check_decimation(pyramid: Pyramid) -> Iterator[Found]:
 
 
 IDENTIFIERS = ("uuid", "schema_url", "spec_url")
+DECLARED = ("multiscales", "proj", "spatial")
 
 
 @Rule("ZC-01", "error", "core", "zarr-conventions",
@@ -501,20 +508,45 @@ IDENTIFIERS = ("uuid", "schema_url", "spec_url")
       "add the uuid (zstore fix does, for proj, spatial and multiscales)", each="nodes")  # fmt: skip
 def check_declarations(node: NodeView) -> Iterator[Found]:
     stated = node.attrs.get("zarr_conventions")
-    if stated is None:
-        # STAC has proj: attributes too; these three are the convention's only.
-        names = (*CRS_MEMBERS, *(name for name in node.attrs if name.startswith("spatial:")))
-        used = sorted({name.partition(":")[0] for name in names if name in node.attrs})
-        is_handed = node.parent is not None and "zarr_conventions" in node.parent.attrs
-        if used and not is_handed:
-            message = f"{', '.join(used)} are used, and not declared"
-            yield Found(node, message, "zarr_conventions", None, "warning")
-    elif not isinstance(stated, list):
-        yield Found(node, f"zarr_conventions is {stated!r}", "a list", stated)
-    else:
-        for entry in stated:
-            if not isinstance(entry, Mapping) or not any(name in entry for name in IDENTIFIERS):
-                yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry)
+    if stated is not None and not isinstance(stated, list):
+        message = f"zarr_conventions is {stated!r}"
+        yield Found(node, message, "a list", stated, mend=Mend(message))
+        return
+    mend = _mend_declarations(node, stated or [])
+    bare = [e for e in stated or () if not any(member_of(e, name) for name in IDENTIFIERS)]
+    for entry in bare:
+        yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry, mend=mend)
+    for name in ("multiscales", "spatial"):
+        if name in declared(node) and not any(key.partition(":")[0] == name for key in node.attrs):
+            yield Found(node, f"{name} is declared, and nothing of it is there", name, None, "warning")
+    # STAC has proj: attributes too; these three are the convention's only.
+    names = (*CRS_MEMBERS, *(name for name in node.attrs if name.startswith("spatial:")))
+    used = sorted({name.partition(":")[0] for name in names if name in node.attrs})
+    is_handed = node.parent is not None and "zarr_conventions" in node.parent.attrs
+    if used and stated is None and not is_handed:
+        message = f"{', '.join(used)} are used, and not declared"
+        yield Found(node, message, "zarr_conventions", None, "warning", mend)
+    elif mend is not None and not bare:
+        yield Found(node, f"not everything in use is declared: {mend.message}", severity="note", mend=mend)
+
+
+def _mend_declarations(node: NodeView, stated: list[Any]) -> Mend | None:
+    """The mend of a group's `zarr_conventions`: identifiers for known names, else the missing entries."""
+    if not isinstance(node, GroupView):
+        return None
+    entries = [_identified(entry) for entry in stated]
+    if entries != stated:
+        return Mend("conventions declared with their UUID", {"zarr_conventions": entries})
+    missing = [name for name in DECLARED if uses(node, name) and name not in declared(node)]
+    message = f"{', '.join(missing)} declared"
+    return Mend(message, {"zarr_conventions": [*stated, *declare(missing)]}) if missing else None
+
+
+def _identified(entry: Any) -> Any:
+    """An entry of `zarr_conventions`, written out if it has one of the three names and no identifier."""
+    name = str(member_of(entry, "name")).rstrip(":")
+    is_bare = name in DECLARED and not any(member_of(entry, member) for member in IDENTIFIERS)
+    return declare([name])[0] if is_bare else entry
 
 
 Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
@@ -544,8 +576,9 @@ def unlisted_levels(pyramid: Pyramid) -> list[str]:
 
 
 @Rule("ZC-04", "warning", "overviews", "GDAL 3.13, Zarr driver",
-      "Levels are such that GDAL and rio-tiler take them: the finest first, same rank and type as the finest,"
-      " translation 0, and with an explicit spatial:registration one scale per dimension.",
+      "Levels are such that GDAL, rio-tiler and OpenLayers take them: the finest first, same rank and type as"
+      " the finest, translation 0, all with spatial:transform and spatial:shape or none of them, and with an"
+      " explicit spatial:registration one scale per dimension.",
       "write the finest level first, and leave spatial:registration out: pixel is the default",
       each="pyramids")  # fmt: skip
 def check_gdal_levels(pyramid: Pyramid) -> Iterator[Found]:
@@ -556,6 +589,10 @@ def check_gdal_levels(pyramid: Pyramid) -> Iterator[Found]:
     if order != sorted(order):
         message = f"layout lists {listed}: the first is not the finest"
         yield Found(pyramid.group, message, [level.path for level in pyramid.levels], listed)
+    for member in ("spatial:transform", "spatial:shape"):
+        bare = [asset_path(item) for item in layout_items(pyramid.stated) if member not in item]
+        if bare and len(bare) < len(listed):
+            yield Found(pyramid.group, f"layout has no {member} of {bare}, and of others it has", member)
     for item in layout_items(pyramid.stated):
         transform = item.get("transform")
         level = next((p for p in pyramid.levels if p.path == item.get("asset")), None)
@@ -594,12 +631,26 @@ def check_spatial(node: NodeView) -> Iterator[Found]:
     registration = node.attrs.get("spatial:registration", "pixel")
     if registration not in ("pixel", "node"):
         yield Found(node, f"spatial:registration is {registration!r}", "pixel or node", registration)
-    if isinstance(node, GroupView) and used == ["spatial:bbox"]:
+    yield from _check_place(node)
+    is_extent = isinstance(node, GroupView) and used == ["spatial:bbox"]
+    if is_extent and "spatial" not in declared(node):
         # What a group covers needs no grid; arrays alone must name their dimensions.
         return
     near = [node, *([node.parent] if node.parent is not None else [])]
     if not any("spatial:dimensions" in place.attrs for place in near):
-        yield Found(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None)
+        severity: Severity | None = "note" if is_extent else None
+        yield Found(node, f"{', '.join(used)} without spatial:dimensions", ["y", "x"], None, severity)
+
+
+def _check_place(node: NodeView) -> Iterator[Found]:
+    """The attributes missing of those that readers place the arrays of a group by, unless it is a level."""
+    is_level = node.parent is not None and "multiscales" in node.parent.attrs
+    if is_level or not isinstance(node, GroupView) or "spatial:dimensions" not in node.attrs:
+        return
+    held = [array for array in node.arrays.values() if len(array.shape) > 1]
+    for name, reader in (("spatial:transform", "rio-tiler"), ("spatial:bbox", "OpenLayers")):
+        if any(name not in array.attrs for array in held) and name not in node.attrs:
+            yield Found(node, f"there is no {name}, by which {reader} places the arrays", name, None, "note")
 
 
 @Rule("ZC-06", "error", "overviews", "zarr-conventions/spatial 0.1",
@@ -707,9 +758,6 @@ def _check_datasets(pyramid: Pyramid, datasets: Any) -> Iterator[Found]:
         yield Found(pyramid.group, message, list(ranks), found)
 
 
-Rule("OME", "error", "overviews", "OME-NGFF 0.5, 0.6",
-     "Images list their datasets, and transformations say where the cells are.",
-     "correct coordinateTransformations", profiles=(OME, OME_06))  # fmt: skip
 Rule("BANDS", "warning", "bands", "STAC 1.1, bands; draft 2, class bands",
      "Bands are a list of objects, one for each item of the dimension of bands.",
      "list one object per band in `bands`")  # fmt: skip

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.geo.conventions.base import RESAMPLING_METHODS
-from zstore.geo.conventions.geozarr import LIMITS, Limits, is_number, layout_items, parse_limits
+from zstore.geo.conventions.content import circle_of
+from zstore.geo.conventions.geozarr import LIMITS, Limits, is_number, layout_items, name_method, parse_limits
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
+from zstore.geo.resampling.circle import on_circle
 from zstore.geo.resampling.methods import downsample, plan_part
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.units import dimension_of
@@ -31,24 +33,16 @@ LIKELY = ("average", "nearest", "mode")
       "make the levels anew (zstore pyramid)",
       is_deep=True, each="pyramids")  # fmt: skip
 def check_levels(pyramid: Pyramid) -> Iterator[Found]:
-    for place, level in enumerate(pyramid.levels[1:], 1):
+    for level in pyramid.levels[1:]:
         for name, grid in level.grids.items():
-            sources = [p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids]
-            yield from _check_level(pyramid, level, name, grid, sources)
+            yield from _check_level(pyramid, level, name, grid)
 
 
-def _check_level(
-    pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid, sources: Sequence[LevelPlace]
-) -> Iterator[Found]:
+def _check_level(pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid) -> Iterator[Found]:
     methods = _methods(pyramid, level, grid)
     if not methods or grid.node.dtype.kind not in "biufc":
         return
-    nodata = grid.variable.nodata
-    finer = [
-        (source.grids[name], factors)
-        for source in {id(source): source for source in sources}.values()
-        for factors in _factors(source, level, name)
-    ]
+    nodata, finer = grid.variable.nodata, _finer(pyramid, level, name)
     try:
         shares = [
             _try(source, grid, factors, method, nodata) for source, factors in finer for method in methods
@@ -79,6 +73,13 @@ def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata
         return None
 
 
+def _finer(pyramid: Pyramid, level: LevelPlace, name: str) -> list[tuple[Grid, tuple[int, int]]]:
+    """(grid, (y, x) whole factors) of the levels that may be a level's source: the next finer, the finest."""
+    place = pyramid.levels.index(level)
+    sources = {id(p): p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids}
+    return [(p.grids[name], factors) for p in sources.values() for factors in _factors(p, level, name)]
+
+
 def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int, int]]:
     """(y, x) whole factors that may lead from one level to another, by their cells and by their shapes."""
     finer, coarser = source.grids[name].shape, level.grids[name].shape
@@ -95,8 +96,8 @@ def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
     stated = pyramid.stated if isinstance(pyramid.stated, Mapping) else {}
     item = next((i for i in layout_items(stated) if i.get("asset") == level.path), {})
     name = "resampling_method"
-    own = grid.node.attrs.get(name, item.get(name, stated.get(name)))
-    methods = [own] if own in RESAMPLING_METHODS else []
+    own = name_method(grid.node.attrs.get(name, item.get(name, stated.get(name))))
+    methods = [] if own is None else [own]
     if any(name in grid.node.attrs for name in ("flag_values", "flag_masks", "flag_meanings")):
         methods += [method for method in ("mode", "nearest") if method not in methods]
     return methods
@@ -124,14 +125,12 @@ def _compare_level(
 
 def is_made_of_finer(pyramid: Pyramid, level: LevelPlace, name: str, nodata: Any) -> bool:
     """Whether the stored cells of a level are a finer level's, resampled by the named method."""
-    place, grid = pyramid.levels.index(level), level.grids[name]
-    sources = {id(p): p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids}
+    grid = level.grids[name]
     methods = _methods(pyramid, level, grid) or list(LIKELY)
     try:
         return any(
-            _try(source.grids[name], grid, factors, method, nodata) == 0.0
-            for source in sources.values()
-            for factors in _factors(source, level, name)
+            _try(source, grid, factors, method, nodata) == 0.0
+            for source, factors in _finer(pyramid, level, name)
             for method in methods
         )
     except ZstoreError:
@@ -188,12 +187,15 @@ def _share(source: Grid, level: Grid, factors: Sequence[int], method: str, nodat
     wrong = cells = 0
     for box in _boxes(level, factors):
         part = plan_part(source.node.shape, factors, method, box, grid=grid)
-        finer = np.asarray(source.node[part.source])
+        finer = source.variable.with_one_nodata(np.asarray(source.node[part.source]))
         if finer.dtype != level.node.dtype:
             finer = finer.astype(level.node.dtype)
-        expected = downsample(finer, factors, method, nodata=nodata, part=part, grid=grid)
-        found = np.asarray(level.node[box])
-        wrong += int(np.count_nonzero(_differs(expected, found, _rounding_of(level.node))))
+        found, rounding = np.asarray(level.node[box]), _rounding_of(level.node)
+        resample: Any = partial(downsample, method=method)
+        circle = circle_of(source.variable) if method == "average" else None
+        ways = [resample] if circle is None else [partial(on_circle, resample, circle), resample]
+        made = [way(finer, factors, nodata=nodata, part=part, grid=grid) for way in ways]
+        wrong += min(int(np.count_nonzero(_differs(one, found, rounding))) for one in made)
         cells += found.size
     return wrong / cells if cells else 0.0
 

@@ -1,0 +1,210 @@
+"""Spans: what zstore is doing, noted for as long as somebody asks for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias
+
+from zstore.base.locks import Lock
+
+# Spans that a trace keeps; of more, it has the totals.
+MOST_SPANS = 100_000
+
+is_on = False
+"""Whether any trace is running: whatever is called often asks this before it opens a span."""
+
+_traces: tuple[Trace, ...] = ()
+_lock = Lock()
+_current: ContextVar[TraceSpan | None] = ContextVar("zstore_span", default=None)
+
+
+@dataclass(slots=True)
+class TraceSpan:
+    """Something that zstore has done: its name, when it began (seconds, Unix time), and how long it took.
+
+    name        "open", "read", "write", "fetch", "request", "decode", "job" or "unit"
+    attributes  the array or key, numbers of chunks, bytes, retries; never credentials
+    parent      the span within which it was done, on whichever thread; None: nobody's
+    error       the name of the error that ended it
+    """
+
+    name: str
+    attributes: dict[str, Any]
+    begin: float
+    parent: TraceSpan | None = None
+    seconds: float = 0.0
+    error: str | None = None
+    thread: int = field(default_factory=threading.get_ident)
+    exported: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    def note(self, **attributes: Any) -> None:
+        """Add attributes."""
+        self.attributes.update(attributes)
+
+
+@dataclass(slots=True)
+class Total:
+    """The sum of all spans of one name; seconds on several threads at once all count."""
+
+    count: int = 0
+    seconds: float = 0.0
+    chunks: int = 0
+    bytes: int = 0
+    retries: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+class Trace(AbstractContextManager["Trace"]):
+    """The spans of all that zstore does in this process while the context is open.
+
+    `print(trace)` shows a table with one line for each name of spans. `spans` are the first ones that ended,
+    `totals` the sums of all of them.
+    """
+
+    def __init__(self, *, tracer: Any = None, most: int = MOST_SPANS) -> None:
+        self.spans: list[TraceSpan] = []
+        self.totals: dict[str, Total] = defaultdict(Total)
+        self._tracer = tracer
+        self._most = most
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        _set((*_traces, self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _set(tuple(trace for trace in _traces if trace is not self))
+
+    def __str__(self) -> str:
+        """A table: name, count, seconds, chunks, MB, retries and errors."""
+        head = ("span", "count", "seconds", "chunks", "MB", "retries", "errors")
+        rows = [head, *(self._row(name, total) for name, total in sorted(self.totals.items()))]
+        widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
+        return "\n".join(_line(row, widths) for row in rows)
+
+    def _row(self, name: str, total: Total) -> tuple[str, ...]:
+        errors = ", ".join(f"{count} {error}" for error, count in total.errors.items())
+        numbers = (str(total.chunks or ""), f"{total.bytes / 1e6:.3f}" if total.bytes else "")
+        return (
+            name,
+            str(total.count),
+            f"{total.seconds:.4f}",
+            *numbers,
+            str(total.retries or ""),
+            errors,
+        )
+
+    def begun(self, span: TraceSpan) -> None:
+        """Tell OpenTelemetry of a span that begins."""
+        if self._tracer is not None:
+            above = None if span.parent is None else span.parent.exported.get(id(self))
+            span.exported[id(self)] = _exported(self._tracer, span, above)
+
+    def ended(self, span: TraceSpan) -> None:
+        """Add a span to the totals, and keep it."""
+        exported = span.exported.pop(id(self), None)
+        if exported is not None:
+            for name, value in span.attributes.items():
+                exported.set_attribute(f"zstore.{name}", value)
+            if span.error is not None:
+                exported.set_attribute("error.type", span.error)
+            exported.end(int((span.begin + span.seconds) * 1e9))
+        with self._lock:
+            total = self.totals[span.name]
+            total.count += 1
+            total.seconds += span.seconds
+            total.chunks += span.attributes.get("chunks", 0)
+            total.bytes += span.attributes.get("bytes", 0)
+            total.retries += span.attributes.get("retries", 0)
+            if span.error is not None:
+                total.errors[span.error] += 1
+            if len(self.spans) < self._most:
+                self.spans.append(span)
+
+
+def trace(*, tracer: Any = None, most: int = MOST_SPANS) -> Trace:
+    """A context that notes the opens, reads, writes, requests and units of jobs of this process.
+
+    tracer  of OpenTelemetry, which is told of every span too, below the caller's own
+    most    the spans that are kept; totals count all
+
+    Work in other processes is not seen. Attributes have paths and keys, never credentials.
+
+    >>> import numpy as np, zstore
+    >>> array = zstore.create_array("memory://", data=np.arange(6), chunks=2)
+    >>> with zstore.trace() as trace:
+    ...     total = array[:4].sum()
+    >>> trace.totals["read"].chunks, trace.totals["read"].bytes
+    (2, 32)
+    """
+    return Trace(tracer=tracer, most=most)
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    cells = [
+        cell.ljust(width) if k in (0, len(row) - 1) else cell.rjust(width)
+        for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _exported(tracer: Any, span: TraceSpan, above: Any) -> Any:
+    from opentelemetry.trace import set_span_in_context
+
+    context = None if above is None else set_span_in_context(above)
+    return tracer.start_span(f"zstore.{span.name}", context, start_time=int(span.begin * 1e9))
+
+
+def _set(traces: tuple[Trace, ...]) -> None:
+    global _traces, is_on
+    with _lock:
+        _traces, is_on = traces, bool(traces)
+
+
+class _Nothing:
+    """The span of nobody."""
+
+    def note(self, **attributes: Any) -> None:
+        """Nobody asks."""
+
+
+AnySpan: TypeAlias = AbstractContextManager[TraceSpan | _Nothing]
+
+NOTHING: AnySpan = nullcontext(_Nothing())
+
+
+def span(name: str, **attributes: Any) -> AnySpan:
+    """A context in which something is done, with attributes that are known when it begins."""
+    return _Open(name, attributes) if is_on else NOTHING
+
+
+class _Open(AbstractContextManager[TraceSpan]):
+    """A span from its beginning to its end; a class, as a generator would take as long again."""
+
+    __slots__ = ("_began", "_here", "_token", "_traces")
+
+    def __init__(self, name: str, attributes: dict[str, Any]) -> None:
+        self._here = TraceSpan(name, attributes, time.time(), _current.get())
+
+    def __enter__(self) -> TraceSpan:
+        self._traces = _traces
+        for one in self._traces:
+            one.begun(self._here)
+        self._token = _current.set(self._here)
+        self._began = time.perf_counter()
+        return self._here
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        here = self._here
+        here.seconds = time.perf_counter() - self._began
+        with suppress(ValueError):  # a task that was given up is closed outside of its context
+            _current.reset(self._token)
+        if kind is not None:
+            here.error = kind.__name__
+        for one in self._traces:
+            one.ended(here)

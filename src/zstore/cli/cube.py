@@ -1,0 +1,54 @@
+"""`zstore cube`: scenes that STAC items list, sorted into time on one grid of the Earth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from zstore import convert as convert_zarr
+from zstore import cube as cube_of_items
+from zstore.cli.options import (
+    WORDS,
+    asked,
+    check_options,
+    cutting_options,
+    grid_options,
+    how_options,
+    one_of,
+    storage_options,
+    store_view,
+)
+
+# The options that say what is shown; the others say how it is stored, and are arguments of `convert`.
+SHOWN = ("bands", "time", "crs", "resolution", "like", "resampling", "nodata", "first")
+ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
+
+
+@click.command()
+@click.argument("items")
+@click.argument("target")
+@storage_options
+@cutting_options
+@click.option("--bands", **WORDS, help="Keys of assets or names of bands; without it, the only raster.")
+@click.option("--time", **one_of("day", "item", "orbit"), help="What is one moment: a day's scenes together.")
+@grid_options("scene")
+@how_options(convert_zarr)
+@click.pass_context
+def cube(ctx: click.Context, /, items: str, target: str, **options: Any) -> None:
+    """Store the scenes of ITEMS, a JSON file of STAC items, along time on one grid, as the group TARGET.
+
+    \b
+    zstore cube items.json cube.zarr --bands B04 --crs EPSG:3035 --resolution 30
+    zstore cube items.json cube.zarr --bands red,nir --storage-option allow=https://example.com/scenes
+    """
+    check_options(ctx, convert_zarr, "a cube", ARGUMENTS)
+    if options["like"] is not None and (options["crs"], options["resolution"]) != (None, None):
+        raise click.UsageError("--like is a whole grid; expected it without --crs and --resolution")
+    bands = options["bands"]
+    if bands is not None and len(bands) == 1:
+        bands = bands[0]
+    with asked():
+        how = {name: options[name] for name in SHOWN if name not in ("bands", "like")}
+        shown = cube_of_items(items, options["like"], bands, **how)
+    store_view(options, shown, target, label="sampling")

@@ -1,0 +1,147 @@
+"""Views of arrays at a whole fraction of their resolution, by the methods of pyramids' levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
+from zstore.geo.pyramid.carried import Meant, carried_of
+from zstore.geo.pyramid.dataset import PlaceLike, open_only_array
+from zstore.geo.resampling.methods import downsample, plan_part
+from zstore.model.grid import RegularGrid
+from zstore.model.packing import fit_nodata, with_one_nodata
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.plugin.jobs import Source, name_job, source_of
+from zstore.plugin.views import View, view
+
+__all__ = ["coarsen"]
+
+
+def coarsen(
+    source: Array | Group | Source | PlaceLike,
+    factors: int | Sequence[int],
+    resampling: str = "average",
+    *,
+    nodata: Any = None,
+) -> View:
+    """A view of an array with cells that are whole multiples of its own, as levels of a pyramid are.
+
+    Reading a box of it reads the items under the box, and those around it that the method weighs.
+
+    source      an array, a group of one array, a view, or an address of one
+    factors     of rows and columns, or one for each dimension
+    resampling  a method of `zstore.downsample`
+    nodata      of a source without it: the value that is left out
+
+    The grid and the nodata are carried. Coordinates along other dimensions are where their factor is 1.
+
+    Shapes
+        ceil(n / factor) along each dimension.
+    Raises
+        TypeError: the method does not take the data type.
+        ValueError: no such factors, or nodata that the type cannot hold.
+        UnsupportedError: a method of a plugin's, or a group with a mask.
+        UnknownExtensionError: nobody offers the method.
+    """
+    array = open_only_array(source, "coarsen")
+    meant = carried_of(array)
+    y, x = (array.ndim - 2, array.ndim - 1) if meant.ground is None else meant.ground.axes
+    if isinstance(factors, int):
+        factors = [factors if axis in (y, x) else 1 for axis in range(array.ndim)]
+    hole, others = meant.variable.nodata, meant.variable.other_nodata
+    if nodata is not None:
+        hole, others = fit_nodata(nodata, array.dtype), ()
+    made = Coarse(source_of(array), tuple(factors), resampling, hole, others, meant)
+    # What does not go together is refused here, by one cell.
+    if 0 not in made.shape:
+        made.read(tuple(slice(0, 1) for _ in made.shape), of=np.zeros)
+    return view(made)
+
+
+@dataclass(frozen=True)
+class Coarse(Source):
+    """An array at a whole fraction of its resolution, made when a box is read.
+
+    nodata  the value that is left out
+    others  further ones, which coarser cells have `nodata` for
+    origin  the meaning of the array
+    """
+
+    source: Source
+    factors: tuple[int, ...]
+    method: str
+    nodata: Any
+    others: tuple[int | float, ...]
+    origin: Meant = field(compare=False, repr=False)
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(
+            -(-n // max(1, factor)) for n, factor in zip(self.source.shape, self.factors, strict=True)
+        )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype.newbyteorder("=")
+
+    @property
+    def grid(self) -> RegularGrid:
+        chunks = zip(self.source.grid.chunk_shape, self.factors, strict=True)
+        return RegularGrid(tuple(max(1, -(-length // max(1, factor))) for length, factor in chunks))
+
+    @property
+    def url(self) -> str:
+        return f"coarse:{self.source.url}#{name_job(self.describe())}"
+
+    def describe(self) -> dict[str, str]:
+        said = [*self.factors, self.method, repr(self.nodata), *self.others]
+        return {**self.source.describe(), "coarsen": repr(said)}
+
+    def version(self) -> str:
+        return self.source.version()
+
+    @property
+    def request_count(self) -> int:
+        return self.source.request_count
+
+    def close(self) -> None:
+        self.source.close()
+
+    @once
+    def meant(self) -> Meant:
+        """The meaning of the coarser cells."""
+        origin, ground = self.origin, self.origin.ground
+        if ground is not None and ground.affine is not None:
+            y, x = (self.factors[axis] for axis in ground.axes)
+            ground = replace(ground, affine=ground.affine.scaled((y, x)))
+        coordinates = {
+            name: one
+            for name, one in origin.coordinates.items()
+            if all(self.factors[axis] == 1 for axis in one.axes)
+        }
+        bands = origin.variable.bands
+        if origin.band_axis is not None and self.factors[origin.band_axis] > 1:
+            bands = ()
+        variable = replace(
+            origin.variable, bands=bands, nodata=self.nodata, other_nodata=(), dtype=self.dtype
+        )
+        return replace(
+            origin, shape=self.shape, variable=variable, ground=ground, coordinates=coordinates
+        )  # fmt: skip
+
+    def read(self, box: Box, out: Items | None = None, of: Any = None) -> Items:
+        """The items of a box; `of` makes the array's, by a shape and a type, in the place of reading them."""
+        made = np.empty(lengths(box), self.dtype) if out is None else out
+        if made.size:
+            part = plan_part(self.source.shape, self.factors, self.method, box)
+            shape, dtype = lengths(part.source), self.source.dtype
+            items = self.source.read(part.source) if of is None else of(shape, dtype)
+            items = with_one_nodata(items, self.nodata, self.others)
+            made[...] = downsample(items, self.factors, self.method, nodata=self.nodata, part=part)
+        return made

@@ -1,0 +1,411 @@
+"""Cubes of STAC items: scenes of any zone and resolution on one grid, sorted into time, as one view.
+
+Items that state their grid and data type (`proj:`, `raster:`) are opened when they are read; others at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+
+from zstore.base.once import once
+from zstore.errors import ChangedError, MetadataError, NotFoundError, UnsupportedError
+from zstore.geo.conventions.base import Affine, Band, Variable
+from zstore.geo.conventions.content import parse_bands
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.timeaxis import TimeAxis
+from zstore.geo.pyramid.boxes import Box, Items, Shape
+from zstore.geo.pyramid.carried import Coordinate, Ground, Meant
+from zstore.geo.pyramid.dataset import open_dataset, open_only_array
+from zstore.geo.pyramid.warp import (
+    GeoGrid,
+    Placed,
+    Warped,
+    as_grid,
+    grid_around,
+    grid_of,
+    overlay_warped,
+    warp_array,
+)
+from zstore.model.grid import RegularGrid
+from zstore.model.packing import fit_nodata
+from zstore.nodes.array import Array
+from zstore.nodes.open import open as open_node
+from zstore.plugin.jobs import Source, source_of
+from zstore.plugin.views import Addresses, View, concat, view
+from zstore.storage.references import absolute_address
+from zstore.storage.url import open_store, with_storage_options
+
+__all__ = ["cube"]
+
+TIMES = ("day", "item", "orbit")
+# Media types of assets that are rasters.
+RASTERS = ("image/tiff", "image/jp2", "application/vnd+zarr", "application/vnd.zarr", "application/x-netcdf")
+# Rows and columns of an asset that are read at a time, as long as nobody has opened it.
+BLOCK_LENGTH = 512
+CRS_MEMBERS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson")
+
+
+@with_storage_options
+def cube(
+    items: Any,
+    grid: GeoGrid | Placed | None = None,
+    bands: str | Sequence[str] | None = None,
+    *,
+    time: Literal["day", "item", "orbit"] = "day",
+    crs: Any = None,
+    resolution: float | tuple[float, float] | None = None,
+    resampling: str = "nearest",
+    nodata: Any = None,
+    first: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> View:
+    """A view of the assets of STAC items along time, on one grid of the Earth; no item of an array is read.
+
+    Reading a box of it reads the scenes that it lies in, and no others.
+
+    items       an item, several, or a collection of items: a path or URL of its JSON (as GDAL's STACIT takes
+                it), mappings, or objects of pystac's
+    grid        a `GeoGrid`, or something that has one; None: the smallest one around all scenes
+    bands       keys of assets, or names of bands (`eo:common_name` too); a text makes no dimension of bands.
+                None: the only raster that the items have
+    time        "day" (of UTC): the scenes of a day are laid over each other; "item": each scene for itself;
+                "orbit": those of one orbit of a platform together
+    crs, resolution   of a `grid` that is None, as for `GeoGrid.around`
+    resampling  "nearest", "bilinear", "cubic" or "average"
+    nodata      of scenes without it; None: the scenes' own, which has to be the same
+    first       whether of valid cells the first scene's count, and not the last's
+    storage_options   how to reach what items lead to; `allow` for places that are not below their document
+
+    Shapes
+        (time, band, y, x), or (time, y, x) of one band.
+    Raises
+        NotFoundError: an item has no such asset.
+        MetadataError: no items; JSON that is no STAC; items without a date, a CRS or an affine; scenes that
+            differ in nodata, scale, offset or units.
+        UnsupportedError: several pages of items, of which this is one; an asset of several bands.
+        StoreError: a document leads to a place that is not allowed.
+    """
+    if time not in TIMES:
+        raise UnsupportedError(f"time is {time!r}; expected one of {', '.join(TIMES)}")
+    scenes = sorted(read_items(items, storage_options), key=lambda scene: scene.moment)
+    if not scenes:
+        raise MetadataError("there are no items; expected one or more")
+    wanted = [bands] if isinstance(bands, str) else [*(bands or (_only_raster(scenes),))]
+    has_bands = not isinstance(bands, str | None)
+    grouped = dict[Any, list[_Scene]]()
+    for number, scene in enumerate(scenes):
+        grouped.setdefault(number if time == "item" else scene.group(time), []).append(scene)
+    together = list[list[list[_Asset]]]()
+    for group in grouped.values():
+        moment = group[0].moment.astype("datetime64[D]") if time == "day" else group[0].moment
+        together.append([[scene.asset(band, moment, has_bands) for scene in group] for band in wanted])
+    own = dict.fromkeys(asset.placed for several in together for each in several for asset in each)
+    target = grid_around([*own], crs, resolution) if grid is None else as_grid(grid)
+    boxes = dict[Any, Box]()
+
+    def layer(assets: Sequence[_Asset]) -> View:
+        warps = [asset.warped(target, resampling, nodata) for asset in assets]
+        return overlay_warped(warps, first=first, boxes=boxes)
+
+    layers = [[layer(assets) for assets in several] for several in together]
+    return concat([concat(several, axis=1) if len(several) > 1 else several[0] for several in layers], axis=0)
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """An item of STAC.
+
+    folder  the address that relative ones are below; "" for those of the working directory
+    """
+
+    item: Mapping[str, Any]
+    folder: str
+    addresses: Addresses | None
+    options: Mapping[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        return str(self.item.get("id", "?"))
+
+    @once
+    def moment(self) -> np.datetime64:
+        """The date and time, of a range its beginning."""
+        said = self.item.get("properties") or {}
+        text = said.get("datetime") or said.get("start_datetime")
+        try:
+            moment = datetime.fromisoformat(str(text))
+        except ValueError:
+            said = f"item {self.name!r} has the datetime {text!r}; expected a date"
+            raise MetadataError(said) from None
+        utc = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+        return np.datetime64(utc, "us")
+
+    def group(self, time: str) -> Any:
+        """A value that all items of one day or orbit have."""
+        if time == "day":
+            return self.moment.astype("datetime64[D]")
+        said = self.item.get("properties") or {}
+        number = said.get("sat:absolute_orbit")
+        if number is None:
+            raise MetadataError(f"item {self.name!r} has no sat:absolute_orbit; expected it, or time by day")
+        return said.get("platform"), number
+
+    @once
+    def assets(self) -> Mapping[str, Any]:
+        made = self.item.get("assets")
+        if not isinstance(made, Mapping) or not all(isinstance(one, Mapping) for one in made.values()):
+            raise MetadataError(f"item {self.name!r} has no assets; expected an item of STAC")
+        return made
+
+    def asset(self, band: str, moment: Any, has_bands: bool) -> _Asset:
+        """The asset of a band, by its key or by the names of its band."""
+        key = band if band in self.assets else None
+        for name, asset in self.assets.items():
+            own = _bands(asset)
+            if key is None and len(own) == 1 and band in (own[0].name, own[0].common_name):
+                key = name
+        if key is None:
+            there = ", ".join(self.assets)
+            raise NotFoundError(f"item {self.name!r} has no asset or band {band!r}; there are {there}")
+        asset = self.assets[key]
+        own = _bands(asset)
+        if len(own) > 1:
+            raise UnsupportedError(f"asset {key!r} of {self.name!r} has {len(own)} bands; expected one")
+        href = asset.get("href")
+        if not isinstance(href, str):
+            raise MetadataError(f"asset {key!r} of {self.name!r} has the href {href!r}; expected an address")
+        address, options = href, self.options
+        if self.addresses is not None:
+            address = self.addresses.settle(href)
+            options = self.addresses.options(address)
+        elif self.folder and "://" not in href and not href.startswith("/"):
+            address = f"{self.folder}/{href.removeprefix('./')}"
+        said = {**(self.item.get("properties") or {}), **asset}
+        raster = next(iter(asset.get("raster:bands") or asset.get("bands") or ()), None) or {}
+        return _Asset(
+            address, band, said, {**asset, **raster}, own[:1] or (Band(band),), moment, has_bands, options
+        )
+
+
+def _bands(asset: Mapping[str, Any]) -> tuple[Band, ...]:
+    return parse_bands(asset.get("eo:bands")) or parse_bands(asset.get("bands")) or ()
+
+
+def _only_raster(scenes: Sequence[_Scene]) -> str:
+    """The key of the only asset of all items that is a raster of data."""
+    there = dict.fromkeys(
+        key
+        for scene in scenes
+        for key, asset in scene.assets.items()
+        if str(asset.get("type", "")).startswith(RASTERS)
+        and not {"thumbnail", "overview", "visual", "metadata"} & {*asset.get("roles", ())}
+    )
+    if len(there) != 1:
+        raise MetadataError(
+            f"the items have the rasters {', '.join(there) or 'none'}; expected bands to name some"
+        )
+    return next(iter(there))
+
+
+@dataclass(frozen=True)
+class _Asset(Source):
+    """A raster that an item leads to, as one moment of a cube; it is opened when something is read of it.
+
+    said    what the item and the asset state of the grid
+    values  what the asset states of its values
+    """
+
+    address: str
+    key: str
+    said: Mapping[str, Any] = field(repr=False, compare=False)
+    values: Mapping[str, Any] = field(repr=False, compare=False)
+    bands: tuple[Band, ...] = field(repr=False, compare=False)
+    moment: np.datetime64
+    has_bands: bool
+    options: Mapping[str, Any] | None = field(repr=False, compare=False)
+
+    @once
+    def opened(self) -> Array:
+        """The array at the address.
+
+        Raises
+            ChangedError: it has not the shape or the data type that the item states.
+        """
+        node = open_node(self.address, mode="r", storage_options=self.options)
+        array = open_only_array(node, "cube")
+        stated = self._stated
+        if stated is not None:
+            shape, dtype = stated[0].shape, stated[1]
+            if array.shape[-2:] != shape or array.size != shape[0] * shape[1] or array.dtype != dtype:
+                raise ChangedError(
+                    f"{array.shape} {array.dtype} is there; expected {shape} {dtype}, as the item says",
+                    path=self.address,
+                )
+        return array
+
+    @once
+    def _stated(self) -> tuple[GeoGrid, np.dtype[Any]] | None:
+        """(the grid, the data type) as the item states them; None where it does not."""
+        said = self.said
+        code = next((said[name] for name in CRS_MEMBERS if said.get(name) is not None), None)
+        shape, numbers, dtype = (said.get(n) for n in ("proj:shape", "proj:transform", "data_type"))
+        dtype = self.values.get("data_type", dtype)
+        if code is None or not shape or not numbers or dtype is None:
+            return None
+        try:
+            rows, columns = map(int, shape)
+            return GeoGrid(Crs.from_user(code), Affine.from_user(numbers), (rows, columns)), np.dtype(dtype)
+        except (TypeError, ValueError) as error:
+            raise MetadataError(f"the item states a grid that is none: {error}", path=self.address) from error
+
+    @once
+    def placed(self) -> GeoGrid:
+        """The grid."""
+        return self._stated[0] if self._stated is not None else grid_of(self._dataset)
+
+    @once
+    def _dataset(self) -> Any:
+        return open_dataset(open_node(self.address, mode="r", storage_options=self.options))
+
+    @once
+    def variable(self) -> Variable:
+        """The meaning of the cells: as the item states it, else as the raster does."""
+        own = Variable()
+        if self._stated is None:
+            own = self._dataset.geo.variables[self._dataset.only_name]
+
+        def said(name: str, else_: Any) -> Any:
+            value = self.values.get(name, self.values.get(f"raster:{name}"))
+            return else_ if value is None else value
+
+        nodata = said("nodata", own.nodata)
+        if isinstance(nodata, str):
+            nodata = float(nodata)
+        return Variable(
+            dtype=self.dtype,
+            dimensions=self._names,
+            nodata=None if nodata is None else fit_nodata(nodata, self.dtype),
+            scale_factor=said("scale", own.scale_factor),
+            add_offset=said("offset", own.add_offset),
+            units=said("unit", own.units),
+            bands=self.bands,
+        )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("time", "band", "y", "x") if self.has_bands else ("time", "y", "x")
+
+    @property
+    def shape(self) -> Shape:
+        return (*(1,) * (len(self._names) - 2), *self.placed.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._stated[1] if self._stated is not None else self.opened.dtype
+
+    @property
+    def grid(self) -> RegularGrid:
+        return RegularGrid((*(1,) * (len(self._names) - 2), BLOCK_LENGTH, BLOCK_LENGTH))
+
+    @property
+    def url(self) -> str:
+        return self.address
+
+    def version(self) -> str:
+        return source_of(self.opened).version()
+
+    @once
+    def meant(self) -> Meant:
+        """The meaning of the items, with their time."""
+        time = TimeAxis.from_dates(np.array([self.moment]))
+        said = {"standard_name": "time", "axis": "T", "units": time.units, "calendar": time.calendar}
+        ground = Ground(self.placed.crs, self.placed.affine, (len(self.shape) - 2, len(self.shape) - 1))
+        coordinates = {"time": Coordinate(view(time.values), (0,), said)}
+        name = self.key if not self.has_bands else "data"
+        return Meant(name, self.shape, self._names, self.variable, ground, coordinates)
+
+    def read(self, box: Box, out: Items | None = None) -> Items:
+        made = self.opened[(..., *box[-2:])]
+        shaped: Items = made.reshape(*(side.stop - side.start for side in box))
+        if out is None:
+            return shaped
+        out[...] = shaped
+        return out
+
+    def warped(self, grid: GeoGrid, resampling: str, nodata: Any) -> Warped:
+        """The raster on another grid."""
+        axes = len(self.shape) - 2, len(self.shape) - 1
+        return warp_array(
+            self, self, self.placed, axes, self.variable, grid, resampling, nodata, self.address
+        )
+
+
+def read_items(
+    items: Any, options: Mapping[str, Any] | None, folder: str = "", addresses: Addresses | None = None
+) -> Iterator[_Scene]:
+    """The items of a document, a mapping, an object of pystac's, or several of these.
+
+    folder, addresses  of the document that led to them
+
+    Raises
+        MetadataError: they are none.
+        UnsupportedError: other pages of items follow.
+    """
+    if isinstance(items, str | os.PathLike):
+        yield from _read_document(os.fspath(items), options)
+        return
+    if not isinstance(items, Mapping) and hasattr(items, "to_dict"):
+        items = items.to_dict()
+    if not isinstance(items, Mapping):
+        if not isinstance(items, Iterable):
+            raise MetadataError(f"items are {items!r}; expected items of STAC, or an address of them")
+        for one in items:
+            yield from read_items(one, options, folder, addresses)
+        return
+    kind = items.get("type")
+    links = [link for link in items.get("links") or () if isinstance(link, Mapping)]
+    if any(link.get("rel") == "next" for link in links):
+        raise UnsupportedError(
+            'the items are one page of several, as a link "next" says; expected all of them'
+        )
+    if kind == "FeatureCollection":
+        yield from read_items(items.get("features") or (), options, folder, addresses)
+    elif kind in ("Collection", "Catalog"):
+        for link in links:
+            if link.get("rel") == "item":
+                href = str(link.get("href"))
+                full = addresses.settle(href) if addresses is not None else href
+                yield from _read_document(full, options)
+    elif kind == "Feature":
+        own = next((link["href"] for link in links if link.get("rel") == "self" and "href" in link), "")
+        yield _Scene(items, folder or own.rpartition("/")[0], addresses, options)
+    else:
+        raise MetadataError(
+            f"type is {kind!r}; expected an item, a collection of items or a catalogue of STAC"
+        )
+
+
+def _read_document(address: str, options: Mapping[str, Any] | None) -> Iterator[_Scene]:
+    """The items of the JSON document at an address."""
+    above, _, name = address.rpartition("/")
+    given = dict(options or {})
+    allowed = given.pop("allow", ())
+    store = open_store(above or ".", read_only=True, storage_options=given or None)
+    data = store.get(name)
+    if data is None:
+        raise NotFoundError("no items there; expected a JSON document of STAC", path=address)
+    try:
+        document = json.loads(bytes(data))
+    except ValueError as error:
+        raise MetadataError(f"the items are no JSON: {error}", path=address) from error
+    places = [allowed] if isinstance(allowed, str | os.PathLike) else [*allowed]
+    folder = absolute_address(above or ".").rstrip("/")
+    addresses = Addresses(folder, [os.fspath(one) for one in places], given)
+    yield from read_items(document, options, folder, addresses)

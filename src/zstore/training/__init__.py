@@ -1,0 +1,1 @@
+"""Arrays as batches of samples, for loops that train on them."""

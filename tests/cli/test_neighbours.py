@@ -1,0 +1,172 @@
+"""Groups with one member that cannot be read: commands go on with the others, and name it at their end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import zstore
+from zstore.cli.root import zstore as command
+from zstore.errors import ReadingWarning, StoreError, ZstoreError
+
+PLACE = {
+    "proj:code": "EPSG:32633",
+    "spatial:dimensions": ["y", "x"],
+    "spatial:transform": [30, 0, 500000, 0, -30, 5000000],
+}
+BROKEN = {
+    "document": {"shape": "four"},
+    "data type": {"data_type": "nobodys_type"},
+    "codec": {"codecs": [{"name": "nobodys_codec"}]},
+    "chunks": {},
+}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    place = tmp_path_factory.mktemp("broken")
+    for name, change in BROKEN.items():
+        group = zstore.create_group(place / name, attributes=PLACE)
+        for array in ("bad", "good"):
+            data = np.arange(64 * 64, dtype="f4").reshape(64, 64)
+            group.create_array(array, data=data, chunks=32, dimension_names=("y", "x"), compressors=None)
+        bad = place / name / "bad"
+        document = json.loads((bad / "zarr.json").read_text())
+        (bad / "zarr.json").write_text(json.dumps(document | change))
+        if name == "chunks":
+            chunk = bad / "c" / "0" / "1"
+            chunk.unlink()
+            chunk.symlink_to("1")
+    return place
+
+
+def run(*words):
+    result = CliRunner().invoke(command, [str(word) for word in words])
+    assert "did not foresee" not in result.output
+    return result
+
+
+def good(target):
+    array = zstore.open(target, mode="r")
+    if isinstance(array, zstore.Group):
+        array = next(one for _, one in array.arrays() if one.shape == (64, 64))
+    np.testing.assert_array_equal(array[...], np.arange(64 * 64).reshape(64, 64))
+    return True
+
+
+# By command, its words, the good array's path in the target, and the kinds of damage that are none to it.
+COMMANDS = {
+    "info": (["info", "SOURCE"], None, ["codec"]),
+    "tree": (["tree", "SOURCE"], None, ["document", "data type", "codec", "chunks"]),
+    "validate": (["validate", "SOURCE"], None, ["codec", "chunks"]),
+    "verify": (["verify", "SOURCE"], None, []),
+    "doctor": (["doctor", "SOURCE", "--json"], None, ["codec", "chunks"]),
+    "consolidate": (["consolidate", "SOURCE"], None, ["codec", "chunks"]),
+    "copy": (["copy", "SOURCE", "TARGET", "-q"], "good", ["document", "data type", "codec"]),
+    "convert": (["convert", "SOURCE", "TARGET", "-q", "--format", "2"], "good", []),
+    "pyramid": (["pyramid", "SOURCE", "TARGET", "-q", "--levels", "1"], "0/good", []),
+    "tiles": (["pyramid", "SOURCE", "TARGET", "-q", "--tms", "WebMercatorQuad"], None, []),
+    "mosaic": (["mosaic", "SOURCE", "TARGET", "-q"], "", []),
+    "raster": (["convert", "SOURCE", "TARGET.tif", "-q"], None, []),
+    "picture": (["quicklook", "SOURCE", "-o", "TARGET.png"], None, []),
+}
+
+
+# Two arrays of readable documents are no one array for `mosaic`.
+CASES = [(name, kind) for name in COMMANDS for kind in BROKEN if (name, kind) != ("mosaic", "chunks")]
+
+
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_command_goes_on_past_a_broken_member_and_ends_with_its_error(stores, tmp_path, name, kind):
+    if name == "raster":
+        pytest.importorskip("rasterio")
+    words, made, unconcerned = COMMANDS[name]
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(stores / kind, source, symlinks=True)
+    result = run(*(word.replace("SOURCE", str(source)).replace("TARGET", str(target)) for word in words))
+    unreachable = 3 if (name, kind) == ("verify", "chunks") else 1
+    assert result.exit_code == (0 if kind in unconcerned else unreachable)
+    if kind not in unconcerned:
+        assert "bad" in result.output
+    if made is not None and kind not in STOPS.get(name, ()):
+        assert good(target / made)
+    if name in ("pyramid", "tiles"):
+        for _, level in zstore.open_group(target, mode="r").groups():
+            assert {"good", "bad"} & {*level.array_keys()} == {"good"}
+            assert not (target / level.path / "bad").exists()
+        assert zstore.validate(target).count("error") == 0
+    elif name == "raster" and kind not in STOPS.get(name, ()):
+        assert target.with_suffix(".tif").exists()
+
+
+# By command, what is damaged where it stops: what it makes is one file or one whole.
+STOPS = {"raster": ["chunks"], "picture": ["chunks"]}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_asked_for_by_name_is_an_error(stores, kind):
+    with pytest.raises(ZstoreError):
+        zstore.open(stores / kind / "bad", mode="r")[...]
+    assert good(stores / kind / "good")
+
+
+def test_a_call_raises_the_error_at_its_end_and_adds_the_member_when_it_can_be_read(stores, tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for kind in BROKEN:
+        shutil.copytree(stores / kind, source, symlinks=True)
+        for _ in range(2):
+            with pytest.warns(ReadingWarning, match="'bad' is left out"), pytest.raises(ZstoreError):
+                zstore.convert(source, target, zarr_format=2, resume=True)
+            assert sorted(zstore.open_group(target, mode="r").array_keys()) == ["good"]
+            assert list((target).glob("bad*")) == []
+            assert good(target / "good")
+        shutil.rmtree(source / "bad")
+        shutil.copytree(source / "good", source / "bad")
+        zstore.convert(source, target, zarr_format=2, resume=True)
+        assert good(target / "bad")
+        shutil.rmtree(source)
+        shutil.rmtree(target)
+
+
+def test_a_copy_is_gone_on_with_once_all_can_be_reached(stores, tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(stores / "chunks", source, symlinks=True)
+    (source / "notes.txt").write_text("all of it")
+    with (
+        pytest.warns(ReadingWarning, match="'bad' is left out"),
+        pytest.raises(StoreError, match="bad/c/0/1"),
+    ):
+        zstore.copy(source, target)
+    assert sorted(zstore.open_group(target, mode="r").array_keys()) == ["good"]
+    assert good(target / "good")
+    assert (target / "notes.txt").read_text() == "all of it"
+    with pytest.raises(StoreError, match="resume"):
+        zstore.copy(source, target)
+    (source / "bad" / "c" / "0" / "1").unlink()
+    shutil.copy(source / "good" / "c" / "0" / "1", source / "bad" / "c" / "0" / "1")
+    zstore.copy(source, target, resume=True)
+    assert good(target / "bad")
+    assert zstore.verify(target).is_sound
+
+
+def test_a_damaged_chunk_leaves_its_array_out(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    group = zstore.create_group(source)
+    for name in ("bad", "good"):
+        group.create_array(name, data=np.arange(4096.0), chunks=512, compressors="zstd")
+    (source / "bad" / "c" / "7").write_bytes(b"no frame")
+    with pytest.warns(ReadingWarning, match="'bad' is left out"), pytest.raises(ZstoreError, match="bad/c/7"):
+        zstore.convert(source, target, chunks=1024)
+    assert sorted(path.name for path in target.iterdir()) == ["good", "zarr.json"]
+
+
+def test_a_broken_member_is_no_error_of_its_neighbour(stores, tmp_path):
+    source = zstore.open_group(stores / "document", mode="r")["good"]
+    with pytest.warns(ReadingWarning, match="'bad' is left out"):
+        made = zstore.build_pyramid(source, tmp_path / "target", levels=1)
+    assert "good" in made["1"]

@@ -1,0 +1,353 @@
+"""One set of tricky stores as the installed release of a writer writes them, with the values that it reads.
+
+    PYTHON write.py zarr|tensorstore|gdal TARGET     in an environment that has the writer
+    PYTHON write.py pack releases.json.xz TARGET...  every different node of all targets, and who wrote it
+
+Nodes are TARGET/FORMAT/NAME. TARGET/expected.json has the writer's version and, of each node, the kind of its
+dtype, its shape and the text of its values. `make` does all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+NUMBERS = np.arange(30, dtype="f8").reshape(5, 6)
+ATTRIBUTES = {
+    "nan": float("nan"), "infinite": float("-inf"), "none": None, "nested": {"a": [1, {"b": None}], "": 0},
+    "large": 2**70, "text": "ß日\0", "list": [], "float": 1e300, "true": True,
+}  # fmt: skip
+POINT = [("x", "<i2"), ("y", "<i2")]
+
+
+def plain_cases():
+    """(name, items or None where none are written, options) of both formats."""
+    for dtype in ("<i2", ">i2", "<u8", ">u4", "<f4", ">f8", "<f2", "|b1", "|i1", "<c8", ">c16"):
+        items = (NUMBERS % 2 if dtype == "|b1" else NUMBERS).astype(dtype)
+        yield "number-" + dtype.strip("<|").replace(">", "big-"), items, {"chunks": (2, 4)}
+    for name, dtype, fill in [
+        ("nan", "f4", np.nan), ("-infinity", "f8", -np.inf), ("0.1", "f4", 0.1), ("-9999", ">i2", -9999),
+        ("true", "bool", True), ("complex", "c16", 1 + 2j), ("complex-nan", "c8", complex(np.nan, 1)),
+        ("least", "i8", -(2**63)), ("most", "u8", 2**64 - 1), ("text", "U4", "üb"), ("bytes", "S4", b"ab"),
+        ("nat", "M8[s]", np.datetime64("NaT", "s")), ("date", "M8[s]", np.datetime64(951782400, "s")),
+    ]:  # fmt: skip
+        yield f"fill-{name}", None, {"shape": (3,), "chunks": (2,), "dtype": dtype, "fill_value": fill}
+    yield "fill-none", NUMBERS.astype("i4"), {"chunks": (2, 4), "fill_value": None}
+    yield "scalar", np.array(7.5), {"chunks": ()}
+    yield "scalar-big", np.array(7, ">i4"), {"chunks": ()}
+    empty = np.zeros((0, 4), "i4")
+    yield "empty", empty, {"chunks": (1, 2)}
+    yield "empty-auto", empty, {}
+    yield "empty-chunk-0", empty, {"chunks": (0, 2)}
+    yield "empty-true", empty, {"chunks": True}
+    yield "empty-false", empty, {"chunks": False}
+    yield "one-large-chunk", NUMBERS, {"chunks": (100, 100)}
+    yield "order-f", NUMBERS, {"chunks": (2, 4), "order": "F"}
+    yield "order-f-big", NUMBERS.astype(">i4"), {"chunks": (2, 4), "order": "F"}
+    for dtype in ("M8[ns]", "M8[D]", "m8[s]", "M8[10us]", ">M8[s]"):
+        items = np.arange(6).astype("i8").view(dtype.strip(">")).astype(dtype)
+        yield "time-" + dtype.replace(">", "big-"), items, {"chunks": (4,)}
+    yield "time-nat", np.array(["2020-01-01", "NaT"], "M8[s]"), {"chunks": (1,)}
+    yield "text", np.array(["a", "ßü", "", "日本語"]), {"chunks": (3,)}
+    yield "text-big", np.array(["a", "ßü", ""]).astype(">U4"), {"chunks": (2,)}
+    yield "bytes", np.array([b"a", b"bcd", b""]), {"chunks": (2,)}
+    yield "void", np.array([b"abc", b"\0\1\2"]).astype("V3"), {"chunks": (2,)}
+    fields = [("a", "<i4"), ("b", ">f8"), ("c", "S3")]
+    yield "fields", np.array([(1, 2.5, b"xy"), (3, -1, b"")], fields), {"chunks": (1,)}
+    yield "fields-little", np.array([(1, 2.5), (3, -1)], [("a", "<i4"), ("b", "<f8")]), {"chunks": (1,)}
+    yield "fields-nested", np.array([((1, 2), 3.5)], [("p", POINT), ("v", "<f4")]), {"chunks": (1,)}
+    yield "fields-fill", None, {
+        "shape": (3,), "chunks": (2,), "dtype": POINT, "fill_value": np.array((5, 1), POINT)[()],
+    }  # fmt: skip
+    yield "fields-no-fill", None, {"shape": (3,), "chunks": (2,), "dtype": POINT}
+
+
+def zarr_cases(zarr, zarr_format):
+    """As `plain_cases`, with those of a format and of this version of zarr-python."""
+    import numcodecs
+
+    chunks = {"chunks": (2, 4)}
+    is_3 = zarr.__version__[0] != "2"
+    yield from plain_cases()
+    if is_3:
+        words = np.array(["a", "ßü", ""], object)
+        yield "strings", words, {"dtype": str, "chunks": (2,)}
+    if zarr_format == 2:
+        for name, items, codec in [
+            ("delta", NUMBERS.astype("i4"), numcodecs.Delta("<i4")),
+            ("delta-big", NUMBERS.astype(">i4"), numcodecs.Delta(">i4", "<i2")),
+            ("quantize", NUMBERS, numcodecs.Quantize(2, "<f8")),
+            ("fixedscaleoffset", NUMBERS, numcodecs.FixedScaleOffset(0, 10, "<f8", "<i4")),
+            ("shuffle", NUMBERS.astype("i4"), numcodecs.Shuffle(4)),
+            ("packbits", NUMBERS > 4, numcodecs.PackBits()),
+            ("astype", NUMBERS, numcodecs.AsType("<f4", "<f8")),
+        ]:
+            yield f"filter-{name}", items, {**chunks, "filters": [codec]}
+        for name, codec in [
+            ("none", None), ("zlib", numcodecs.Zlib(1)), ("gzip", numcodecs.GZip(1)),
+            ("bz2", numcodecs.BZ2(1)), ("lzma", numcodecs.LZMA()), ("lz4", numcodecs.LZ4()),
+            ("zstd", numcodecs.Zstd(1)),
+            ("blosc", numcodecs.Blosc("zlib", 3, 2)), ("blosclz", numcodecs.Blosc("blosclz", 3, -1, 64)),
+        ]:  # fmt: skip
+            yield f"compressor-{name}", NUMBERS, {**chunks, "compressor": codec}
+        yield "separator", NUMBERS, {**chunks, "dimension_separator": "/"}
+    if zarr_format == 2 and not is_3:
+        words = np.array(["a", "ßü", ""], object)
+        ragged = np.empty(2, object)
+        ragged[0], ragged[1] = np.array([1, 2], "i4"), np.array([], "i4")
+        mixed = np.array(["a", {"b": 1}, None, [1]], object)
+        utf8 = {"chunks": (2,), "dtype": object, "object_codec": numcodecs.VLenUTF8()}
+        yield "strings", words, {"chunks": (2,), "dtype": str}
+        yield "strings-fill", None, {**utf8, "shape": (3,), "fill_value": "zz"}
+        yield "bytestrings", np.array([b"a", b"", b"bc"], object), {"chunks": (2,), "dtype": bytes}
+        yield "json", mixed, {**utf8, "object_codec": numcodecs.JSON()}
+        yield "ragged", ragged, {"chunks": (2,), "dtype": "array:i4"}
+        yield "categories", np.array(["a", "b", "a"], object), {
+            **utf8, "object_codec": numcodecs.Categorize(["a", "b"], dtype=object),
+        }  # fmt: skip
+        yield (
+            "fields-subarray",
+            np.array([([1, 2], 3.5)], [("p", "<i2", (2,)), ("v", "<f4")]),
+            {"chunks": (1,)},
+        )
+    if zarr_format == 3:
+        codecs = zarr.codecs
+        shards = {"chunks": (2, 3), "shards": (4, 6)}
+        yield "shards", NUMBERS, shards
+        yield "shards-big", NUMBERS.astype(">i4"), shards
+        yield "shards-sparse", np.where(NUMBERS == 7, NUMBERS, 0), shards
+        yield "shards-text", np.array(["a", "ßü", "", "x"], object), {
+            "dtype": str, "chunks": (2,), "shards": (4,),
+        }  # fmt: skip
+        yield "shards-empty", np.zeros((0, 4), "i4"), {"chunks": (1, 2), "shards": (1, 4)}
+        yield "uneven", NUMBERS, {"chunks": [[2, 3], [1, 5]]}
+        yield "uneven-one-way", NUMBERS, {"chunks": [2, [1, 5]]}
+        for name in ("v2", "default"):
+            yield f"keys-{name}", NUMBERS, {**chunks, "chunk_key_encoding": {"name": name, "separator": "."}}
+        yield "names", NUMBERS, {**chunks, "dimension_names": ("y", None)}
+        for name, made in [
+            ("none", None), ("gzip", codecs.GzipCodec()), ("blosc", codecs.BloscCodec()),
+            ("checked", [codecs.ZstdCodec(), codecs.Crc32cCodec()]),
+        ]:  # fmt: skip
+            yield f"compressor-{name}", NUMBERS, {**chunks, "compressors": made}
+        yield "transpose", NUMBERS, {**chunks, "filters": [codecs.TransposeCodec(order=(1, 0))]}
+        yield "big", NUMBERS, {**chunks, "serializer": codecs.BytesCodec(endian="big")}
+        try:
+            from zarr.codecs import numcodecs as wrapped
+        except ImportError:
+            return
+        for name, items, options in [
+            ("delta", NUMBERS.astype("i4"), lambda: {"filters": [wrapped.Delta(dtype="<i4")]}),
+            ("zlib", NUMBERS, lambda: {"compressors": [wrapped.Zlib(level=1)]}),
+            ("bitround", NUMBERS.astype("f4"), lambda: {"filters": [wrapped.BitRound(keepbits=10)]}),
+            ("fixedscaleoffset", NUMBERS, lambda: {
+                "filters": [wrapped.FixedScaleOffset(offset=0, scale=10, dtype="<f8", astype="<i4")]
+            }),
+            ("shuffle", NUMBERS, lambda: {"compressors": [wrapped.Shuffle(elementsize=8), wrapped.LZ4()]}),
+            ("adler32", NUMBERS, lambda: {"compressors": [wrapped.Adler32()]}),
+            ("packbits", NUMBERS > 4, lambda: {"filters": [wrapped.PackBits()]}),
+        ]:  # fmt: skip
+            yield f"numcodecs-{name}", items, {**chunks, **options()}
+
+
+def write_zarr(target):
+    """The stores of zarr-python."""
+    import zarr
+
+    is_3 = zarr.__version__[0] != "2"
+    if is_3:
+        try:
+            zarr.config.set({"array.rectilinear_chunks": True})
+        except Exception as error:
+            print("no uneven chunks:", error)
+    for zarr_format in (2, 3) if is_3 else (2,):
+        options = {"mode": "w", **({"zarr_format": zarr_format} if is_3 else {})}
+        top = zarr.open_group(f"{target}/v{zarr_format}", **options)
+        for name, items, chosen in zarr_cases(zarr, zarr_format):
+            yield (
+                f"v{zarr_format}/{name}",
+                lambda n=name, i=items, o=chosen, f=zarr_format, g=top: one_zarr(g, n, i, dict(o), f, is_3),
+            )
+        yield (
+            f"v{zarr_format}/tree",
+            lambda f=zarr_format, o=options: tree(zarr, f"{target}/v{f}/tree", o, is_3),
+        )
+
+
+def one_zarr(group, name, items, options, zarr_format, is_3):
+    """Write one array, and read it."""
+    if items is not None:
+        options = {"shape": items.shape, "dtype": items.dtype, **options}
+    names = [f"{name}-{axis}" for axis in range(len(options["shape"]))]
+    if is_3:
+        if options.pop("dimension_separator", None):
+            options["chunk_key_encoding"] = {"name": "v2", "separator": "/"}
+        if "compressor" in options:
+            options["compressors"] = options.pop("compressor")
+        if options.get("chunks") is True or options.get("chunks") is False:
+            raise TypeError("no chunks of bool")
+        if zarr_format == 3:
+            options.setdefault("dimension_names", names)
+        array = group.create_array(name, **options)
+    else:
+        array = group.create_dataset(name, **options)
+    if zarr_format == 2:
+        array.attrs["_ARRAY_DIMENSIONS"] = names
+    if items is not None:
+        array[...] = items
+    return group[name][...]
+
+
+def tree(zarr, path, options, is_3):
+    """Groups in groups with odd attributes and an array, consolidated."""
+    top = zarr.open_group(path, **options)
+    top.attrs.update(ATTRIBUTES)
+    inner = top.create_group("deep/er")
+    inner.attrs["x"] = 1
+    make = inner.create_array if is_3 else inner.create_dataset
+    array = make("numbers", shape=(3,), chunks=(2,), dtype="i4")
+    array[...] = [1, 2, 3]
+    zarr.consolidate_metadata(path)
+    top = zarr.open_group(path, mode="r")
+    return np.array([repr((name, top.attrs[name])) for name in sorted(top.attrs)], object)
+
+
+def write_tensorstore(target):
+    """The stores of tensorstore."""
+    import tensorstore
+
+    def one(path, driver, metadata, dtype):
+        store = {"driver": "file", "path": str(path)}
+        spec = {"driver": driver, "kvstore": store, "metadata": metadata}
+        array = tensorstore.open(spec, create=True, delete_existing=True).result()
+        array[...] = (NUMBERS % 2 if "b" in dtype[:2] else NUMBERS).astype(dtype)
+        return array[...].read().result()
+
+    for dtype in ("|b1", "<i2", ">i2", "<u8", ">f4", "<f8", "<f2", "<c8", ">c16", "|i1"):
+        name = "number-" + dtype.strip("<|").replace(">", "big-")
+        metadata = {
+            "shape": [5, 6], "chunks": [2, 4], "dtype": dtype, "order": "F", "fill_value": None,
+            "compressor": {"id": "zlib", "level": 1}, "dimension_separator": "/",
+        }  # fmt: skip
+        yield f"v2/{name}", lambda n=name, m=metadata, d=dtype: one(f"{target}/v2/{n}", "zarr", m, d)
+    little, big = ({"name": "bytes", "configuration": {"endian": order}} for order in ("little", "big"))
+    transposed = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    sharded = {"chunk_shape": [2, 3], "index_location": "start", "codecs": [little, {"name": "crc32c"}]}
+    blosc = {"cname": "lz4", "clevel": 1, "shuffle": "shuffle"}
+    chains = {
+        "big": [big],
+        "transpose": [transposed, little, {"name": "gzip", "configuration": {"level": 1}}],
+        "zstd": [little, {"name": "zstd", "configuration": {"level": 1}}],
+        "blosc": [little, {"name": "blosc", "configuration": blosc}],
+        "shards": [{"name": "sharding_indexed", "configuration": sharded}],
+    }
+    types = ("bool", "int16", "uint64", "float32", "complex64", "int8", "float16", "bfloat16", "int4")
+    for dtype in types:
+        for name, codecs in chains.items():
+            metadata = {
+                "shape": [5, 6], "data_type": dtype, "codecs": codecs, "dimension_names": ["y", "x"],
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
+            }  # fmt: skip
+            kind = dtype if dtype not in ("bfloat16", "int4") else tensorstore.dtype(dtype).numpy_dtype.name
+            yield (
+                f"v3/{dtype}-{name}",
+                lambda n=f"{dtype}-{name}", m=metadata, d=kind: one(f"{target}/v3/{n}", "zarr3", m, d),
+            )
+
+
+def write_gdal(target):
+    """The stores of GDAL, by rasterio."""
+    import rasterio
+
+    def one(path, dtype, options):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        profile = {
+            "driver": "Zarr", "width": 6, "height": 5, "count": 1, "dtype": dtype, "crs": "EPSG:32632",
+            "transform": rasterio.transform.from_origin(5e5, 5e6, 10, 10),
+            "nodata": None if "complex" in dtype else 7, "BLOCKSIZE": "2,4", **options,
+        }  # fmt: skip
+        with rasterio.open(path, "w", **profile) as file:
+            file.write(NUMBERS.astype(dtype), 1)
+        with rasterio.open(path) as file:
+            return file.read(1)
+
+    for zarr_format in (2, 3):
+        for dtype in ("uint8", "int16", "uint32", "float32", "float64", "complex64"):
+            for word in ("NONE", "ZLIB", "GZIP", "ZSTD", "BLOSC", "LZ4"):
+                if dtype in ("int16", "float64") or word == "NONE":
+                    options = {"FORMAT": f"ZARR_V{zarr_format}", "COMPRESS": word}
+                    yield (
+                        f"v{zarr_format}/{dtype}-{word}",
+                        lambda f=zarr_format, d=dtype, w=word, o=options: one(
+                            Path(target) / f"v{f}/{d}-{w}", d, o
+                        ),
+                    )
+        options = {"FORMAT": f"ZARR_V{zarr_format}", "CHUNK_MEMORY_LAYOUT": "F"}
+        yield (
+            f"v{zarr_format}/order-f",
+            lambda f=zarr_format, o=options: one(Path(target) / f"v{f}/order-f", "int16", o),
+        )
+
+
+def describe(values):
+    """The kind of the dtype, the shape, and the text of the items as Python's own; "O" for all strings."""
+    if values.dtype.kind in "OT":
+        items = [item.item() if isinstance(item, np.generic) else item for item in values.ravel().tolist()]
+        return ["O", list(values.shape), repr(items)]
+    if values.dtype.name in ("bfloat16", "int4"):
+        values = values.astype("f4")
+    return [values.dtype.kind, list(values.shape), repr(values.tolist())]
+
+
+def version_of(writer):
+    """The name and version of the writer."""
+    from importlib.metadata import version
+
+    if writer == "gdal":
+        import rasterio
+
+        return f"GDAL {rasterio.__gdal_version__}"
+    return {"zarr": "zarr-python", "tensorstore": "tensorstore"}[writer] + " " + version(writer)
+
+
+def pack(archive, *targets):
+    """Every different node of all targets, with the releases that wrote it, as one compressed file."""
+    nodes = {}
+    for target in sorted(targets):
+        document = json.loads(Path(target, "expected.json").read_text())
+        for name, expected in document["expected"].items():
+            top = Path(target, name)
+            files = sorted((str(path.relative_to(top)), path) for path in top.rglob("*") if path.is_file())
+            stored = {key: path.read_bytes().hex() for key, path in files}
+            node = {"name": name, "expected": expected, "files": stored}
+            nodes.setdefault(json.dumps(node), []).append(document["writer"])
+    everything = [{**json.loads(node), "writers": writers} for node, writers in nodes.items()]
+    Path(archive).write_bytes(lzma.compress(json.dumps(everything).encode(), preset=9))
+    print(len(everything), "nodes,", Path(archive).stat().st_size, "bytes")
+
+
+def main(writer, target):
+    """Write all, and `expected.json`."""
+    warnings.simplefilter("ignore")
+    expected, refused = {}, {}
+    cases = {"zarr": write_zarr, "tensorstore": write_tensorstore, "gdal": write_gdal}[writer](target)
+    for name, write in cases:
+        try:
+            values = np.asarray(write())
+            expected[name] = describe(values)
+        except BaseException as error:
+            refused[name] = repr(error)[:100]
+            shutil.rmtree(f"{target}/{name}", ignore_errors=True)
+    document = {"writer": version_of(writer), "expected": expected, "refused": refused}
+    Path(target, "expected.json").write_text(json.dumps(document, indent=1))
+    print(document["writer"], len(expected), "written,", len(refused), "refused")
+
+
+if __name__ == "__main__":
+    pack(*sys.argv[2:]) if sys.argv[1] == "pack" else main(*sys.argv[1:])

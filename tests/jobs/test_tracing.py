@@ -1,0 +1,158 @@
+"""Traces and counts: spans are noted while somebody asks for them, with requests, retries and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from tests.storage.bucket_server import BucketServer
+
+import zstore
+from zstore.base import tracing
+from zstore.errors import StoreError
+from zstore.jobs.upkeep.convert import convert
+
+ITEMS = np.arange(64 * 64, dtype="i4").reshape(64, 64)
+
+
+@pytest.fixture
+def server() -> Iterator[BucketServer]:
+    with BucketServer() as server:
+        yield server
+
+
+def test_nothing_is_noted_without_a_trace(tmp_path):
+    array = zstore.create_array(tmp_path, data=ITEMS, chunks=(8, 8))
+    with zstore.trace() as trace:
+        pass
+    array[:3]
+    assert not tracing.is_on
+    assert tracing.span("read", array="a") is tracing.NOTHING
+    assert trace.spans == []
+    assert str(trace) == "span  count  seconds  chunks  MB  retries  errors"
+
+
+def test_reads_and_writes_are_noted_with_their_chunks_and_bytes(tmp_path):
+    zstore.create_array(tmp_path, data=ITEMS, chunks=(8, 8), shards=(32, 32))
+    with zstore.trace() as trace:
+        array = zstore.open_array(tmp_path, mode="r+")
+        array[:8]
+        array.read((slice(9), 0))
+        array.read_many([np.s_[0], np.s_[1, :8]])
+        asyncio.run(array.read_async(np.s_[:16, :16]))
+        array.vindex[[0, 60], [0, 60]]
+        array[:8, :8] = 1
+        with pytest.raises(zstore.errors.SelectionError):
+            array[70]
+    names = [span.name for span in trace.spans]
+    assert names == ["open", *["read"] * 5, "write"]
+    assert [span.attributes["chunks"] for span in trace.spans[1:]] == [8, 2, 9, 4, 2, 1]
+    assert [span.attributes["bytes"] for span in trace.spans[1:]] == [2048, 36, 288, 1024, 8, 256]
+    assert trace.spans[0].attributes == {"node": tmp_path.as_uri()}
+    assert all(span.attributes["array"] == tmp_path.as_uri() for span in trace.spans[1:])
+    assert all(span.seconds > 0 for span in trace.spans)
+    rows = dict(line.split(maxsplit=1) for line in str(trace).splitlines())
+    assert rows["read"].split()[0] == "5"
+    assert rows["write"].split()[2] == "1"
+
+
+def test_units_of_jobs_lie_below_the_job_and_their_reads_below_them(tmp_path):
+    zstore.create_array(tmp_path / "a", data=ITEMS, chunks=(8, 8), compressors="gzip")
+    with zstore.trace() as trace:
+        convert(tmp_path / "a", tmp_path / "b", chunks=(16, 16))
+    [job] = [span for span in trace.spans if span.name == "job"]
+    units = [span for span in trace.spans if span.name == "unit"]
+    assert units
+    assert all(unit.parent is job for unit in units)
+    below = [span for span in trace.spans if span.parent in units]
+    assert {span.name for span in below} == {"read", "write"}
+
+
+def test_requests_are_noted_with_retries_and_bytes_and_counted(server, monkeypatch):
+    options = server.options()
+    zstore.create_array("s3://b/x", data=ITEMS, chunks=(8, 8), compressors=None, storage_options=options)
+
+    async def pause(seconds: float) -> None:
+        server.faults = {}
+
+    monkeypatch.setattr("zstore.storage.objects.backend.pause", pause)
+    before = zstore.stats()
+    with zstore.trace() as trace:
+        array = zstore.open_array("s3://b/x", mode="r", storage_options=options)
+        server.faults = {"503": 1.0}
+        array[:8, :8]
+        server.faults = {}
+        array[:8]
+    # One chunk; then a row of eight of them.
+    fetched = [span for span in trace.spans if span.name == "fetch"]
+    assert [(span.attributes["chunks"], span.attributes["bytes"]) for span in fetched] == [
+        (1, 256),
+        (8, 2048),
+    ]
+    requests = [span for span in trace.spans if span.name == "request" and span.parent in fetched]
+    assert {span.attributes["key"].rpartition("/")[0] for span in requests} == {"c/0"}
+    assert {span.attributes["method"] for span in requests} == {"GET"}
+    assert [span.attributes["retries"] for span in requests] == [1] + [0] * 8
+    assert trace.totals["decode"].bytes == 2304
+    after = zstore.stats()
+    grown = {name: after[name] - before[name] for name in ("retries", "failed_requests", "bytes_received")}
+    assert grown["retries"] == trace.totals["request"].retries == 1
+    assert grown["failed_requests"] == 0
+    assert grown["bytes_received"] == trace.totals["request"].bytes > 2304
+    assert after["requests"] - before["requests"] == trace.totals["request"].count + 1
+
+
+def test_what_failed_is_noted_and_no_secret_is(server):
+    zstore.set_limits(attempt_count=1)
+    try:
+        before = zstore.stats()["failed_requests"]
+        with zstore.trace() as trace, pytest.raises(StoreError):
+            server.faults = {"503": 1.0}
+            zstore.open(f"{server.url}/b/x?X-Amz-Signature=secret", mode="r")
+    finally:
+        zstore.set_limits(attempt_count=None)
+    [opened] = [span for span in trace.spans if span.name == "open"]
+    assert opened.error == "StoreError"
+    assert trace.totals["request"].errors
+    assert zstore.stats()["failed_requests"] > before
+    assert "secret" not in repr(trace.spans)
+
+
+def test_spans_beyond_the_most_are_counted_only(tmp_path):
+    array = zstore.create_array(tmp_path, data=ITEMS, chunks=(8, 8))
+    with zstore.trace(most=3) as trace, zstore.trace() as inner:
+        for _ in range(5):
+            array[0]
+    assert len(trace.spans) == 3
+    assert trace.totals["read"].count == len(inner.spans) == 5
+
+
+def test_opentelemetry_is_told_below_the_callers_span(tmp_path):
+    export = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    processors = pytest.importorskip("opentelemetry.sdk.trace.export")
+    exporter = export.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(processors.SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("tests")
+    zstore.create_array(tmp_path / "a", data=ITEMS, chunks=(8, 8))
+    with tracer.start_as_current_span("mine"), zstore.trace(tracer=tracer):
+        convert(tmp_path / "a", tmp_path / "b", chunks=(16, 16))
+        with pytest.raises(zstore.errors.NotFoundError):
+            zstore.open(tmp_path / "none", mode="r")
+    ended = {span.context.span_id: span for span in exporter.get_finished_spans()}
+    by_name = {span.name: span for span in ended.values()}
+
+    def above(name: str) -> str:
+        return ended[by_name[name].parent.span_id].name
+
+    assert (above("zstore.job"), above("zstore.unit"), above("zstore.read")) == (
+        "mine",
+        "zstore.job",
+        "zstore.unit",
+    )
+    assert by_name["zstore.read"].attributes["zstore.bytes"] > 0
+    assert by_name["zstore.read"].end_time >= by_name["zstore.read"].start_time
+    assert by_name["zstore.open"].attributes["error.type"] == "NotFoundError"

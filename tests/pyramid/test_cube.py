@@ -1,0 +1,180 @@
+"""Cubes of STAC items: cells as of each scene reprojected, sorted into days, opened when they are read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import zstore
+from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
+
+# (zone, easting, date, band of 20 m half a cell beside) of each scene: two zones on one day, one scene twice.
+SCENES = [
+    (32, 700000, "2020-05-02T10:00:00Z"),
+    (33, 254000, "2020-05-02T12:20:00+02:00"),
+    (32, 700300, "2020-05-01T10:00:00Z"),
+]
+ORBIT = {"time": "orbit", "bands": "B04"}
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> dict[str, Any]:
+    """A collection of items whose assets are arrays in a directory beside it."""
+    made = []
+    for number, (zone, east, moment) in enumerate(SCENES):
+        assets: dict[str, Any] = {}
+        for band, size, common, shift in (("B04", 10, "red", 0), ("B05", 20, "rededge", 5)):
+            length = 600 // size
+            data = np.random.default_rng(number).integers(1, 100, (length, length)).astype("u2")
+            data[: length // 3] = 0
+            place = {
+                "proj:code": f"EPSG:326{zone}",
+                "proj:transform": [size, 0, east + shift, 0, -size, 5300000],
+            }
+            said = {
+                "spatial:transform": place["proj:transform"],
+                "spatial:dimensions": ["y", "x"],
+                "_FillValue": 0,
+            }
+            name = f"s{number}_{band}.zarr"
+            zstore.create_array(
+                tmp_path / name, data=data, chunks=(16, 16), dimension_names=("y", "x"),
+                attributes={**said, "proj:code": place["proj:code"]},
+            )  # fmt: skip
+            value = {"data_type": "uint16", "nodata": 0, "scale": 0.01, "offset": -0.1, "unit": "1"}
+            assets[band] = {
+                **place, "href": f"./{name}", "type": "application/vnd+zarr", "roles": ["data"],
+                "proj:shape": [length, length], "raster:bands": [value],
+                "eo:bands": [{"name": band, "common_name": common}],
+            }  # fmt: skip
+        assets["thumbnail"] = {"href": "t.jpg", "type": "image/jpeg", "roles": ["thumbnail"]}
+        properties = {"datetime": moment, "platform": "a", "sat:absolute_orbit": number // 2}
+        made.append({"type": "Feature", "id": f"s{number}", "properties": properties, "assets": assets})
+    document = {"type": "FeatureCollection", "features": made}
+    (tmp_path / "items.json").write_text(json.dumps(document))
+    return document
+
+
+def _expected(folder: Path, grid: Any, numbers: Any, band: str = "B04", how: str = "nearest") -> Any:
+    paths = [folder / f"s{number}_{band}.zarr" for number in numbers]
+    return zstore.mosaic(paths, grid, resampling=how).read()
+
+
+def test_days_are_mosaics_of_their_scenes(items: Any, tmp_path: Path) -> None:
+    grid = zstore.GeoGrid.around([tmp_path / "s0_B04.zarr", tmp_path / "s1_B04.zarr"], resolution=10)
+    for item in items["features"]:
+        (tmp_path / item["assets"]["B05"]["href"] / "c").rename(tmp_path / f"hidden{item['id']}")
+    made = zstore.cube(tmp_path / "items.json", grid, "B04")
+    # Scenes are sorted by time; the second one's local hour is before the first one's.
+    expected = np.stack([_expected(tmp_path, grid, one) for one in ([2], [0, 1])])
+    assert made.shape == (2, *grid.shape) and made.dtype == "u2"
+    np.testing.assert_array_equal(made.read(), expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(made))[1, 20:40].read(), expected[1, 20:40])
+    each = zstore.cube(str(tmp_path / "items.json"), grid, "red", time="item")
+    np.testing.assert_array_equal(each[1].read(), _expected(tmp_path, grid, [0]))
+    orbits = zstore.cube(tmp_path / "items.json", grid, "B04", time="orbit")
+    np.testing.assert_array_equal(orbits.read(), expected)
+    items["features"][2]["properties"]["datetime"] = "2020-05-02"
+    (tmp_path / "one_day.json").write_text(json.dumps(items))
+    last, first = (zstore.cube(tmp_path / "one_day.json", grid, "B04", first=one)[0].read() for one in (0, 1))
+    np.testing.assert_array_equal(last, _expected(tmp_path, grid, [2, 0, 1]))
+    assert (last != first).any() and (last[first == 0] == 0).all()
+
+
+def test_bands_of_other_resolutions_come_with_time_names_and_packing(items: Any, tmp_path: Path) -> None:
+    shown = zstore.cube(
+        tmp_path / "items.json", None, ["B04", "rededge"], resolution=10, resampling="bilinear"
+    )
+    grid = zstore.GeoGrid.of(shown)
+    assert grid.crs.code == "EPSG:32632" and shown.shape == (2, 2, *grid.shape)
+    for number, band in enumerate(("B04", "B05")):
+        wanted = _expected(tmp_path, grid, [0, 1], band, "bilinear")
+        np.testing.assert_array_equal(shown[1, number].read(), wanted)
+    stored: Any = zstore.convert(shown, tmp_path / "cube.zarr")
+    assert stored["data"].dims == ("time", "band", "y", "x") and stored["data"].fill_value == 0
+    with xarray.open_dataset(tmp_path / "cube.zarr", engine="zstore") as dataset:
+        assert dataset.time.values.astype("datetime64[D]").astype(str).tolist() == [
+            "2020-05-01",
+            "2020-05-02",
+        ]
+        cells = np.where(stored["data"][...] == 0, np.nan, stored["data"][...] * 0.01 - 0.1)
+        np.testing.assert_allclose(dataset["data"].values, cells)
+
+
+def test_what_items_do_not_state_is_read_of_their_rasters(items: Any, tmp_path: Path) -> None:
+    bare = json.loads(json.dumps(items["features"][:2]))
+    for item in bare:
+        item["assets"] = {"B04": {"href": str(tmp_path / f"{item['id']}_B04.zarr"), "type": "image/tiff"}}
+    made = zstore.cube(bare, time="day")
+    grid = zstore.GeoGrid.of(made)
+    np.testing.assert_array_equal(made[0].read(), _expected(tmp_path, grid, [0, 1]))
+    links = [{"rel": "item", "href": f"{item['id']}.json"} for item in items["features"]]
+    for item in items["features"]:
+        (tmp_path / f"{item['id']}.json").write_text(json.dumps(item))
+    (tmp_path / "collection.json").write_text(json.dumps({"type": "Collection", "links": links}))
+    again = zstore.cube(tmp_path / "collection.json", grid, "B04")
+    np.testing.assert_array_equal(again[1].read(), made[0].read())
+
+
+def test_the_command_stores_the_cube(items: Any, tmp_path: Path) -> None:
+    pytest.importorskip("click", reason="the command line needs click (extra 'cli')")
+    from click.testing import CliRunner
+
+    from zstore.cli.root import zstore as command
+
+    words = ["cube", str(tmp_path / "items.json"), str(tmp_path / "c.zarr"), "--bands", "B05", "--json"]
+    made = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert made.exit_code == 0, made.output
+    shown = zstore.cube(tmp_path / "items.json", bands="B05")
+    assert json.loads(made.output) == {
+        "path": f"{tmp_path}/c.zarr/B05",
+        "shape": [*shown.shape],
+        "dtype": "uint16",
+    }
+    np.testing.assert_array_equal(zstore.open_array(tmp_path / "c.zarr" / "B05")[...], shown.read())
+
+
+def test_documents_lead_to_no_other_places(items: Any, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    for item in items["features"]:
+        for asset in item["assets"].values():
+            asset["href"] = f"{tmp_path}/{asset['href'].removeprefix('./')}"
+    (away / "items.json").write_text(json.dumps(items))
+    with pytest.raises(
+        StoreError, match="out of the place of its document; expected the storage option 'allow'"
+    ):
+        zstore.cube(away / "items.json", bands="B04")
+    allowed = zstore.cube(away / "items.json", bands="B04", storage_options={"allow": str(tmp_path)})
+    assert allowed.read().any()
+
+
+def test_items_that_are_none_are_refused(items: Any, tmp_path: Path) -> None:
+    one = items["features"][0]
+    other = {**one, "assets": {**one["assets"], "B04": {**one["assets"]["B04"], "raster:bands": []}}}
+    for wrong, options, error, match in (
+        ([], {}, MetadataError, "there are no items"),
+        ({"type": "Point"}, {}, MetadataError, "type is 'Point'; expected an item"),
+        (5, {}, MetadataError, "items are 5"),
+        (items, {}, MetadataError, "the items have the rasters B04, B05; expected bands"),
+        (items, {"bands": "B99"}, NotFoundError, "item 's2' has no asset or band 'B99'"),
+        (items, {"time": "month"}, UnsupportedError, "time is 'month'; expected one of day, item, orbit"),
+        ({**items, "links": [{"rel": "next"}]}, {}, UnsupportedError, "one page of several"),
+        ({**one, "properties": {"datetime": None}}, {}, MetadataError, "has the datetime None; expected"),
+        ({**one, "properties": {"datetime": "2020-01-01"}}, ORBIT, MetadataError, "no sat:absolute_orbit"),
+        (tmp_path / "nothing.json", {}, NotFoundError, "no items there"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=match):
+            zstore.cube(wrong, **options)  # type: ignore[arg-type]
+    del other["assets"]["B04"]["proj:shape"]
+    one["assets"]["B04"]["href"] = str(tmp_path / "s0_B05.zarr")
+    with pytest.raises(
+        ChangedError, match=r"\(30, 30\) uint16 is there; expected \(60, 60\) uint16, as the item"
+    ):
+        zstore.cube(one, bands="B04").read()
