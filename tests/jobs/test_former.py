@@ -1,11 +1,13 @@
 """Files of an earlier state, also of one that was killed, are read, named, gone on with or replaced.
 
 `former.zip` has them as that state left them on a disk (November 2026, before version 1), in one folder for
-each call: "s" is the source, "t" the target. It is never made anew; later states add files of their own.
+each call: "s" is the source, "t" the target. It is never made anew; later states add files of their own. What
+they say of where and when the sources were written is replaced by where and when they are.
 """
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ZstoreError
+from zstore.errors import MetadataError, ZstoreError
 from zstore.jobs.record import find_unfinished
 from zstore.storage.local import LocalStore
 
@@ -30,6 +32,10 @@ def cells(seed: int = 0) -> np.ndarray:
 def folder(tmp_path: Path) -> Path:
     with zipfile.ZipFile(FORMER) as archive:
         archive.extractall(tmp_path)
+    for file in (*tmp_path.rglob("record"), tmp_path / "parts" / "plan.json"):
+        file.write_text(file.read_text().replace("/tmp/former", str(tmp_path)))
+    for versions in tmp_path.rglob(".zstore-job/*/source"):
+        versions.unlink()
     return tmp_path
 
 
@@ -54,6 +60,17 @@ CALLS: dict[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
 }
 
 
+# The same calls with another value of one argument.
+CHANGED: dict[str, Callable[..., Any]] = {
+    "converted": lambda p, **how: zstore.convert(p / "s", p / "t", chunks=(4, 24), checksum=True, **how),
+    "copied": lambda p, **how: zstore.copy(p / "s", p / "t", delete=True, **how),
+    "pyramid": lambda p, **how: zstore.build_pyramid(p / "s", p / "t", levels=1, chunks=16, **how),
+    "reduced": lambda p, **how: zstore.reduce(
+        p / "s", out=p / "t", method="mean", axis=0, missing="error", **how
+    ),
+}
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_interrupted_work_is_named_refused_and_replaced(name, folder):
     call, function, how = CALLS[name]
@@ -70,6 +87,19 @@ def test_interrupted_work_is_named_refused_and_replaced(name, folder):
     call(place, **how)
     assert find_unfinished(LocalStore(place / "t"), "") == []
     fresh = folder / "fresh"
+    zstore.copy(place / "s", fresh / "s")
+    call(fresh)
+    assert items_of(place / "t") == items_of(fresh / "t")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_interrupted_work_goes_on_though_arguments_were_added_since(name, folder):
+    call, _, _ = CALLS[name]
+    place, fresh = folder / name, folder / "fresh"
+    with pytest.raises(MetadataError, match="other arguments"):
+        CHANGED[name](place, resume=True)
+    call(place, resume=True)
+    assert find_unfinished(LocalStore(place / "t"), "") == []
     zstore.copy(place / "s", fresh / "s")
     call(fresh)
     assert items_of(place / "t") == items_of(fresh / "t")
@@ -105,14 +135,20 @@ def test_an_interrupted_change_of_format_goes_on(folder):
     np.testing.assert_array_equal(group["b/c"][...], cells(1))
 
 
-def test_a_plan_in_parts_is_refused_by_another_state_and_named(folder):
-    """Its units may be cut otherwise: parts of two states are never joined."""
+def test_a_plan_in_parts_goes_on(folder):
+    """Plans are told by how their units are cut: parts that are cut otherwise are never joined."""
     place = folder / "parts"
     [work] = find_unfinished(LocalStore(place / "t"), "")
     assert "run-units" in work.again
-    with pytest.raises(ZstoreError):
-        zstore.finish_units(place / "plan.json")
-    zstore.convert(place / "s", place / "t", chunks=(4, 24), overwrite=True)
+    said = json.loads((place / "plan.json").read_text())
+    (place / "other.json").write_text(
+        json.dumps(said | {"first": {"name": "convert-0-0-4x1", "unit_count": 2}})
+    )
+    with pytest.raises(ZstoreError, match=r"comes to 1 units of .* expected 2 of"):
+        zstore.finish_units(place / "other.json")
+    assert zstore.run_units(place / "plan.json", 1, 1) == 0
+    zstore.finish_units(place / "plan.json")
+    assert find_unfinished(LocalStore(place / "t"), "") == []
     np.testing.assert_array_equal(zstore.open(place / "t", mode="r")[...], cells())
 
 

@@ -148,6 +148,14 @@ class Fold(Protocol[T]):
         """
 
 
+def without_defaults(arguments: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as a record has them: one that earlier records lack only if it is not its default.
+
+    added  by name of those: the default, which a record without it means
+    """
+    return {name: value for name, value in arguments.items() if name not in added or value != added[name]}
+
+
 def name_job(plan: Any) -> str:
     """A name for a job, 16 hexadecimal digits: the same for the same plan."""
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]

@@ -55,7 +55,11 @@ class Task(ABC, Generic[R]):
 
     @abstractmethod
     def describe(self) -> Any:
-        """The sources and arguments in JSON; a job that differs in them is not resumed."""
+        """The sources and arguments in JSON; a job that differs in them is not resumed.
+
+        An argument that is new in a version is in it only where it is not its default, so that what an
+        earlier version began is resumed.
+        """
 
     @abstractmethod
     def sources(self) -> Sources:

@@ -17,7 +17,7 @@ from zstore.engine.walk import is_stored
 from zstore.errors import StoreError
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import How
-from zstore.jobs.plan import Estimate, Plan, Progress, name_job
+from zstore.jobs.plan import Estimate, Plan, Progress, name_job, without_defaults
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, part_of
@@ -33,6 +33,8 @@ SENT_SIZE = 256 << 20
 REQUEST_COUNT = 8
 # A patch of more units is not made to learn what it takes.
 SAMPLED_COUNT = 8
+# Members of a method that earlier records do not have, each with its default.
+ADDED = {"circle": "None", "fill": "None", "is_weighted": "False"}
 _memory = threading.local()
 
 
@@ -120,14 +122,12 @@ class Reduction(Plan[CellStates]):
             text = f"{names.dtype} {names.tolist()!r}".encode() + course.groups.codes.tobytes()
             groups = hashlib.sha256(text).hexdigest()[:16]
         fill = None if method.fill is None else method.fill.tobytes().hex()
-        fixed = {key: value for key, value in vars(method).items() if key != "circle" or value is not None}
-        fixed |= {"nodata": method.nodata.tobytes().hex(), "fill": fill}
-        said = source.describe()
-        if isinstance(source, StoredArray):
-            said["missing"] = "error" if source.missing_is_fault else "fill"
+        fixed = vars(method) | {"nodata": method.nodata.tobytes().hex(), "fill": fill}
+        is_fault = isinstance(source, StoredArray) and source.missing_is_fault
         return {
-            **said,
-            **{name: str(value) for name, value in fixed.items()},
+            **source.describe(),
+            **without_defaults({name: str(value) for name, value in fixed.items()}, ADDED),
+            "missing": "error" if is_fault else "None",
             "axes": list(course.axes),
             "shape": list(self.shape),
             **({"others": list(self.others)} if self.others else {}),

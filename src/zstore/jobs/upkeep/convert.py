@@ -45,7 +45,7 @@ from zstore.jobs.chunks import (
     shown_source,
 )
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
-from zstore.jobs.plan import Estimate, current_part, free_size, name_job
+from zstore.jobs.plan import Estimate, current_part, free_size, name_job, without_defaults
 from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
@@ -656,7 +656,7 @@ def _describe_options(options: ConvertOptions) -> dict[str, Any]:
     """The arguments of a conversion, by which it is told from others."""
     # The repr of a codec object may show its address in memory, which differs in each process.
     asked = {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in vars(options).items()}
-    return {**asked, "zarr_format": options.zarr_format}
+    return without_defaults({**asked, "zarr_format": options.zarr_format}, {"checksum": "False"})
 
 
 def _name_documents(changes: Sequence[_Change]) -> str:
