@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 former.install()
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 # Where each public name lives; imported when first asked for.
 _HOMES = {
