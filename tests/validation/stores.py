@@ -180,7 +180,7 @@ __all__ = ["DEGREES", "SHAPE", "TILE", "UTM", "Documents", "Level", "model", "ri
 def check_meaning(plan: FixPlan, crs: str | None = None) -> None:
     """What is read after a fix is what was chosen before, and nothing is wrong that was not."""
     chosen = None if crs is None else Crs.from_user(crs)
-    before = Draft(load_hierarchy(plan.store.base), plan.store, crs=chosen)
+    before = Draft(load_hierarchy(getattr(plan.store, "base", plan.store)), plan.store, crs=chosen)
     after = load_hierarchy(plan.store)
     for path, grid in before.hierarchy.grids.items():
         if after.grids[path].shape != grid.shape:

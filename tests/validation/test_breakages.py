@@ -89,7 +89,7 @@ def errors(plan: FixPlan, when: str) -> set[tuple[str, str]]:
 def check_left(plan: FixPlan, broken: dict[str, Any], truth: dict[str, Any]) -> None:
     """Whatever is left is named, nothing is worse, and nothing that was right is moved."""
     assert errors(plan, "after") <= {(done.rule, done.path) for done in plan.refused}
-    nodes = load_hierarchy(plan.store.base).nodes
+    nodes = load_hierarchy(getattr(plan.store, "base", plan.store)).nodes
     read = {node.path for node in nodes if isinstance(node, ArrayView | GroupView)}
     # What could not be read before may show what is wrong in it.
     assert {found for found in errors(plan, "after") - errors(plan, "before") if found[1] in read} == set()

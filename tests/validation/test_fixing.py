@@ -525,24 +525,21 @@ def test_a_backup_of_something_else_is_left_alone(tmp_path) -> None:
     assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == kept
 
 
-def test_what_changed_meanwhile_is_not_overwritten(tmp_path) -> None:
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_what_changed_meanwhile_is_not_overwritten(tmp_path, is_removed) -> None:
     store = right(3)
     Documents(store).matrix("0", scaleDenominator=35.28)
     plan = plan_fix(store)
-    plan = type(plan)(_frozen(plan), plan.changes, plan.fixed, plan.refused, plan.before, plan.after)
+    [key] = plan.changes
     Documents(store).set("", title="somebody else's")
+    if is_removed:
+        store.delete(key)
+    before = contents(store)
     with pytest.raises(StoreError, match="changed since"):
         write_plan(plan, store, tmp_path / "backup")
+    assert contents(store) == before
+    assert "somebody else" not in "\n".join(plan.diff())
     assert not (tmp_path / "backup").exists()
-
-
-def _frozen(plan):
-    from zstore.geo.validation.fixing.documents import OverlayStore
-
-    copy = MemoryStore()
-    for key, value in contents(plan.store.base).items():
-        copy.put(key, value)
-    return OverlayStore(copy)
 
 
 def test_wrong_words_are_refused() -> None:

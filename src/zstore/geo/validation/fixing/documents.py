@@ -36,12 +36,14 @@ from zstore.storage.base import Names, Store, check_key, join_key
 class OverlayStore(Store):
     """A store over `base` that keeps all changes in memory and reads everything else from `base`.
 
-    `version` counts the changes.
+    version  the number of changes
+    stored   by changed key, the value that `base` had as it was first changed; None where it had none
     """
 
     def __init__(self, base: Store) -> None:
         self.base = base
         self.version = 0
+        self.stored: dict[str, bytes | None] = {}
         self._changed: dict[str, bytes | None] = {}
 
     @property
@@ -50,12 +52,7 @@ class OverlayStore(Store):
 
     def changes(self) -> dict[str, bytes | None]:
         """The changes by key: the new value, or None for a deleted key."""
-        changed: dict[str, bytes | None] = {}
-        for key, value in sorted(self._changed.items()):
-            before = self.base.get(key)
-            if (None if before is None else bytes(before)) != value:
-                changed[key] = value
-        return changed
+        return {key: value for key, value in sorted(self._changed.items()) if value != self.stored[key]}
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         if key not in self._changed:
@@ -67,12 +64,17 @@ class OverlayStore(Store):
         return value[first:last]
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        self.version += 1
-        self._changed[check_key(key)] = bytes(value)
+        self._change(key, bytes(value))
 
     def delete(self, key: str) -> None:
+        self._change(key, None)
+
+    def _change(self, key: str, value: bytes | None) -> None:
+        if check_key(key) not in self._changed:
+            before = self.base.get(key)
+            self.stored[key] = None if before is None else bytes(before)
         self.version += 1
-        self._changed[check_key(key)] = None
+        self._changed[key] = value
 
     def _changed_below(self, prefix: str) -> dict[str, bytes | None]:
         inside = f"{prefix}/" if prefix else ""

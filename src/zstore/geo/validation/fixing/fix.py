@@ -64,6 +64,8 @@ VERSION = 1
 class FixPlan:
     """The changes of a fix, its refusals, and the verdicts before and after.
 
+    store      the hierarchy's store as it would be
+    stored     by key of a change, the value that it replaces; None where the key is missing
     changes    by key, what would be stored there; None where the key would be deleted
     fixed      what that fixes; `refused` what is left because it is not mechanical
     before, after  the verdicts on the hierarchy as it is, and as it would be
@@ -71,7 +73,8 @@ class FixPlan:
     is_left    whether an earlier fix was interrupted there
     """
 
-    store: OverlayStore
+    store: Store
+    stored: Mapping[str, bytes | None]
     changes: Mapping[str, bytes | None]
     fixed: tuple[Fix, ...]
     refused: tuple[Fix, ...]
@@ -87,9 +90,9 @@ class FixPlan:
     def diff(self) -> Iterator[str]:
         """The lines of a unified diff of the documents; chunks of coordinates are named."""
         for key in self.documents():
-            before, after = self.store.base.get(key), self.changes[key]
+            before, after = self.stored[key], self.changes[key]
             yield from difflib.unified_diff(
-                _pretty(None if before is None else bytes(before)),
+                _pretty(before),
                 _pretty(after),
                 "/dev/null" if before is None else f"a/{key}",
                 "/dev/null" if after is None else f"b/{key}",
@@ -166,7 +169,7 @@ def make_plan(
     """
     path, before = hierarchy.root.path, check_hierarchy(hierarchy)
     is_left = any(work.work == "fix" and work.path == path for work in hierarchy.unfinished)
-    nothing = FixPlan(OverlayStore(hierarchy.store), {}, (), (), before, before, path, is_left)
+    nothing = FixPlan(hierarchy.store, {}, {}, (), (), before, before, path, is_left)
     lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return replace(nothing, refused=tuple(lost))
@@ -232,7 +235,13 @@ def _carry_out(fixes: tuple[Callable[[Draft], None], ...], blank: Draft, nothing
     changes = store.changes()
     after = check_hierarchy(_reload(hierarchy, store)) if changes else nothing.before
     return replace(
-        nothing, store=store, changes=changes, fixed=tuple(fixed), refused=tuple(refused), after=after
+        nothing,
+        store=store,
+        stored={key: store.stored[key] for key in changes},
+        changes=changes,
+        fixed=tuple(fixed),
+        refused=tuple(refused),
+        after=after,
     )
 
 
@@ -314,12 +323,12 @@ def _is_consolidated(data: bytes | memoryview | None, zarr_format: int) -> bool:
 def _drop_restyled(store: OverlayStore) -> None:
     """Forget changes that only write a document in another style."""
     for key, value in store.changes().items():
-        before = store.base.get(key)
+        before = store.stored[key]
         if value is None or before is None or key.rpartition("/")[2] not in METADATA_NAMES:
             continue
         try:
-            if json.loads(value) == json.loads(bytes(before)):
-                store.put(key, bytes(before))
+            if json.loads(value) == json.loads(before):
+                store.put(key, before)
         except (ValueError, RecursionError):
             continue
 
@@ -400,16 +409,14 @@ def write_plan(plan: FixPlan, store: Store, backup: Path) -> None:
         store.check_writable(key)
     before = {key: store.get(key) for key in keys}
     for key, value in before.items():
-        planned = plan.store.base.get(key)
-        _check_same(key, value, planned)
+        _check_same(key, value, plan.stored[key])
     _make_backup(backup, plan, store, before)
     said = {"backup": str(backup.absolute())}
     job = begin(store, plan.path, "fix", said, name=name_job({}), replace=plan.is_left)
     for key in keys:
-        value, planned = plan.changes[key], before[key]
         with store.lock(key):
-            _check_same(key, store.get(key), planned)
-            _put(store, key, value)
+            _check_same(key, store.get(key), before[key])
+            _put(store, key, plan.changes[key])
     job.end()
 
 
@@ -430,12 +437,11 @@ def _order(key: str) -> tuple[bool, int, str]:
 
 
 def _make_backup(backup: Path, plan: FixPlan, store: Store, before: dict[str, Any]) -> None:
-    url = store.url
     try:
         place = LocalStore(backup, durable=store.durable)
         kept: dict[str, Any] = {"before": [], "absent": []}
         if backup.exists():
-            kept = _left_by_another_run(place, plan, url, before)
+            kept = _left_by_another_run(place, plan, store, before)
             before = {
                 key: value for key, value in before.items() if key not in kept["before"] + kept["absent"]
             }
@@ -444,7 +450,7 @@ def _make_backup(backup: Path, plan: FixPlan, store: Store, before: dict[str, An
                 place.put(f"before/{check_key(key)}", bytes(value))
         kept["before"] += [key for key, value in before.items() if value is not None]
         kept["absent"] += [key for key, value in before.items() if value is None]
-        manifest = {"version": VERSION, "store": url, "path": plan.path, **kept}
+        manifest = {"version": VERSION, "store": store.url, "path": plan.path, **kept}
         # The manifest comes last: a backup that has one is whole.
         place.put(MANIFEST, json.dumps(manifest, indent=2).encode())
     except OSError as error:
@@ -453,7 +459,7 @@ def _make_backup(backup: Path, plan: FixPlan, store: Store, before: dict[str, An
 
 
 def _left_by_another_run(
-    place: LocalStore, plan: FixPlan, url: str, before: dict[str, Any]
+    place: LocalStore, plan: FixPlan, store: Store, before: dict[str, Any]
 ) -> dict[str, Any]:
     """The keys that an interrupted run has copied to an existing directory.
 
@@ -476,9 +482,9 @@ def _left_by_another_run(
             **{key: copies.get(f"before/{key}") for key in kept["before"]},
             **dict.fromkeys(kept["absent"]),
         }
-        now = {key: plan.store.base.get(key) for key in then}
+        now = {key: store.get(key) for key in then}
         is_as_it_was = {key: value and bytes(value) for key, value in now.items()} == then
-        if said.get("store") == url and (plan.is_left or is_as_it_was):
+        if said.get("store") == store.url and (plan.is_left or is_as_it_was):
             return kept
     raise StoreError("something else is there; expected no directory", path=place.url)
 
