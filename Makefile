@@ -150,7 +150,7 @@ portable: $(BUILT)
 	cp -r src tests tools examples docs setup.py pyproject.toml conftest.py README.md $(PORTABLE)
 	cd $(PORTABLE) && ZSTORE_PORTABLE_KERNELS=1 ZSTORE_KERNELS=engine $(abspath $(BIN))/python setup.py -q build_ext --inplace --force
 	cd $(PORTABLE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider \
-		tests/storage/test_local.py tests/storage/test_contract.py $(addprefix tests/engine/test_,puts.py pool.py resize.py) \
+		$(addprefix tests/storage/test_,local.py contract.py system.py) $(addprefix tests/engine/test_,puts.py pool.py resize.py) \
 		-k "not need_no_temporaries and not writer_of_new_chunks_leaves and not other_errors_are_not_missing"
 
 fuzz-sanitized: sanitized

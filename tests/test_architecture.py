@@ -294,3 +294,59 @@ def test_texts_know_no_machine():
         if places.search(line)
     ]
     assert found == []
+
+
+# What Linux alone has, as a word of Python or of C, and the only places that ask for it.
+OF_LINUX = re.compile(
+    r"\b(?:sched_\w+affinity|memfd_create|sendfile|copy_file_range|posix_fadvise|fallocate|splice|eventfd|epoll_\w+"
+    r"|inotify_\w+|pidfd_open|pipe2|preadv2|pwritev2|renameat2|statx|io_uring\w*|getrandom|prctl|unshare|setns"
+    r"|gettid|MADV_(?!DONTNEED)\w+|O_(?:DIRECT|NOATIME)|openat2|SYS_\w+)\b(?=\(|\s*[|),;]|$)"
+    r'|"/(?:proc|sys)/|<linux/'
+)
+HOMES_OF_LINUX = {"zstore/base/system.py", "zstore/_ext/engine/files.h", "zstore/_ext/engine/put.h"}
+# What POSIX has and Windows has not: a port has these places to rewrite.
+OF_POSIX = re.compile(r"^import fcntl|\bdir_fd=|\bos\.O_DIRECTORY|register_at_fork|os\.getuid", re.M)
+HOMES_OF_POSIX = {
+    "zstore/base": {"directories.py", "locks.py"},
+    "zstore/engine": {"awaiting.py", "intents.py"},
+    "zstore/jobs/upkeep": {"convert.py"},
+    "zstore/storage": {"base.py", "local.py"},
+    "zstore/storage/objects": {"library.py"},
+    "zstore/storage/zip": {"archive.py"},
+    "zstore/_ext/engine": {"files.pyx", "transfer.pyx"},
+}
+
+
+def sources(*endings: str) -> dict[str, str]:
+    """The texts of our sources, by path; no code that Cython has made."""
+    return {
+        path.relative_to(SOURCE).as_posix(): path.read_text()
+        for ending in endings
+        for path in SOURCE.rglob(f"*.{ending}")
+    }
+
+
+def test_what_linux_alone_has_is_behind_one_layer():
+    texts = sources("py", "pyx", "h", "cc")
+    assert {path for path, text in texts.items() if OF_LINUX.search(text)} == HOMES_OF_LINUX
+    # In the kernels, only where it is left out of the portable build.
+    files = texts["zstore/_ext/engine/files.h"]
+    guarded = files[files.index("#if defined(__linux__) && !defined(ZS_PORTABLE)") : files.index("#else")]
+    assert set(re.findall("<linux/.*>", files)) == set(re.findall("<linux/.*>", guarded))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["os.memfd_create('a')", 'open("/proc/self/maps")', "x = os.sched_getaffinity(0)", "a | O_DIRECT | b"],
+)
+def test_a_word_of_linux_is_found(text):
+    assert OF_LINUX.search(text)
+
+
+def test_what_posix_has_and_windows_lacks_is_in_known_places():
+    found: dict[str, set[str]] = {}
+    for path, text in sources("py", "pyx").items():
+        if OF_POSIX.search(text):
+            folder, _, name = path.rpartition("/")
+            found.setdefault(folder, set()).add(name)
+    assert found == HOMES_OF_POSIX

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from operator import index
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 N = TypeVar("N", int, float)
@@ -27,22 +26,6 @@ WORDS = {
 }
 
 _durable: bool | None = None
-
-
-def processor_count() -> int:
-    """The number of processors that this process may use."""
-    # macOS has no such restriction.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def memory_size() -> int:
-    """Bytes of memory of the machine, or of the control group that this process is in."""
-    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        limit = ""
-    return min(size, int(limit)) if limit.isdecimal() else size
 
 
 def read_count(variable: str, default: int, *, least: int) -> int:

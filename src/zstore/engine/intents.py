@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOTSUP
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from zstore.base.byterange import ByteRange
+from zstore.base.system import machine_id, start_of
 from zstore.base.waits import in_haste
 from zstore.engine.documents import (
     ancestors,
@@ -251,7 +251,7 @@ def _is_alive(writer: Any) -> bool | None:
         return False
     if not writer.get("machine") or writer["machine"] != _own(os.getpid())[0]:
         return None
-    begun = _begun(writer["process"])
+    begun = start_of(writer["process"])
     if begun is None and _is_hidden(writer["process"]):
         return None
     if begun is None or begun != writer.get("begun"):
@@ -262,30 +262,10 @@ def _is_alive(writer: Any) -> bool | None:
 @cache
 def _own(process: int) -> tuple[str | None, str | None]:
     """The machine of this process, and when it began: what stays the same until it forks."""
-    return _machine(), _begun(process)
+    return machine_id(), start_of(process)
 
 
 os.register_at_fork(after_in_child=_own.cache_clear)
-
-
-def _machine() -> str | None:
-    """The id of this machine's boot and of the namespace of its process ids; None if the system has none."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
-    except OSError:
-        return None
-
-
-def _begun(process: int) -> str | None:
-    """The time at which a process started, in clock ticks since the boot; None if no process has that id."""
-    try:
-        # The process's name, in brackets, may contain anything; the start time is the 20th field after it.
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        # One that was killed keeps its number until its parent asks how it ended.
-        return None if fields[0] in "ZX" else fields[19]
-    except (OSError, IndexError):
-        return None
 
 
 def _is_hidden(process: int) -> bool:

@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from zstore._ext.engine.transfer import hint_at_thrash, limit_chunks
-from zstore.base.limits import memory_size, processor_count, read_count
+from zstore.base.limits import read_count
+from zstore.base.system import memory_size, processor_count
 from zstore.base.waits import HEARING, LeftError, Waits, current_waits
 from zstore.errors import say_no_memory
 from zstore.storage.base import Parts, Request, Store, Values

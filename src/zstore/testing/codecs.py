@@ -16,7 +16,7 @@ import json
 import pickle
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from unittest.mock import patch
 import numpy as np
 
 from zstore._ext.codecs import native
+from zstore.base.system import growth_of
 from zstore.codecs.base import BytesCodec, ChunkSpec, Codec
 from zstore.errors import CodecError, MetadataError, UnsupportedError, ZstoreError
 from zstore.nodes.open import create_array, open_array
@@ -80,23 +81,6 @@ def _varied(codec: Codec) -> Iterator[dict[str, Any]]:
             except (ZstoreError, TypeError, ValueError, KeyError, AttributeError):
                 continue
             yield configuration
-
-
-def _peak(work: Callable[[], Any]) -> int:
-    """The most bytes by which the process's memory grew during the work; 0 if the system does not tell."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _status("VmHWM")
-        work()
-        return _status("VmHWM") - before
-    except OSError:
-        work()
-        return 0
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
 
 class OptionContract(Contract):
@@ -220,7 +204,7 @@ class CodecContract(OptionContract):
         for size_limit in (0, 1000):
             tracemalloc.start()
             try:
-                peak = _peak(partial(self._decode, codec, encoded, size_limit))
+                peak = growth_of(partial(self._decode, codec, encoded, size_limit))
                 made = max(tracemalloc.get_traced_memory()[1], peak)
             finally:
                 tracemalloc.stop()

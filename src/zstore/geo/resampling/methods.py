@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zstore._ext.resample import blocks as kernels
-from zstore.base.limits import processor_count
+from zstore.base.system import processor_count
 from zstore.errors import ExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
 

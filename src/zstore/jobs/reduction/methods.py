@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import mmap as memory_maps
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 import numpy as np
 
 from zstore._ext.reduce import fold as kernels
+from zstore.base.system import map_zeros
 from zstore.errors import UnsupportedError
 from zstore.extensions.builtin import REDUCTIONS
 from zstore.model.packing import Circle
@@ -25,8 +23,6 @@ OF_TIMES = ("min", "max", "count", "argmin", "argmax")
 NONE = "none"
 # The methods of weighted items: (the weighted item, its weight) is summed as a complex number is.
 OF_WEIGHTED = ("sum", "mean")
-# Linux's advice to use large pages; other systems have none.
-MADV_HUGEPAGE: int | None = getattr(memory_maps, "MADV_HUGEPAGE", None)
 # How many cells are joined or finished at a time.
 STRETCH = 1 << 15
 # From so many bytes on, the zeros of new cells are memory of their own.
@@ -413,12 +409,7 @@ def _zeros(count: int, dtype: np.dtype[Any]) -> Items:
     """Zeros; if they are many, in memory that `malloc` returns to the system with them."""
     if count * dtype.itemsize < MAPPED_SIZE:
         return np.zeros(count, dtype)
-    memory = mmap(-1, count * dtype.itemsize, flags=MAP_PRIVATE | MAP_ANONYMOUS)
-    if MADV_HUGEPAGE is not None:
-        # To take 24 MiB page by page takes 14 ms, in large pages 2 ms.
-        with suppress(OSError):
-            memory.madvise(MADV_HUGEPAGE)
-    return np.frombuffer(memory, dtype)
+    return np.frombuffer(map_zeros(count * dtype.itemsize), dtype)
 
 
 def _bound(dtype: np.dtype[Any], *, is_least: bool) -> Any:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from zstore.base.locks import Lock
+from zstore.base.system import copy_to_load
 from zstore.base.waits import HasteError, current_waits, wait_for_result
 from zstore.errors import StoreError
 
@@ -148,13 +149,7 @@ def _load_again() -> ModuleType:
     source = sys.modules[COMPILED].__spec__
     assert source is not None
     assert source.origin is not None
-    copy = os.memfd_create("obstore")
-    # The descriptor stays open: a fork of this process copies from it.
-    with open(source.origin, "rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        while left:
-            left -= os.sendfile(copy, file.fileno(), None, left)
-    path = f"/proc/self/fd/{copy}"
+    path = copy_to_load(source.origin)
     spec = importlib.util.spec_from_file_location(COMPILED, path, loader=ExtensionFileLoader(COMPILED, path))
     assert spec is not None
     assert spec.loader is not None

@@ -15,6 +15,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.directories import confirm_directory, steady
+from zstore.base.system import reopen
 from zstore.errors import StoreError
 from zstore.storage.base import NO_LOCKS, failing
 from zstore.storage.zip.members import Directory, Member, locate, render_directory
@@ -248,9 +249,8 @@ class _Draft:
 
     def share(self) -> None:
         """In a forked child: reopen the file for reading, so that its lock is the parent's alone."""
-        # Without /proc, the child shares the lock until it ends.
-        with suppress(FileNotFoundError):
-            fresh = os.open(f"/proc/self/fd/{self.source.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        fresh = reopen(self.source.descriptor, os.O_RDONLY)
+        if fresh is not None:  # else the child shares the lock until it ends
             os.dup2(fresh, self.source.descriptor, inheritable=False)
             os.close(fresh)
 
