@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import chdir
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -601,15 +602,17 @@ def test_what_lies_around_a_pole_is_shown_around_it(
         browser.wait(f"at('values').textContent.includes('lat {sign * 80}.0000')")
 
 
-def test_a_picture_and_a_series_can_be_taken_away(browser: Browser, address: str, kept: Path) -> None:
+def test_a_picture_and_a_series_can_be_taken_away(
+    browser: Browser, address: str, place: Path, kept: Path
+) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=100&colormap=grey&@time=2")
-    place = browser.run("ol.proj.fromLonLat([9.1, 49.4])")
+    at = browser.run("ol.proj.fromLonLat([9.1, 49.4])")
     content = base64.b64decode(browser.run("picture().toDataURL()").partition(",")[2])
     kept.write_bytes(content)
     picture = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
-    x, y = browser.pixel(place)
+    x, y = browser.pixel(at)
     assert picture.shape == (SIZE[1] + 56, SIZE[0], 3)
-    assert picture[round(y), round(x)].tolist() == colour_at(browser, place)
+    assert picture[round(y), round(x)].tolist() == colour_at(browser, at)
     bar = picture[SIZE[1] + 30, 12:308, 0]
     assert (np.diff(bar) >= 0).all() and bar[0] < 5 and bar[-1] > 250
     assert browser.run("at('csv').hidden")
@@ -620,6 +623,64 @@ def test_a_picture_and_a_series_can_be_taken_away(browser: Browser, address: str
         f'"2020-01-0{n + 1}",{10 * n + 5}' for n in range(4)
     ]
     browser.run("at('save').click()")
+    line = browser.run("python()")
+    assert line == (
+        'zstore.quicklook(zstore.select("times.zarr", {"time": "2020-01-03"}), bands=["v"], '
+        'colours="grey", limits=(0, 100))'
+    )
+    with chdir(place):
+        drawn = eval(line, {"zstore": zstore})
+    assert (drawn == 64).all() and drawn.shape[:2] == (60, 80)
+    browser.run("at('python').click()")
+    assert browser.run("at('copied').value") == line
+    browser.run("at('share').click()")
+    assert browser.run("at('copied').value === location.href")
+
+
+def test_areas_are_drawn_and_compared_as_lines(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one&@time=2")
+    corners = [browser.pixel(browser.run(f"ol.proj.fromLonLat([{lon}, 49.4])")) for lon in (9.0, 9.4)]
+    browser.run("at('box').click()")
+    (left, y), (right, _) = corners
+    for x, down in ((left, y), (right, y + 60)):
+        browser.click(x, down)
+    browser.wait("places.length === 1 && at('places').textContent.includes('mean 25,')")
+    browser.wait("!drawing")
+    browser.run("at('polygon').click()")
+    for x, down in ((left, y - 10), (right, y - 10), (right, y - 60), (left, y - 10)):
+        browser.click(x, down)
+    browser.wait("places.length === 2 && at('places').textContent.split('mean 25,').length === 3")
+    browser.wait("!drawing")
+    browser.click(left, y)
+    browser.wait("at('chart').querySelectorAll('path').length === 3")
+    browser.picture(kept)
+    head, *lines = browser.run("csv()").splitlines()
+    assert head.startswith('"time","v, area 1","v, area 2","v, 9.0')
+    cells = [line.split(",") for line in lines]
+    assert [day for day, *_ in cells] == [f'"2020-01-0{n + 1}"' for n in range(4)]
+    for n, (_, *values) in enumerate(cells):
+        assert [float(value) for value in values] == pytest.approx([10 * n + 5] * 3)
+    browser.slide("time", 3)
+    browser.wait("at('places').textContent.split('mean 35,').length === 3")
+    browser.run("at('all').click()")
+    browser.wait("at('places').textContent.includes('4800 cells')")
+    # An outline that crosses itself is asked for nowhere.
+    browser.run("at('polygon').click()")
+    for x, down in ((left, y), (right, y + 40), (right, y), (left, y + 40), (left, y)):
+        browser.click(x, down)
+    browser.wait("at('problem').textContent.includes('crosses itself')")
+    assert browser.run("places.length") == 4 and not browser.refused
+    browser.run("at('clear').click()")
+    browser.wait("!at('places').children.length && at('csv').hidden")
+
+
+def test_what_plays_ends_where_it_may(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one&@time=2")
+    browser.run("at('loop').checked = false")
+    browser.run("at('speed').value = '250'")
+    browser.run("document.querySelector('#dimensions button').click()")
+    browser.wait("playing === null")
+    assert browser.run("chosen.time") == 3
 
 
 def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:

@@ -358,6 +358,84 @@ def test_values_series_and_statistics_are_the_arrays() -> None:
     assert np.allclose(tile[0, :20, :30], meant[3, 0]) and not tile[1, 20:].any()
 
 
+TRIANGLE = [(482300.0, 5499100.0), (538000.0, 5486500.0), (501250.0, 5450200.0)]
+
+
+@pytest.mark.parametrize("levels", [0, 1])
+@pytest.mark.parametrize("kind", ["polygon", "bbox"])
+def test_statistics_of_an_area_are_those_of_its_own_cells(tmp_path: Path, kind: str, levels: int) -> None:
+    values = np.random.default_rng(4).normal(280, 10, (3, 60, 80)).astype("f4")
+    values[:, 10:20, 10:30] = np.nan
+    dimensions = ("time", "y", "x")
+    place = Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0)
+    write(tmp_path / "a.zarr", values, "EPSG:32632", place, dimensions, chunks=8)
+    zstore.build_pyramid(tmp_path / "a.zarr", tmp_path / "p.zarr", levels=1, chunks=8, shards=None)
+    # Where the cells in the area are too many, they are those of a coarser level.
+    few = Settings(cell_count=6000) if levels else Settings()
+    application = router(tmp_path / "p.zarr", settings=few)
+    if kind == "polygon":
+        ring, crs = [*TRIANGLE, TRIANGLE[0]], "EPSG:32632"
+        words = f"crs=EPSG:32632&polygon={','.join(f'{x},{y}' for x, y in TRIANGLE)}"
+    else:
+        west, south, east, north = 8.75, 49.2, 9.6, 49.62
+        ring = [(west, south), (east, south), (east, north), (west, north), (west, south)]
+        crs, words = "OGC:CRS84", f"bbox={west},{south},{east},{north}"
+    zone = {"type": "Polygon", "coordinates": [ring]}
+    kinds = ("count", "mean", "min", "max", "std")
+    levels_of = [zstore.open_group(tmp_path / "p.zarr", mode="r")[str(n)] for n in (0, 1)]
+    single = zstore.zonal_statistics(levels_of[0], zone, kinds, crs=crs)
+    answer = get(application, f"{base_of(application)}/statistics?{words}&time=@2").document
+    assert answer["level"] == 0
+    for name in kinds:
+        assert answer["statistics"]["v"][name] == pytest.approx(single[name][2, 0], rel=1e-9), name
+    series = get(application, f"{base_of(application)}/timeseries?{words}").document
+    expected = zstore.zonal_statistics(levels_of[levels], zone, ("mean",), crs=crs)["mean"][:, 0]
+    assert series["level"] == levels and np.allclose(series["values"], expected, rtol=1e-9)
+
+
+def test_percentiles_of_an_area_are_weighed_by_the_shares_of_its_cells() -> None:
+    cells = np.array([[3.0, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]])
+    application = router(pixels_of(cells))
+    found = get(application, f"{base_of(application)}/statistics?bbox=0.5,0.5,4.75,2.75").document
+    # As exactextract 0.3 has them.
+    assert found["statistics"]["v"] | {"histogram": None} == pytest.approx({
+        "count": 9.5625, "valid": 1.0, "min": 1.0, "max": 9.0, "mean": 5.261437908496732,
+        "std": 2.678335357150096, "percentile_2": 1.17, "median": 5.270833333333333,
+        "percentile_98": 8.899672131147542, "histogram": None,
+    })  # fmt: skip
+    everything = get(application, f"{base_of(application)}/statistics?bbox=0,0,5,3").document["statistics"][
+        "v"
+    ]
+    assert everything["median"] == np.median(cells) and everything["count"] == 15
+
+
+@pytest.mark.parametrize(
+    ("words", "detail"),
+    [
+        ("polygon=0,0,1,1", "6 or more"),
+        ("polygon=0,0,4,4,4,0,0,4", "crosses itself"),
+        ("polygon=0,0,4,4,4,0,1e99,1e99", "at most"),
+        ("polygon=0,0,4,4,4,0&crs=/etc/passwd", "a code"),
+        ("polygon=0,0,4,4,4,0&crs=EPSG:999999", "a code"),
+        ("polygon=0,0,4,4,4,0&bbox=0,0,1,1", "one of them"),
+        ("polygon=" + ",".join(["1,2"] * 201), "6 or more"),
+    ],
+)
+def test_areas_that_are_none_are_refused(words: str, detail: str) -> None:
+    application = router(pixels_of(np.ones((4, 4))))
+    answer = ask(application, f"{base_of(application)}/statistics?{words}")
+    assert answer.status == 400 and detail in answer.document["detail"]
+
+
+def test_an_area_of_too_many_cells_is_refused_and_one_beside_has_none() -> None:
+    application = router(pixels_of(np.ones((8, 8))), settings=Settings(cell_count=20))
+    base = base_of(application)
+    answer = ask(application, f"{base}/statistics?bbox=0,0,8,8")
+    assert answer.status == 422 and "64 cells" in answer.document["detail"]
+    beside = get(application, f"{base}/statistics?polygon=20,20,30,20,30,30").document
+    assert beside == {"statistics": {"v": {"count": 0}}, "level": None}
+
+
 def test_expressions_are_numpys() -> None:
     store = cube()
     application = router(store)

@@ -13,14 +13,19 @@ from zstore.geo.pyramid.dataset import (
 )
 from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.geo.pyramid.tile_grid import GridTransform
+from zstore.geo.pyramid.warp import GeoGrid
+from zstore.geo.pyramid.zones import Zones, hull_of
 
 __all__ = [
     "Dataset",
+    "GeoGrid",
     "GridTransform",
     "Masking",
+    "Zones",
     "add_auxiliaries",
     "build_pyramid",
     "find_mask",
+    "hull_of",
     "join_attributes",
     "open_levels",
     "other_grids",

@@ -24,7 +24,6 @@ __all__ = [
     "FramePlan",
     "Pixels",
     "await_all",
-    "one_cell",
     "pixel_matrices",
     "plan_frame",
     "read_band",
@@ -137,11 +136,6 @@ def plan_frame(scene: Scene, frame: Frame, sampling: str) -> FramePlan:
             window = _window_for(x, y, inside, shape, sampling, scale)
             parts.append(FramePart(window, x - window[1].start, y - window[0].start, inside=inside))
     return FramePlan(chosen, frame.shape, parts, scale)
-
-
-def one_cell(row: int, column: int) -> FramePlan:
-    """The plan of a frame that is one cell of the finest level."""
-    return FramePlan(0, (1, 1), (FramePart((slice(row, row + 1), slice(column, column + 1)), None, None),))
 
 
 def _choose_level(scene: Scene, finest: tuple[float, float]) -> int:

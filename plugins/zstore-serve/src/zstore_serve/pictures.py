@@ -14,6 +14,7 @@ import numpy as np
 
 from zstore.plugin.pictures import Look, categories_of, ground_cell, hillshade, look_of
 from zstore_serve import drawing
+from zstore_serve.areas import Area
 from zstore_serve.frames import Frame, FramePlan, Items, Pixels, await_all, plan_frame, read_band
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Selection, Style
@@ -166,28 +167,35 @@ class PictureMaker:
         return {"expression": (made, np.isfinite(made))}
 
     async def read_series(
-        self,
-        scene: Scene,
-        band: PictureBand,
-        indices: Mapping[str, int],
-        along: Dimension,
-        cell: tuple[int, int],
+        self, scene: Scene, band: PictureBand, indices: Mapping[str, int], along: Dimension, area: Area
     ) -> ValidValues:
-        """The unpacked values of one cell (row, column) along a dimension, and which are valid."""
-        array, names = scene.finest.arrays[band.array], scene.dimension_names(band.array)
-        (y, x), axis = scene.finest.axes(band.array), names.index(along.name)
-        touched = -(-along.size // array.chunks[axis]) * math.prod(array.chunks)
+        """The unpacked values of an area's window along a dimension, and which are valid.
+
+        Shapes
+            both (items of the dimension, rows, columns).
+        """
+        dataset, names = scene.levels[area.level], scene.dimension_names(band.array)
+        array, axes = dataset.arrays[band.array], (names.index(along.name), *dataset.axes(band.array))
+        sides = (slice(0, along.size), *area.window)
+        items = {**indices, **band.fixed}
+        region: list[Any] = [items.get(name, 0) for name in names]
+        for axis, side in zip(axes, sides, strict=True):
+            region[axis] = side
+        touched = math.prod(array.chunks) * math.prod(
+            -(-side.stop // array.chunks[axis]) - side.start // array.chunks[axis]
+            for axis, side in zip(axes, sides, strict=True)
+        )
         if along.size > LONGEST_SERIES or touched > 8 * self.settings.cell_count:
             detail = f"a series would decode {touched} cells: the chunks are short along {along.name}"
             raise Problem(422, detail)
-        items = {**indices, **band.fixed}
-        region: list[Any] = [items.get(name, 0) for name in names]
-        (region[y], region[x]), region[axis] = cell, slice(None)
         variable = scene.variable(band)
-        stored, nodata = variable.with_one_nodata(await array.read_async(tuple(region))), variable.nodata
+        held = np.transpose(
+            await array.read_async(tuple(region)), [sorted(axes).index(axis) for axis in axes]
+        )
+        stored, nodata = variable.with_one_nodata(held), variable.nodata
         valid = np.isfinite(stored) if nodata is None else np.isfinite(stored) & (stored != nodata)
         if scene.mask is not None and scene.mask != band.array:
-            valid &= bool(await scene.finest.arrays[scene.mask].read_async(cell))
+            valid &= np.asarray(await dataset.arrays[scene.mask].read_async(area.window)) != 0
         return unpack(scene, band, Pixels(stored, valid))
 
 

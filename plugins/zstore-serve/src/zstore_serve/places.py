@@ -12,18 +12,15 @@ from zstore_serve.problems import Problem
 from zstore_serve.queries import Parameters
 from zstore_serve.scenes import CRS84, Scene, full_turn
 
-__all__ = ["bbox_frame", "find_cell", "snap_to_cells"]
+__all__ = ["bbox_frame", "find_cell", "parse_box", "snap_to_cells"]
 
 # Beyond these, coordinates and the sides of windows are too large or too small for arithmetic in float64.
 FARTHEST = 1e12
 NARROWEST = 1e-9
 
 
-def bbox_frame(scene: Scene, parameters: Parameters, size: int) -> Frame:
-    """The frame of the parameter `bbox`, at most `size` pixels a side.
-
-    `bbox` is in degrees; of a scene without a place on the ground in pixels, y downwards.
-    """
+def parse_box(scene: Scene, parameters: Parameters) -> tuple[float, float, float, float]:
+    """(left, bottom, right, top) of the parameter `bbox`, upwards also where it is in pixels."""
     left, bottom, right, top = parameters.numbers("bbox", (4,))
     if scene.crs is None:
         bottom, top = -max(bottom, top), -min(bottom, top)
@@ -31,6 +28,15 @@ def bbox_frame(scene: Scene, parameters: Parameters, size: int) -> Frame:
         raise Problem(400, f"bbox is {parameters.text('bbox')[:80]!r}; expected west, south, east, north")
     if min(right - left, top - bottom) < NARROWEST:
         raise Problem(400, f"bbox is {parameters.text('bbox')[:80]!r}; expected {NARROWEST:g} or more a side")
+    return left, bottom, right, top
+
+
+def bbox_frame(scene: Scene, parameters: Parameters, size: int) -> Frame:
+    """The frame of the parameter `bbox`, at most `size` pixels a side.
+
+    `bbox` is in degrees; of a scene without a place on the ground in pixels, y downwards.
+    """
+    left, bottom, right, top = parse_box(scene, parameters)
     ratio = (top - bottom) / (right - left)
     height, width = (size, max(1, int(size / ratio))) if ratio > 1 else (max(1, int(size * ratio)), size)
     affine = Affine((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)

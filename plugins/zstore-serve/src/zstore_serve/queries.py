@@ -63,15 +63,19 @@ class Parameters:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def numbers(self, name: str, counts: Collection[int]) -> list[float]:
-        """The finite numbers of a parameter, separated by commas; `counts` are the lengths that will do."""
+    def numbers(self, name: str, counts: Collection[int], said: str = "") -> list[float]:
+        """The finite numbers of a parameter, separated by commas.
+
+        counts  how many will do
+        said    the same in words
+        """
         parts = self._values[name].split(",")
         try:
             found = [float(part) for part in parts]
         except ValueError:
             found = []
         if len(found) not in counts or not all(map(math.isfinite, found)):
-            expected = " or ".join(map(str, sorted(counts)))
+            expected = said or " or ".join(map(str, sorted(counts)))
             raise Problem(400, f"{name} is {self._values[name][:80]!r}; expected {expected} numbers")
         return found
 

@@ -30,7 +30,8 @@ from rio_tiler.io.base import BaseReader
 from rio_tiler.models import BandStatistics, ImageData, Info, PointData
 
 from zstore.plugin.conventions import Affine, Crs
-from zstore_serve.frames import SAMPLINGS, Frame, FramePlan, one_cell, plan_frame
+from zstore_serve.areas import Area
+from zstore_serve.frames import SAMPLINGS, Frame, FramePlan, plan_frame
 from zstore_serve.pictures import PictureMaker, Settings, run_coroutine
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Parameters, Selection, choose_items
@@ -204,7 +205,7 @@ class Reader(BaseReader):
         if not (0 <= column < (self.width or 0) and 0 <= row < (self.height or 0)):
             raise PointOutsideBounds("Point is outside dataset bounds")
         at = (rows.start + int(row), columns.start + int(column))
-        values, names = self._read(one_cell(*at), indexes, "nearest")
+        values, names = self._read(Area.of_cell(*at).plan, indexes, "nearest")
         found = PointData(
             values[:, 0, 0], band_names=[f"b{n + 1}" for n in range(len(names))], band_descriptions=names,
             coordinates=(lon, lat), crs=coord_crs, pixel_location=(column, row),

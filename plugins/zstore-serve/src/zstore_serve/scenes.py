@@ -87,6 +87,7 @@ class Scene:
     mask            the array that says where all others are valid
     window          (y, x) of the finest level that holds data
     rgb_bands       the bands that are red, green and blue; () where no three are
+    source          what to open it by where its store lies: the store's name, and the path in it
     ome_dimensions  the names of all arrays' dimensions, where OME-Zarr's metadata have them; else ()
     limits          of values, by band and selection, kept as long as the scene: both are of one state
     """
@@ -102,6 +103,7 @@ class Scene:
     window: tuple[slice, slice] = (slice(0, 0), slice(0, 0))
     rgb_bands: tuple[str, ...] = ()
     ome_dimensions: tuple[str, ...] = ()
+    source: str = ""
     limits: dict[Any, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -330,8 +332,14 @@ def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) ->
         window = zstore.open_tiles(finest.root).window(finest.level, geo.shape)
     return Scene(
         _free_id(name, known), title, levels, bands, dimensions, geo.crs if geo.affine is not None else None,
-        _factors(levels), mask, window, find_rgb_bands(finest, bands), ome_dimensions,
+        _factors(levels), mask, window, find_rgb_bands(finest, bands), ome_dimensions, _source(node, place),
     )  # fmt: skip
+
+
+def _source(node: Any, place: str) -> str:
+    """The name of a store and the path of a node in it; no folder and no server is told."""
+    store = _public_place(node, place).removesuffix(node.path).rstrip("/")
+    return "/".join(filter(None, (store.rpartition("/")[2], node.path)))
 
 
 def _public_place(root: Any, place: str) -> str:

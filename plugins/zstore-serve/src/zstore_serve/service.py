@@ -28,7 +28,9 @@ from starlette.types import Receive, Scope, Send
 from zstore.errors import CodecError, StoreError
 from zstore.plugin.pictures import look_of
 from zstore_serve import drawing
-from zstore_serve.frames import Frame, Items, Mask, one_cell, plan_frame
+from zstore_serve.areas import AREA_PARAMETERS, Area, find_area, means
+from zstore_serve.areas import statistics as statistics_of
+from zstore_serve.frames import Frame, plan_frame
 from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings, percentiles
 from zstore_serve.places import bbox_frame, find_cell, snap_to_cells
 from zstore_serve.problems import Problem, answer_unless_gone, problem_answer
@@ -37,6 +39,7 @@ from zstore_serve.queries import (
     SELECTION_PARAMETERS,
     STYLE_PARAMETERS,
     Parameters,
+    Selection,
     parse_selection,
     parse_style,
 )
@@ -69,13 +72,11 @@ CONFORMS = tuple(
         "tiles-1/1.0/conf/tilesets-list", "tiles-1/1.0/conf/png", "tiles-1/1.0/conf/jpeg",
     )
 )  # fmt: skip
-BINS = 32
 LOG_SAYS = "the server's log says"
 # The keys of a GetTile request that say which tile.
 WMTS_KEYS = ("LAYER", "FORMAT", "TILEMATRIXSET", "TILEMATRIX", "TILEROW", "TILECOL")
 
 Handler = Callable[[Request], Awaitable[Response]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def router(
@@ -266,7 +267,7 @@ class Service:
         ]
         about = {
             **self._describe_collection(request, scene), "bands": bands, "dimensions": axes, "levels": levels,
-            "colours": scene.rgb_bands, "size": scene.shape,
+            "colours": scene.rgb_bands, "size": scene.shape, "source": scene.source,
         }  # fmt: skip
         return self._json(request, about)
 
@@ -349,14 +350,17 @@ class Service:
             names = [*selection.bands] if selection.expression is None else ["expression"]
             return self._json(request, {"values": dict.fromkeys(names), "row": None, "column": None})
         row, column = cell
-        found = await self.maker.read_values(scene, selection, one_cell(row, column))
+        found = await self.maker.read_values(scene, selection, Area.of_cell(row, column).plan)
         values = {name: _plain_value(v[0, 0].item()) if ok[0, 0] else None for name, (v, ok) in found.items()}
         return self._json(request, {"values": values, "row": row, "column": column})
 
     async def series(self, request: Request) -> Response:
-        """The values at a place along time, or along the dimension that `along` names; [] outside."""
-        scene, parameters = self._parse(request, ("bands",), ("lon", "lat", "x", "y", "along"))
-        cell = find_cell(scene, parameters)
+        """The values at a place, or the means of an area, along time or the dimension that `along` names.
+
+        [] outside.
+        """
+        places = ("lon", "lat", "x", "y")
+        scene, parameters = self._parse(request, ("bands",), places, AREA_PARAMETERS, ("along",))
         selection = parse_selection(scene, parameters)
         if len(selection.bands) != 1:
             raise Problem(400, f"{len(selection.bands)} bands are asked for; expected one for a series")
@@ -367,31 +371,59 @@ class Service:
         if along not in names:
             raise Problem(400, f"{band.name!r} has no dimension {along[:80]!r} to go along; it has {names}")
         dimension = scene.dimensions[along]
-        if cell is None:
+        is_area = "bbox" in parameters or "polygon" in parameters
+        if is_area:
+            area = find_area(scene, parameters, self.settings.cell_count // max(1, dimension.size))
+        else:
+            cell = find_cell(scene, parameters)
+            area = None if cell is None else Area.of_cell(*cell)
+        if area is None:
             nothing = {"along": along, "labels": (), "values": (), "band": band.name}
             return self._json(request, nothing)
-        values, valid = await self.maker.read_series(scene, band, selection.indices, dimension, cell)
+        values, valid = await self.maker.read_series(scene, band, selection.indices, dimension, area)
+        if is_area:
+            values, valid = await asyncio.to_thread(means, values, valid, area.share)
         found = [
-            _plain_value(v) if ok else None for v, ok in zip(values.tolist(), valid.tolist(), strict=True)
+            _plain_value(v) if ok else None
+            for v, ok in zip(values.ravel().tolist(), valid.ravel().tolist(), strict=True)
         ]
         document = {"along": along, "labels": dimension.labels, "values": found, "band": band.name}
-        return self._json(request, document)
+        return self._json(request, {**document, "level": area.level})
 
     async def statistics(self, request: Request) -> Response:
-        """Statistics of each band in a window, of the level that fits `size` pixels."""
-        scene, parameters = self._parse(request, SELECTION_PARAMETERS, ("bbox", "size"))
+        """Statistics of each band: of the cells in an area, else of the level that fits `size` pixels."""
+        scene, parameters = self._parse(request, SELECTION_PARAMETERS, AREA_PARAMETERS, ("size",))
         selection = parse_selection(scene, parameters)
+        is_area = "polygon" in parameters or ("bbox" in parameters and "size" not in parameters)
+        if is_area:
+            return self._json(request, await self._area_statistics(scene, selection, parameters))
         size = parameters.whole("size", 1, STATISTICS_SIZE, 512)
         frame = whole_frame(scene, size) if "bbox" not in parameters else bbox_frame(scene, parameters, size)
         plan = plan_frame(scene, frame, selection.sampling)
         values = await self.maker.read_values(scene, selection, plan)
-        found = {name: _statistics(*pair) for name, pair in values.items()}
+        found = {name: statistics_of(*pair) for name, pair in values.items()}
         look = self.maker.look(scene, selection)
         limits = [
             look.limits(*percentiles(*pair, PERCENTILES)) if found[name]["count"] else None
             for name, pair in values.items()
         ]
         return self._json(request, {"statistics": found, "limits": limits, "level": plan.level})
+
+    async def _area_statistics(
+        self, scene: Scene, selection: Selection, parameters: Parameters
+    ) -> dict[str, Any]:
+        """Statistics of the cells in an area, each weighed by its share, and the level that they are of."""
+        names = [*selection.bands] if selection.expression is None else ["expression"]
+        most = self.settings.cell_count // max(1, len(selection.bands))
+        area = await asyncio.to_thread(find_area, scene, parameters, most)
+        if area is None:
+            return {"statistics": {name: {"count": 0} for name in names}, "level": None}
+        values = await self.maker.read_values(scene, selection, area.plan)
+
+        def make() -> dict[str, Any]:
+            return {name: statistics_of(*pair, area.share) for name, pair in values.items()}
+
+        return {"statistics": await asyncio.to_thread(make), "level": area.level}
 
     async def expression(self, request: Request) -> Response:
         """The bands of an expression, or the problem why it is none: asked before its tiles are."""
@@ -576,27 +608,3 @@ def _parse_index(text: str, name: str, size: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) < size):
         raise Problem(404, f"{name} is {text[:80]!r}; this tile matrix has 0 to {size - 1}")
     return int(text)
-
-
-def _statistics(values: Items, valid: Mask) -> dict[str, Any]:
-    seen = values[valid].astype(np.float64)
-    if not seen.size:
-        return {"count": 0}
-    p2, median, p98 = np.percentile(seen, (2, 50, 98)).tolist()
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, std = seen.mean(), seen.std()
-    return {
-        "count": seen.size, "valid": seen.size / valid.size, "min": seen.min(), "max": seen.max(),
-        "mean": mean, "std": std, "percentile_2": p2, "median": median,
-        "percentile_98": p98, "histogram": _histogram(seen),
-    }  # fmt: skip
-
-
-def _histogram(seen: Floats) -> list[list[Any]] | None:
-    """[counts, edges of the bins]; None where the values are too close or too far apart for bins."""
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            counts, edges = np.histogram(seen, BINS)
-    except ValueError:
-        return None
-    return [counts.tolist(), edges.tolist()]
