@@ -45,6 +45,43 @@ def test_the_version_stands_in_one_place():
     assert f'version: "{zstore.__version__}"' in RECIPE
 
 
+def floors_of(words: list[str]) -> dict[str, str]:
+    """The lowest version of each package, with the one that is left out."""
+    found = [re.match(r"([\w-]+)(?:\[\w+\])?(?:>=([\d.]+))?(?:,!=(.+))?$", word).groups() for word in words]
+    return {name: floor + (f", not {out}" if out else "") for name, floor, out in found if name != "zstore"}
+
+
+def test_the_page_of_stability_has_every_floor_and_python():
+    page = (ROOT / "docs" / "stability.md").read_text()
+    told = dict[str, str]()
+    for names, versions in re.findall(r"^\| (`[^|]+) \| (\d[^|]*) \|", page, re.M):
+        listed = re.findall(
+            "`([\\w-]+)`(?! is| \\()|`([\\w-]+)` \\(", names.replace("(`", "(").replace("`)", ")")
+        )
+        packages = [one or other for one, other in listed]
+        floors = [versions] if len(packages) == 1 else versions.split(", ")
+        told |= dict(zip(packages, floors, strict=True))
+    project = PROJECT["project"]
+    used = (
+        "geo",
+        "raster",
+        "cli",
+        "zarr",
+        "http",
+        "cloud",
+        "xarray",
+        "dask",
+        "netcdf",
+        "ml-dtypes",
+        "msgpack",
+    )
+    extras = (*used, "telemetry", "time", "blosc2", "pcodec", "zfpy")
+    asked = [word for extra in extras for word in project["optional-dependencies"][extra]]
+    assert told == floors_of([*project["dependencies"], *asked])
+    pythons = {line.rpartition(" ")[2] for line in project["classifiers"] if " :: Python :: " in line}
+    assert f"| Linux, glibc 2.28 or newer, x86-64 | {', '.join(sorted(pythons))} |" in page
+
+
 def test_the_recipe_asks_for_what_the_project_asks_for():
     def asked(words: list[str]) -> set[str]:
         return {word.replace(" ", "") for word in words if not word.startswith("zstore[")}

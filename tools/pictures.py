@@ -12,7 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from html import escape
+from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
+from typing import Any
 
 import numpy as np
 
@@ -193,6 +196,112 @@ def draw_mixing() -> str:
     return svg(760, top + height + 44, title, parts)
 
 
+def draw_read() -> str:
+    """A window of an array on its way: what is planned, located, fetched, and put into the result."""
+    values = np.arange(1, 32 * 64 + 1, dtype="i4").reshape(32, 64)
+    array = zstore.create_array(MemoryStore(), data=values, chunks=8, shards=32, compressors=None)
+    window = (slice(5, 22), slice(12, 39))
+    (top, bottom), (left, right) = ((one.start, one.stop) for one in window)
+    cells = [(y, x) for y in range(4) for x in range(8)]
+    needed = [
+        (y, x) for y, x in cells if top < 8 * y + 8 and 8 * y < bottom and left < 8 * x + 8 and 8 * x < right
+    ]
+    explained = array.explain(window)
+    assert (explained.chunk_count, explained.keys) == (len(needed), ("c/0/0", "c/0/1"))
+    parts = [
+        text(8, 20, f"array[{top}:{bottom}, {left}:{right}] of 32 × 64 items in chunks of 8 × 8, two shards")
+    ]
+    scale, y0 = 5, 70
+    parts.append(text(20, 50, "1  plan: which chunks, which items of each"))
+    for y, x in cells:
+        kind = "ab"[(y + x) % 2] if (y, x) in needed else "none"
+        parts.append(box(20 + 40 * x, y0 + 40 * y, 39, 39, kind))
+    parts.append(
+        f'<rect x="{20 + scale * left}" y="{y0 + scale * top}" width="{scale * (right - left)}" '
+        f'height="{scale * (bottom - top)}" fill="none" stroke="#c2703d" stroke-width="2"/>'
+    )
+    parts.append(text(380, 50, "2  locate: the shards' indexes say where they lie"))
+    parts.append(text(380, 118 + 60, "3  fetch: these bytes, and no others"))
+    for shard in range(2):
+        index = np.frombuffer(bytes(array.store.get(f"c/0/{shard}"))[-16 * 16 - 4 : -4], "<u8").reshape(16, 2)
+        width, y = 330 / (16 * 256), y0 + 26 * shard
+        for number, (start, size) in enumerate(index.tolist()):
+            row, column = divmod(number, 4)
+            cell = (row, column + 4 * shard)
+            kind = "ab"[(cell[0] + cell[1]) % 2] if cell in needed else "none"
+            where = (380 + start * width, size * width - 1)
+            parts.append(box(where[0], y, where[1], 18, kind, f"c/0/{shard}: {size} bytes at {start}"))
+            if cell in needed:
+                parts.append(box(where[0], y + 124, where[1], 18, kind))
+        parts.append(box(380 + 16 * 256 * width, y, 6, 18, "c", "the index"))
+        parts.append(text(726, y + 13, f"c/0/{shard}", "small"))
+    parts.append(text(20, y0 + 196, "4  decode, and scatter into the result: on all cores, without the GIL"))
+    for y, x in needed:
+        rows = max(top, 8 * y), min(bottom, 8 * y + 8)
+        columns = max(left, 8 * x), min(right, 8 * x + 8)
+        parts.append(
+            box(
+                20 + scale * (columns[0] - left),
+                y0 + 212 + scale * (rows[0] - top),
+                scale * (columns[1] - columns[0]) - 1,
+                scale * (rows[1] - rows[0]) - 1,
+                "ab"[(y + x) % 2],
+            )
+        )
+    words = (
+        f"{explained.chunk_count} of 32 chunks, in {explained.value_count} stored values.",
+        "array.explain(selection) says so of your own.",
+    )
+    parts += [text(380, y0 + 230 + 20 * n, line, "small") for n, line in enumerate(words)]
+    return svg(770, y0 + 310, "A read in four steps", parts)
+
+
+class RecordingStore(MemoryStore):
+    """A store in memory that notes which keys are put and deleted, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[tuple[str, str]] = []
+
+    def put(self, key: str, value: Any) -> None:
+        self.changes.append(("put", key))
+        super().put(key, value)
+
+    def delete(self, key: str) -> bool | None:
+        self.changes.append(("delete", key))
+        return super().delete(key)
+
+
+def draw_job() -> str:
+    """What a store has, and what readers find there, at each step of a job."""
+    source = zstore.create_array(MemoryStore(), data=np.arange(4096).reshape(64, 64), chunks=16)
+    target = RecordingStore()
+    zstore.convert(source, target, chunks=(32, 32))
+    kinds = [
+        "record" if key.endswith("/record") else "chunks" if key.startswith("c/") else "document"
+        for what, key in target.changes
+        if what == "put" and not key.endswith("/sign")
+    ]
+    assert [kind for kind, _ in groupby(kinds)] == ["record", "chunks", "document"]
+    assert target.changes[-1] == ("delete", ".zstore-job/record")
+    steps = (
+        ("the record", "none", "what is begun, by whom, and how to go on"),
+        (f"{kinds.count('chunks')} chunks", "a", "unit by unit, on any executor, in any order"),
+        ("the document", "c", "in one step: from now on there is an array"),
+        ("the record goes", "none", "the job is done"),
+    )
+    parts = [text(8, 20, "zstore.convert(source, target): what is written to the target, in this order")]
+    for number, (what, kind, why) in enumerate(steps):
+        x, y = 20 + 185 * number, 44
+        parts += [box(x, y, 165, 34, kind), text(x + 82, y + 22, what, anchor="middle")]
+        parts += [text(x, y + 54 + 16 * n, line, "small") for n, line in enumerate(wrap(why, 26))]
+    parts.append(box(20, 134, 2 * 185 + 172, 22, "none"))
+    parts.append(box(20 + 2 * 185 + 174, 134, 165 + 11, 22, "a"))
+    parts.append(text(30, 149, "readers find nothing here; an interrupted call goes on from here", "small"))
+    parts.append(text(20 + 2 * 185 + 182, 149, "readers find all of it", "small"))
+    return svg(770, 170, "A long job in four steps", parts)
+
+
 def draw(place: Path) -> list[Path]:
     """Draw all pictures there, and say which."""
     place.mkdir(parents=True, exist_ok=True)
@@ -210,6 +319,8 @@ def draw(place: Path) -> list[Path]:
         ),
         "shard.svg": draw_shard(),
         "mixing.svg": draw_mixing(),
+        "read.svg": draw_read(),
+        "job.svg": draw_job(),
     }
     for name, drawing in drawn.items():
         (place / name).write_text(drawing)
