@@ -2,7 +2,7 @@
 
     from zstore.geo.rasters import netcdf_to_zarr, raster_to_zarr, zarr_to_netcdf, zarr_to_raster
 
-rasterio and h5netcdf are imported when a function that needs one is called.
+rasterio, h5py and h5netcdf are imported when a function that needs one is called.
 """
 
 from zstore.geo.rasters.geotiff import zarr_to_raster

@@ -20,7 +20,6 @@ import numpy as np
 
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
-from zstore.extensions.extras import optional
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
 from zstore.geo.rasters.files import (
     FileArray,
@@ -34,6 +33,7 @@ from zstore.geo.rasters.files import (
     find_version,
 )
 from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
+from zstore.geo.rasters.netcdf_hdf5 import DAMAGES, HIDDEN, Hdf5File, open_hdf5, read_box
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType
 from zstore.model.grid import check_names, lengths_by_name, own_lengths
@@ -48,16 +48,8 @@ from zstore.storage.url import with_storage_options
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, Any] | None"
 
 READING = Lock()
-# What h5py and h5netcdf raise of files that say what they did not think of.
-DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 # A file's own chunks are kept where they are of a size that Zarr stores well.
 KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
-# What the NetCDF library keeps for itself.
-INTERNAL = frozenset(
-    ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_NCProperties", "_nc3_strict")
-)
-# What the NetCDF library puts before the name of a variable that a dimension has, too.
-HIDDEN = "_nc4_non_coord_"
 # The attribute of a group that names its dimensions that can grow. xarray shows none that begins so.
 UNLIMITED = "_nc_unlimited_dimensions"
 # The attribute of a file's node with the facts of the node of Zarr that NetCDF has no form for, in JSON.
@@ -89,7 +81,7 @@ def netcdf_to_zarr(
     Raises
         ChangedError: the file was written meanwhile, or since what is to be gone on with.
         NotFoundError, StoreError: the file is not there or cannot be read; the target is there already.
-        UnsupportedError: h5netcdf is missing (NetCDF classic needs none), or a type that Zarr has not:
+        UnsupportedError: h5py is missing (NetCDF classic needs none), or a type that Zarr has not:
             references, lists of numbers.
         MetadataError: chunks and shards that do not fit each other; `resume`, and what was interrupted there
             is something else.
@@ -173,7 +165,7 @@ class NetcdfJob(FileJob):
                 plan = plan_variable(variable, f"/{path}", zarr_format, cut, shard, compressors)
                 with located(self.source, path):
                     model = self.add_array(path, path, plan)
-                own = _chunks(variable)
+                own = variable.chunks
                 self.file_arrays[path] = NetcdfVariable(self.source, version, path, own, model, self.files)
             self.attributes = {path: group_attributes(group, path or "/") for path, group in groups.items()}
         for path in filter(None, groups):
@@ -205,51 +197,32 @@ class NetcdfJob(FileJob):
 
 @contextmanager
 def open_netcdf(source: str | os.PathLike[str], *, file: Any = None, is_plain: bool = False) -> Iterator[Any]:
-    """The file: h5netcdf's, or a `ClassicFile`, with `groups`, `variables` and `attrs`.
+    """The file: `Hdf5File` or `ClassicFile`, with `groups`, `variables`, `attrs` and `growing` dimensions.
 
     file      an open HDF5 file to read instead, `source` being what it is called in errors
-    is_plain  whether an HDF5 file is h5py's, which opens in a tenth of the time
+    is_plain  whether an HDF5 file is h5py's, of which no headers are read
 
     Raises
         as `netcdf_to_zarr`.
     """
     path = os.fspath(source)
-    is_classic = False
+    try:
+        with _opened(path, file, is_plain) as opened:
+            yield opened
+    except ZstoreError:
+        raise
+    except DAMAGES as error:
+        raise StoreError(f"file cannot be read: {error}", path=path) from error
+
+
+def _opened(path: str, file: Any, is_plain: bool) -> Any:
     if file is None:
         if not Path(path).is_file():
             raise NotFoundError("no file there", path=path)
         with Path(path).open("rb") as raw:
-            is_classic = raw.read(3) == CLASSIC[0][:3]
-    with ClassicFile(path) if is_classic else _open_hdf5(path, file, is_plain=is_plain) as opened:
-        try:
-            yield opened
-        except ZstoreError:
-            raise
-        except DAMAGES as error:
-            raise StoreError(f"file cannot be read: {error}", path=path) from error
-
-
-def _open_hdf5(path: str, file: Any, *, is_plain: bool) -> Any:
-    with optional("NetCDF-4 and HDF5 files can be read only with h5netcdf", "netcdf"):
-        import h5netcdf
-        import h5py
-    try:
-        if is_plain:
-            return h5py.File(path, "r")
-        return h5netcdf.File(
-            path if file is None else file, "r", decode_vlen_strings=False, phony_dims="sort"
-        )
-    except OSError as error:
-        raise StoreError(f"not an HDF5 file: {error}", path=path) from error
-    except Exception as error:
-        # Whatever a file says that h5netcdf did not think of: a variable with a scale for some of its
-        # dimensions only, for one.
-        reason = str(error)
-        if isinstance(error, KeyError | RecursionError):
-            reason = f"a link leads to nothing, or to a group above it: {error}"
-        elif isinstance(error, AttributeError):
-            reason = f"it keeps a type by a name, which NetCDF has for few types only: {error}"
-        raise UnsupportedError(f"HDF5 file is none that h5netcdf can read: {reason}", path=path) from error
+            if raw.read(3) == CLASSIC[0][:3]:
+                return ClassicFile(path)
+    return open_hdf5(path, file) if is_plain else Hdf5File(path, file)
 
 
 def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -261,11 +234,11 @@ def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
     yield path, group
     for name, child in group.groups.items():
         below = f"{path}/{name}".lstrip("/")
-        if file_number(child._h5group) != file_number(group._h5group):
-            other = child._h5group.file.filename
+        if file_number(child.node) != file_number(group.node):
+            other = child.node.file.filename
             raise UnsupportedError(
                 f"group {below!r} is one of {other!r}, to which a link leads; expected those of the file",
-                path=group._h5group.file.filename,
+                path=group.node.file.filename,
                 key=below,
             )
         yield from walk_groups(child, below)
@@ -279,31 +252,12 @@ def file_number(node: Any) -> int:
     return number
 
 
-def _stored_attributes(found: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Attributes as JSON, without the NetCDF library's internal ones."""
-    kept = {}
-    for name in found:
-        if name in INTERNAL or name.startswith("_Netcdf4"):
-            continue
-        value = _attribute(found, name, where)
-        if type(value).__name__ == "Empty":
-            value = ""
-        if isinstance(value, np.ndarray) and value.shape == (1,):
-            value = value[0]
-        kept[name] = value
-    return render_attributes(kept, where)
-
-
 def group_attributes(group: Any, where: str) -> dict[str, Any]:
     """The attributes of a group, with the names of its dimensions that can grow."""
-    raw = {name: _attribute(group.attrs, name, where) for name in group.attrs}
+    raw = dict(group.attrs)
     kept = _kept(raw)
-    if isinstance(group, ClassicFile):
-        names = [one.dimensions[0] for one in group.variables.values() if one.is_record]
-    else:
-        names = [name for name, one in group.dimensions.items() if one.isunlimited()]
-    growing = {UNLIMITED: sorted(set(names))} if names else {}
-    return {**_stored_attributes(raw, where), **growing, **kept.get("attributes", {})}
+    growing = {UNLIMITED: sorted(set(group.growing))} if group.growing else {}
+    return {**render_attributes(raw, where), **growing, **kept.get("attributes", {})}
 
 
 def _kept(raw: dict[str, Any], *, as_stored: bool = False) -> Mapping[str, Any]:
@@ -328,14 +282,6 @@ def default_fill(fill: Any, data_type: DataType, zarr_format: ZarrFormat) -> Any
     return None if zarr_format == 2 else data_type.default_fill()
 
 
-def _attribute(found: Mapping[str, Any], name: str, where: str) -> Any:
-    try:
-        return found[name]
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"attribute {name!r} of {where!r} is none that h5netcdf can read: {error}"
-        raise UnsupportedError(message) from error
-
-
 def plan_variable(
     variable: Any,
     where: str,
@@ -353,11 +299,11 @@ def plan_variable(
     Raises
         UnsupportedError: a type that Zarr has not.
     """
-    raw = {name: _attribute(variable.attrs, name, where) for name in variable.attrs}
+    raw = dict(variable.attrs)
     dtype, stated = _type(variable, where)
     fill, kept = raw.pop("_FillValue", None), _kept(raw, as_stored=as_stored)
     shape, names = tuple(variable.shape), tuple(map(plain_dimension, variable.dimensions))
-    own = _chunks(variable)
+    own = variable.chunks
     if "data_type" in kept:
         dtype = DataType.restore(kept["data_type"])
         if dtype.numpy.kind == "S":  # the last dimension is that of its characters
@@ -365,7 +311,7 @@ def plan_variable(
         for name in kept.get("added", ()):
             raw.pop(name, None)
             fill = None if name == "_FillValue" else fill
-    attributes = {**_stored_attributes(raw, where), **stated, **kept.get("attributes", {})}
+    attributes = {**render_attributes(raw, where), **stated, **kept.get("attributes", {})}
     if isinstance(fill, np.ndarray) and fill.size == 1:
         fill = fill.reshape(())[()]
     numpy = dtype.numpy if isinstance(dtype, DataType) else np.dtype(dtype)
@@ -403,12 +349,6 @@ def plan_variable(
     }
 
 
-def _chunks(variable: Any) -> Shape | None:
-    """The chunk shape of a variable; None if its items lie in one row."""
-    chunks: Shape | None = variable.chunks if isinstance(variable, ClassicVariable) else variable._h5ds.chunks
-    return chunks or None
-
-
 def plain_dimension(name: str) -> str:
     """The name of a dimension, without the path of its group."""
     return name.rpartition("/")[2]
@@ -420,7 +360,7 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
         return variable.dtype, {}
     import h5py
 
-    if variable._h5ds.shape is None:
+    if variable.dataset.shape is None:
         raise UnsupportedError(f"variable {where!r} has no dataspace, so no items; expected a shape")
     try:
         dtype = variable.dtype
@@ -508,9 +448,9 @@ class NetcdfVariable(FileArray):
         """The items of a box of the file, as the array's type."""
         dtype = self.dtype
         if len(variable.shape) > len(box):  # texts of fixed length, whose characters have a dimension
-            characters = _read(variable, (*box, slice(0, variable.shape[-1])))
+            characters = _items(variable, (*box, slice(0, variable.shape[-1])))
             return np.ascontiguousarray(characters).view(dtype).reshape(lengths(box))
-        items = np.asarray(_read(variable, box)).reshape(lengths(box))
+        items = np.asarray(_items(variable, box)).reshape(lengths(box))
         if dtype.kind in "UT" or (dtype.kind == "O" and self.data_type.name == "string"):
             decoded = [one.decode() if isinstance(one, bytes) else str(one) for one in items.ravel().tolist()]
             return np.array(decoded, object).reshape(items.shape).astype(dtype)
@@ -533,14 +473,6 @@ def _variable(file: Any, path: str) -> Any:
     return group[HIDDEN + name if HIDDEN + name in group else name]
 
 
-def _read(variable: Any, window: tuple[slice, ...]) -> Any:
-    """The items of a window, in the file's own form."""
-    if isinstance(variable, ClassicVariable):
-        return variable[window or ...]
-    stored = variable[window or ...]
-    if stored.shape == lengths(window):
-        return stored
-    # Along an unlimited dimension, others have more items than this.
-    items = np.full(lengths(window), variable.fillvalue, variable.dtype)
-    items[tuple(map(slice, stored.shape))] = stored
-    return items
+def _items(variable: Any, box: Box) -> Any:
+    """The items of a box, in the file's own form."""
+    return variable[box or ...] if isinstance(variable, ClassicVariable) else read_box(variable, box)

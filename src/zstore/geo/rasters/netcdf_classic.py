@@ -151,6 +151,11 @@ class ClassicFile:
         shape, strides = variable.shape[1:], variable.strides[1:]
         return replace(variable, shape=(self.record_count, *shape), strides=(self.record_step, *strides))
 
+    @property
+    def growing(self) -> list[str]:
+        """The name of the dimension that can grow, if there is one."""
+        return [one.dimensions[0] for one in self.variables.values() if one.is_record][:1]
+
     def __enter__(self) -> ClassicFile:
         return self
 

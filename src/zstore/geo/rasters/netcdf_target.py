@@ -22,7 +22,8 @@ from zstore.extensions.extras import optional
 from zstore.geo.pyramid.boxes import Box, Items, Shape, volume
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.rasters.files import WindowGrid
-from zstore.geo.rasters.netcdf import INTERNAL, KEPT, UNLIMITED, default_fill
+from zstore.geo.rasters.netcdf import KEPT, UNLIMITED, default_fill
+from zstore.geo.rasters.netcdf_hdf5 import INTERNAL
 from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
 from zstore.model import v2
 from zstore.model.document import plain
@@ -488,7 +489,7 @@ def _split(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> _Netcd
     """Attributes as NetCDF has them, and those that come back from it as something else."""
     written, kept = dict[str, Any](), dict[str, Any]()
     for name, value in attributes.items():
-        is_free = name not in INTERNAL and not name.startswith("_Netcdf4") and "/" not in name
+        is_free = name not in INTERNAL and "/" not in name
         form = _value(value, dtype if name in OF_ITEMS else None) if is_free and name != KEPT else None
         if form is not None:
             written[name] = form

@@ -1,9 +1,8 @@
-"""Scans NetCDF-4 and HDF5 files: h5py lists the chunks and filters, h5netcdf tells the dimensions."""
+"""Scans NetCDF-4 and HDF5 files: h5py lists the chunks and filters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -56,13 +55,13 @@ FILTERS: dict[int, tuple[str, Callable[[Sequence[int]], dict[str, Any]]]] = {
 
 
 def scan_hdf5(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = frozenset()) -> None:
-    """Add all groups and variables of a file opened by h5netcdf, but those to drop.
+    """Add all groups and variables of an open `Hdf5File`, but those to drop.
 
     Raises
         UnsupportedError: a filter, a layout or a type that references cannot express; it is named.
     """
     source = draft.add_source(origin)
-    number = file_number(file._h5group)
+    number = file_number(file.node)
     for group_path, group in walk_groups(file, ""):
         draft.add_group(group_path, group_attributes(group, group_path or "/"))
         for name, variable in group.variables.items():
@@ -77,40 +76,11 @@ def scan_hdf5(file: Any, origin: Origin, draft: Draft, drop: frozenset[str] = fr
                 found.add_to(draft, source)
 
 
-class _Cached:
-    """A variable of h5netcdf, which looks all its dimensions up each time that it is asked for one thing."""
-
-    def __init__(self, variable: Any) -> None:
-        self._variable = variable
-        self.dataset = self._h5ds = variable._h5ds
-        self.attrs = variable.attrs
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self._variable.shape)
-
-    @cached_property
-    def dimensions(self) -> tuple[str, ...]:
-        return tuple(self._variable.dimensions)
-
-    @cached_property
-    def dtype(self) -> Any:
-        return self._variable.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        return self.dataset.chunks if self.shape else None
-
-    def __getitem__(self, window: Any) -> Any:
-        return self._variable[window]
-
-
 class _Variable:
-    """One variable, as h5netcdf has it, and its dataset, as h5py has it."""
+    """One variable, and its dataset as h5py has it."""
 
     def __init__(self, variable: Any, path: str, origin: Origin) -> None:
-        self.variable = _Cached(variable)
-        self.dataset = self.variable.dataset
+        self.variable, self.dataset = variable, variable.dataset
         self.path = path
         self.origin = origin
 
@@ -126,7 +96,7 @@ class _Variable:
         if dataset.external or dataset.is_virtual:
             kind = "in external files" if dataset.external else "a virtual dataset"
             raise self.fail(f"is {kind}; expected values in the file itself")
-        properties, shape = dataset.id.get_create_plist(), tuple(self.variable.shape)
+        properties, shape = dataset.id.get_create_plist(), self.variable.shape
         if dataset.shape != shape and properties.fill_value_defined() != FILL_DEFINED:
             raise self.fail(
                 f"has the shape {dataset.shape} and no fill value; expected the shape {shape} of its "

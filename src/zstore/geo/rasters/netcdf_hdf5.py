@@ -1,0 +1,317 @@
+"""NetCDF-4 and HDF5 files, whose headers h5py reads, with the dimensions that the NetCDF library gives them.
+
+Spec
+    NetCDF User's Guide, "Interoperability with HDF5"; "HDF5 Dimension Scale Specification".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from zstore.errors import StoreError, UnsupportedError
+from zstore.extensions.extras import optional
+from zstore.geo.pyramid.boxes import Box, Items, lengths
+
+# What h5py raises of files that say what it did not think of.
+DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
+# Attributes that are HDF5's or the NetCDF library's own.
+INTERNAL = frozenset(
+    [
+        *("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
+        *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"),
+    ]
+)
+# Of a dataset that is the scale of a dimension; and of one that is nothing else.
+SCALE = b"DIMENSION_SCALE"
+NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
+# What the NetCDF library puts before the name of a variable that a dimension has, too.
+HIDDEN = "_nc4_non_coord_"
+
+
+@dataclass(frozen=True)
+class NetcdfDimension:
+    """A dimension: its length, whether it can grow, and the NetCDF library's number of it."""
+
+    name: str
+    length: int
+    is_unlimited: bool = False
+    number: int | None = None
+
+
+class Hdf5Variable:
+    """A dataset as a variable of NetCDF, whose items are read by windows.
+
+    shape  the lengths of its dimensions; along one that can grow the dataset may have fewer items
+    """
+
+    def __init__(self, dataset: Any, attrs: dict[str, Any], along: list[NetcdfDimension]) -> None:
+        self.dataset, self.attrs = dataset, attrs
+        self.dimensions = tuple(dimension.name for dimension in along)
+        self.shape = tuple(dimension.length for dimension in along)
+
+    @cached_property
+    def dtype(self) -> Any:
+        return self.dataset.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        chunks: tuple[int, ...] | None = self.dataset.chunks if self.shape else None
+        return chunks
+
+    def __getitem__(self, window: Any) -> Any:
+        return read_box(self.dataset, tuple(slice(0, n) for n in self.shape) if window is ... else window)
+
+
+class Hdf5Group:
+    """A group; its `groups`, `variables`, `attrs` and `dimensions` by name.
+
+    node     h5py's group
+    numbers  how many dimensions of the file have a scale, and how many were named for want of one
+
+    Raises
+        UnsupportedError: a link leads to nothing or to a group above it, a variable has scales for some of
+            its dimensions only, or an attribute is a reference.
+    """
+
+    def __init__(
+        self, node: Any, path: str, above: tuple[Hdf5Group, ...] = (), numbers: Counter[str] | None = None
+    ) -> None:
+        self.node, self.path, self.above = node, path, above
+        self._numbers = Counter[str]() if numbers is None else numbers
+        self.attrs = _attributes(node, path or "/")
+        datasets, groups = self._members()
+        self.dimensions = {name: one.dimension(name) for name, one in datasets.items() if one.is_scale}
+        self._numbers["scales"] += len(self.dimensions)
+        self._name_others([one for one in datasets.values() if one.is_without_scales])
+        self.variables = {
+            name.replace(HIDDEN, ""): self._variable(name, one)
+            for name, one in datasets.items()
+            if one.is_variable
+        }
+        self.groups = {
+            name: Hdf5Group(group, _join(path, name), (*above, self), self._numbers)
+            for name, group in groups.items()
+        }
+
+    @property
+    def growing(self) -> list[str]:
+        """The names of its dimensions that can grow."""
+        return [name for name, one in self.dimensions.items() if one.is_unlimited]
+
+    def _members(self) -> tuple[dict[str, _Dataset], dict[str, Any]]:
+        """(datasets, groups) by name; data types that have names are no members of NetCDF's groups."""
+        import h5py
+
+        datasets, groups = {}, {}
+        upper = [_address(group.node) for group in (*self.above, self)]
+        for name in self.node:
+            try:
+                child = self.node[name]
+            except (KeyError, OSError) as error:
+                raise self._fail(name, f"is a link that leads to nothing: {error}") from error
+            if isinstance(child, h5py.Group):
+                if _address(child) in upper:
+                    raise self._fail(name, "is a link that leads to a group above it; expected one below")
+                groups[name] = child
+            elif isinstance(child, h5py.Dataset):
+                datasets[name] = _Dataset(child)
+        return datasets, groups
+
+    def _fail(self, name: str, what: str) -> UnsupportedError:
+        path = _join(self.path, name)
+        return UnsupportedError(f"{path!r} {what}", path=self.node.file.filename, key=path)
+
+    def _name_others(self, datasets: list[_Dataset]) -> None:
+        """Name the lengths of datasets without scales: as many dimensions of one as a dataset has of it."""
+        lengths = Counter[int]()
+        for one in datasets:
+            lengths |= Counter(one.shape)
+        fixed = Counter(one.length for one in self.dimensions.values() if not one.is_unlimited)
+        for length, count in lengths.items():
+            for _ in range(fixed[length], count):
+                name = f"phony_dim_{self._numbers.total()}"
+                self._numbers["named"] += 1
+                self.dimensions[name] = NetcdfDimension(name, length)
+
+    def _variable(self, name: str, one: _Dataset) -> Hdf5Variable:
+        along = self._along(name, one)
+        if len(along) != len(one.shape):
+            expected = f"expected {len(one.shape)}, for its shape {one.shape}"
+            raise self._fail(name, f"has {len(along)} dimensions; {expected}")
+        return Hdf5Variable(one.dataset, _attributes(one.dataset, f"/{_join(self.path, name)}"), along)
+
+    def _along(self, name: str, one: _Dataset) -> list[NetcdfDimension]:
+        """The dimensions of a dataset: by number, by scales, as the scale that it is, or by length."""
+        if one.is_scale and "_Netcdf4Coordinates" in one.names:
+            by_number = {each.number: each for each in reversed([*self._all_dimensions()])}
+            return [by_number[number] for number in np.ravel(one.get("_Netcdf4Coordinates")).tolist()]
+        if one.scales:
+            if not all(one.scales):
+                raise self._fail(name, "has a scale for some of its dimensions only; expected all or none")
+            return [self._dimension_at(name, scales[-1]) for scales in one.scales]
+        own = next((each for each in self._all_dimensions() if each.name == name), None)
+        if own is not None and len(one.shape) == 1:
+            return [own]
+        unused, along = [*self.dimensions.values()], []
+        for length in one.shape:
+            along.append(next(each for each in unused if each.length == length))
+            unused.remove(along[-1])
+        return along
+
+    def _dimension_at(self, name: str, scale: Any) -> NetcdfDimension:
+        """The dimension whose scale a reference leads to."""
+        import h5py
+
+        target = h5py.h5r.get_name(scale, self.node.id) if scale else None
+        called = (target or b"").decode(errors="surrogateescape").rpartition("/")[2]
+        for dimension in self._all_dimensions():
+            if dimension.name == called:
+                return dimension
+        raise self._fail(name, f"has a scale that is no dimension of its group or those above: {target!r}")
+
+    def _all_dimensions(self) -> Iterator[NetcdfDimension]:
+        """Those of the group, then those of the groups above it."""
+        for group in (self, *reversed(self.above)):
+            yield from group.dimensions.values()
+
+
+class Hdf5File(Hdf5Group):
+    """A file, opened; what its root group has.
+
+    Raises
+        StoreError, UnsupportedError: it is no HDF5 file; as `Hdf5Group`.
+    """
+
+    def __init__(self, path: str, file: Any = None) -> None:
+        opened = open_hdf5(path, file)
+        try:
+            super().__init__(opened, "")
+        except BaseException:
+            opened.close()
+            raise
+
+    def __enter__(self) -> Hdf5File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.node.close()
+
+
+def open_hdf5(path: str, file: Any = None) -> Any:
+    """h5py's file, of a path or of an open file.
+
+    Raises
+        StoreError: it is no HDF5 file.
+    """
+    with optional("NetCDF-4 and HDF5 files can be read only with h5py", "netcdf"):
+        import h5py
+    try:
+        return h5py.File(path if file is None else file, "r")
+    except OSError as error:
+        raise StoreError(f"not an HDF5 file: {error}", path=path) from error
+
+
+def read_box(dataset: Any, box: Box) -> Items:
+    """The items of a box of h5py's dataset, with fill values where it ends before others do."""
+    stored: Items = dataset[box or ...]
+    if stored.shape == lengths(box):
+        return stored
+    items = np.full(lengths(box), dataset.fillvalue, dataset.dtype)
+    items[tuple(map(slice, stored.shape))] = stored
+    return items
+
+
+class _Dataset:
+    """A dataset of h5py, and what its attributes say of dimensions.
+
+    names   of its attributes
+    scales  for each dimension, the references to its scales
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.names = frozenset(dataset.attrs)
+        self.shape: tuple[int, ...] = dataset.shape or ()
+        self.is_scale = self.get("CLASS") == SCALE
+        self.is_variable = NO_VARIABLE not in _bytes(self.get("NAME"))
+        self.scales = [*self.get("DIMENSION_LIST", ())]
+        if self.scales and not any(map(len, self.scales)):
+            self.scales = []
+        self.is_without_scales = not self.is_scale and not self.scales
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of one of HDF5's own attributes."""
+        return self.dataset.attrs[name] if name in self.names else default
+
+    def dimension(self, name: str) -> NetcdfDimension:
+        """The dimension whose scale it is; one that can grow is as long as the longest of what has it."""
+        import h5py
+
+        length, is_unlimited = self.shape[0], self.dataset.maxshape == (None,)
+        if is_unlimited:
+            for dataset, axis in self.get("REFERENCE_LIST", ()):
+                length = max(length, h5py.h5r.dereference(dataset, self.dataset.id).shape[axis])
+        number = self.get("_Netcdf4Dimid")
+        return NetcdfDimension(name, int(length), is_unlimited, None if number is None else int(number))
+
+
+def _attributes(node: Any, where: str) -> dict[str, Any]:
+    return {name: _attribute(node.attrs, name, where) for name in node.attrs if name not in INTERNAL}
+
+
+def _attribute(attrs: Any, name: str, where: str) -> Any:
+    """An attribute as NetCDF has it: texts decoded, several in a list, one value for an array of one.
+
+    Raises
+        UnsupportedError: it is a reference, or of a type that h5py does not read.
+    """
+    import h5py
+
+    try:
+        value = attrs[name]
+    except DAMAGES as error:
+        message = f"attribute {name!r} of {where!r} is none that h5py can read: {error}"
+        raise UnsupportedError(message) from error
+    if isinstance(value, h5py.Empty):
+        text = h5py.check_string_dtype(value.dtype)
+        return b"" if text is not None and text.length == 1 else np.array([], value.dtype)
+    is_array = isinstance(value, np.ndarray)
+    if isinstance(value, h5py.h5r.Reference) or (is_array and h5py.check_ref_dtype(value.dtype)):
+        raise UnsupportedError(f"attribute {name!r} of {where!r} is a reference; expected numbers or text")
+    if is_array:
+        if value.dtype.kind == "S" and value.dtype.itemsize > 1:
+            value = [_text(one) for one in value.flat]
+        elif value.dtype.kind == "S" or h5py.check_string_dtype(value.dtype) is not None:
+            value = value.tolist()
+        return value[0] if len(value) == 1 else value
+    # One character is an item of type "char", a longer text is text, however many of its bytes are NUL.
+    if isinstance(value, bytes) and (len(value) > 1 or attrs.get_id(name).dtype.itemsize > 1):
+        return _text(value)
+    return value
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _bytes(value: Any) -> bytes:
+    """A text that may be kept as bytes or as a string of variable length."""
+    return value if isinstance(value, bytes) else str(value or "").encode()
+
+
+def _address(node: Any) -> tuple[int, int]:
+    """The number of the file that contains a group, and its address there."""
+    import h5py
+
+    found = h5py.h5o.get_info(node.id)
+    return found.fileno, found.addr
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
