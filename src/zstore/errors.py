@@ -116,7 +116,8 @@ class ZstoreError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         fields = {"path": self.path, "key": self.key, "codec": self.codec, "offset": self.offset}
-        return (_rebuild, (type(self), self.message, fields))
+        number = getattr(self, "errno", None)
+        return (_rebuild, (type(self), self.message, fields), None if number is None else {"errno": number})
 
 
 class located:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 
 import numpy as np
@@ -58,7 +59,8 @@ def good(target):
     return True
 
 
-# By command, its words, the good array's path in the target, and the kinds of damage that are none to it.
+BOX = "500000,4999000,501000,5000000"
+# By command its words, where the good array is in the target (or the ending of the file), harmless damage.
 COMMANDS = {
     "info": (["info", "SOURCE"], None, ["codec"]),
     "tree": (["tree", "SOURCE"], None, ["document", "data type", "codec", "chunks"]),
@@ -71,8 +73,14 @@ COMMANDS = {
     "pyramid": (["pyramid", "SOURCE", "TARGET", "-q", "--levels", "1"], "0/good", []),
     "tiles": (["pyramid", "SOURCE", "TARGET", "-q", "--tms", "WebMercatorQuad"], None, []),
     "mosaic": (["mosaic", "SOURCE", "TARGET", "-q"], "", []),
-    "raster": (["convert", "SOURCE", "TARGET.tif", "-q"], None, []),
-    "picture": (["quicklook", "SOURCE", "-o", "TARGET.png"], None, []),
+    "raster": (["convert", "SOURCE", "TARGET.tif", "-q"], ".tif", []),
+    "overviews": (["convert", "SOURCE", "TARGET.tif", "--cog", "-q"], ".tif", []),
+    "netcdf": (["convert", "SOURCE", "TARGET.nc", "-q"], ".nc", []),
+    "picture": (["quicklook", "SOURCE", "-o", "TARGET.png"], ".png", []),
+    "reduce": (["reduce", "SOURCE", "TARGET", "-q", "--axis", "y", "--method", "max"], None, []),
+    "part": (["convert", "SOURCE", "TARGET", "-q", "--bbox", BOX], None, []),
+    "part, raster": (["convert", "SOURCE", "TARGET.tif", "-q", "--bbox", BOX], ".tif", []),
+    "manifest": (["manifest", "SOURCE", "-o", "TARGET.txt"], ".txt", ["document", "data type", "codec"]),
 }
 
 
@@ -83,9 +91,9 @@ CASES = [(name, kind) for name in COMMANDS for kind in BROKEN if (name, kind) !=
 @pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_a_command_goes_on_past_a_broken_member_and_ends_with_its_error(stores, tmp_path, name, kind):
-    if name == "raster":
-        pytest.importorskip("rasterio")
     words, made, unconcerned = COMMANDS[name]
+    if made in NEEDS:
+        pytest.importorskip(NEEDS[made])
     source, target = tmp_path / "source", tmp_path / "target"
     shutil.copytree(stores / kind, source, symlinks=True)
     result = run(*(word.replace("SOURCE", str(source)).replace("TARGET", str(target)) for word in words))
@@ -93,19 +101,49 @@ def test_a_command_goes_on_past_a_broken_member_and_ends_with_its_error(stores, 
     assert result.exit_code == (0 if kind in unconcerned else unreachable)
     if kind not in unconcerned:
         assert "bad" in result.output
-    if made is not None and kind not in STOPS.get(name, ()):
+    if made is not None and made.startswith("."):
+        READ[made](target.with_suffix(made))
+    elif made is not None:
         assert good(target / made)
     if name in ("pyramid", "tiles"):
         for _, level in zstore.open_group(target, mode="r").groups():
             assert {"good", "bad"} & {*level.array_keys()} == {"good"}
             assert not (target / level.path / "bad").exists()
         assert zstore.validate(target).count("error") == 0
-    elif name == "raster" and kind not in STOPS.get(name, ()):
-        assert target.with_suffix(".tif").exists()
+    elif name in ("reduce", "part"):
+        assert [*zstore.open_group(target, mode="r").array_keys()] == ["good"]
+        assert not (target / "bad").exists()
+        first = zstore.open(target / "good", mode="r")[...].reshape(-1)[0]
+        assert first == (63 * 64 if name == "reduce" else 0)
 
 
-# By command, what is damaged where it stops: what it makes is one file or one whole.
-STOPS = {"raster": ["chunks"], "picture": ["chunks"]}
+def bands(path):
+    import rasterio
+
+    with rasterio.open(path) as raster:
+        assert raster.descriptions == ("good",)
+        assert raster.read(1)[1, 1] == 65
+
+
+def variables(path):
+    import h5netcdf
+
+    with h5netcdf.File(path) as file:
+        assert [*file.variables] == ["good"]
+        np.testing.assert_array_equal(file["good"][...], np.arange(64 * 64).reshape(64, 64))
+
+
+def picture(path):
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def keys(path):
+    assert {"good/zarr.json", "good/c/0/0"} <= {*path.read_text().split()}
+
+
+# By ending, what is to be installed, and what reads such a file.
+NEEDS = {".tif": "rasterio", ".nc": "h5netcdf"}
+READ = {".tif": bands, ".nc": variables, ".png": picture, ".txt": keys}
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -170,3 +208,34 @@ def test_a_broken_member_is_no_error_of_its_neighbour(stores, tmp_path):
     with pytest.warns(ReadingWarning, match="'bad' is left out"):
         made = zstore.build_pyramid(source, tmp_path / "target", levels=1)
     assert "good" in made["1"]
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+def test_an_update_goes_on_past_a_broken_array_and_is_finished_when_it_can_be_read(stores, tmp_path, kind):
+    source, target = tmp_path / "source", tmp_path / "target"
+    group = zstore.create_group(source, attributes=PLACE)
+    for name in ("bad", "good"):
+        group.create_array(name, data=np.zeros((64, 64), "f4"), chunks=32, dimension_names=("y", "x"))
+    zstore.build_pyramid(source, target, levels=1)
+    shutil.rmtree(source)
+    shutil.copytree(stores / kind, source, symlinks=True)
+    with pytest.raises(ZstoreError, match="bad"):
+        zstore.update_pyramid(target, source=source)
+    rows = np.arange(64 * 64, dtype="f4").reshape(32, 2, 32, 2).mean(axis=(1, 3))
+    levels = zstore.open_group(target, mode="r")["1"]
+    np.testing.assert_array_equal(levels["good"][...], rows)
+    assert [one.work for one in zstore.verify(target).unfinished] == ["update_pyramid"]
+    shutil.rmtree(source / "bad")
+    shutil.copytree(source / "good", source / "bad")
+    # No region says what has changed: what the update before has left undone is made.
+    zstore.update_pyramid(target, {"y": 0}, source=source, arrays=["good"])
+    np.testing.assert_array_equal(levels["bad"][...], rows)
+    assert not zstore.verify(target).unfinished
+
+
+def test_errors_that_workers_pickle_keep_what_the_system_says():
+    error = StoreError("cannot read", path="file:///here", key="c/0")
+    error.errno = 40
+    other = pickle.loads(pickle.dumps(error))
+    assert (str(other), other.errno, other.is_of_key) == (str(error), 40, True)

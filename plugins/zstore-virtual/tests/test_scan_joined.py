@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -26,7 +27,7 @@ from zstore_virtual.store import VirtualStore
 
 import zstore
 from zstore.cli.root import zstore as root_command
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.model.grid import RectilinearGrid
 from zstore.testing.commands import CommandContract
 
@@ -281,6 +282,31 @@ def test_zarr_hierarchies_joined(tmp_path: Path) -> None:
         )
         assert len(manifest.sources) == (4 if number else 8)
         assert virtualize(parts, concat="t", append_to=manifest) is manifest
+
+
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+def test_a_broken_array_of_a_hierarchy_is_left_out(tmp_path: Path) -> None:
+    """References to all others are written, and the command ends with its error, also when it goes on."""
+    source, target = tmp_path / "source", tmp_path / "target.json"
+    for change in ({"shape": "four"}, {"codecs": [{"name": "nobodys_codec"}]}, None):
+        group = zstore.create_group(source, overwrite=True)
+        for name in ("bad", "good"):
+            group.create_array(name, data=np.arange(24), chunks=12)
+        document = json.loads((source / "bad/zarr.json").read_text())
+        (source / "bad/zarr.json").write_text(json.dumps(document | (change or {})))
+        if change is None:
+            (source / "bad/c/1").unlink()
+            (source / "bad/c/1").symlink_to("1")
+        for _ in range(2):
+            result = CliRunner().invoke(root_command, ["virtualize", str(source), str(target), "--overwrite"])
+            assert result.exit_code == 1
+            assert "'bad' is left out" in result.output
+            got = zstore.open_group(VirtualStore(open_manifest(target), allow=[tmp_path]), mode="r")
+            assert [*got.array_keys()] == ["good"]
+            np.testing.assert_array_equal(got["good"][...], np.arange(24))
+            assert {*tmp_path.iterdir()} == {source, target}
+    with pytest.raises(ZstoreError, match="bad"):
+        virtualize([source, source], concat="t")
 
 
 def _other_variable(place: Path) -> None:

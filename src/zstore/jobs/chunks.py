@@ -33,7 +33,7 @@ from zstore.engine.documents import (
 from zstore.engine.making import delete_keys
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.engine.walk import listed_cell, walk_nodes
-from zstore.errors import NotFoundError, StoreError, ZstoreError
+from zstore.errors import NotFoundError, StoreError, ZstoreError, is_loss
 from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import current_part, free_size, name_job
 from zstore.jobs.source import (
@@ -311,6 +311,12 @@ class StoredArray(Source):
 
     def version(self) -> str:
         return self.listing().version
+
+    def has_lost(self, error: Exception) -> bool:
+        if not isinstance(error, ZstoreError) or not is_loss(error):
+            return False
+        is_here = (error.path or "").rstrip("/") in (self.url, place(self.store, "").rstrip("/"))
+        return is_here and (error.key is None or f"{error.key}/".startswith(f"{self.path}/"))
 
     def watched(self) -> Sources:
         return Location(self.store, self.path).sources({"": self})

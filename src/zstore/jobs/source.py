@@ -12,18 +12,18 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress, product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from zstore.base.once import once
 from zstore.engine.documents import place
-from zstore.errors import ChangedError
-from zstore.jobs.plan import Unit, name_job
+from zstore.errors import ChangedError, ZstoreError, leave_out
+from zstore.jobs.plan import Unit, current_part, name_job
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import Grid, RegularGrid
 from zstore.storage.base import Store, join_key
@@ -35,6 +35,7 @@ OBJECT_SIZE = 64
 MASK_SIZE = 1 << 27
 ROWS_COUNT = 1 << 16
 
+R = TypeVar("R")
 Shape = tuple[int, ...]
 Cell = tuple[int, ...]
 Box = tuple[slice, ...]
@@ -120,6 +121,10 @@ class Source(ABC):
     def close(self) -> None:  # noqa: B027 - most sources keep nothing open
         """Let go of open files; the next `read` opens them again."""
 
+    def has_lost(self, error: Exception) -> bool:
+        """Whether an error is of some of these items alone, which are damaged or out of reach."""
+        return False
+
     def watched(self) -> Sources:
         """The source as the only one of a job, with its version now."""
         return Sources(lambda: {"": self.version() or "?"}, lambda _: self.url)
@@ -195,6 +200,45 @@ class Source(ABC):
         every, start = range(self.counts[axis]), self.grid.start
         first = bisect_right(every, side.start, key=lambda number: start(axis, number)) - 1
         return range(first, bisect_left(every, side.stop, key=lambda number: start(axis, number)))
+
+
+class Lost(dict[str, ZstoreError]):
+    """By name, the errors of sources whose items cannot be read: a call goes on without them.
+
+    names  of all sources; where none is left, the error is raised at once, as in a part of a job
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self._names = {*names}
+
+    @contextmanager
+    def apart(self, name: str, *sources: Source) -> Iterator[None]:
+        """Context of reading these sources; their name is left out where they cannot be read."""
+        try:
+            yield
+        except ZstoreError as error:
+            is_last = self._names <= {*self, name}
+            if is_last or current_part() is not None or not any(one.has_lost(error) for one in sources):
+                raise
+            self[name] = error
+            leave_out(name, error)
+
+
+def all_but_lost(sources: Mapping[str, Sequence[Source]], make: Callable[[Sequence[str]], R]) -> R:
+    """The result of `make` for these names, or for the others, where the items of some cannot be read.
+
+    It is called again for each of those.
+
+    sources  by name what is read of it
+    """
+    lost = Lost(sources)
+    while True:
+        left = [name for name in sources if name not in lost]
+        with ExitStack() as apart:
+            for name in left:
+                apart.enter_context(lost.apart(name, *sources[name]))
+            return make(left)
 
 
 class StoredChunks(NamedTuple):

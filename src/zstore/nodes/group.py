@@ -111,19 +111,20 @@ def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group],
 
 
 def readable_members(
-    group: Group, max_depth: int | None = 0, *, dropped: Container[str] = ()
+    group: Group, max_depth: int | None = 0, *, dropped: Container[str] = (), is_decoded: bool = False
 ) -> Iterator[tuple[str, Array | Group]]:
     """(path, member) of the group's members whose documents can be read; the others are left out.
 
-    max_depth  as for `Group.members`
-    dropped    paths of members that nobody asks for
+    max_depth   as for `Group.members`
+    dropped     paths of members that nobody asks for
+    is_decoded  whether arrays are left out, too, that do not have all their codecs (`is_decodable`)
 
     Warns
         ReadingWarning: of each member that is left out.
     """
     unreadable = dict[str, ZstoreError]()
     for path, member in group.members(max_depth, unreadable=unreadable):
-        if path not in dropped:
+        if path not in dropped and (not is_decoded or isinstance(member, Group) or is_decodable(member)):
             yield path, member
     for path, reason in unreadable.items():
         if path not in dropped:

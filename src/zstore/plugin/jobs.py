@@ -14,7 +14,7 @@ from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, r
 from zstore.jobs.plan import Estimate, Plan, Unit, as_part, current_part, expect_size
 from zstore.jobs.record import BegunJob, asked_as, begin, check_begun, forget, name_job
 from zstore.jobs.runner import Runner, counter, units_at_once
-from zstore.jobs.source import Made, Marks, Source, Sources, Versions
+from zstore.jobs.source import Lost, Made, Marks, Source, Sources, Versions, all_but_lost
 from zstore.jobs.task import Task
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "How",
     "HowWords",
     "Location",
+    "Lost",
     "Made",
     "Marks",
     "Plan",
@@ -36,6 +37,7 @@ __all__ = [
     "Task",
     "Unit",
     "Versions",
+    "all_but_lost",
     "as_array",
     "as_part",
     "asked_as",

@@ -23,7 +23,7 @@ from zstore.nodes import above
 from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
-from zstore.plugin.jobs import Source, SourceStore, StoredArray, name_job
+from zstore.plugin.jobs import Source, SourceStore, StoredArray, name_job, source_of
 from zstore.storage.kinds import VIEW, kind_by_name
 from zstore.storage.memory import MemoryStore
 from zstore.views import document, flat, plan
@@ -113,6 +113,10 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
             for step in postorder(self._step)
             if not step.inputs
         ]
+
+    def has_lost(self, error: Exception) -> bool:
+        arrays = (source_of(one) if isinstance(one, Array) else one for one in self.sources)
+        return any(isinstance(one, Source) and one.has_lost(error) for one in arrays)
 
     # Selections
 

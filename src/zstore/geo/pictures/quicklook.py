@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from zstore.geo.pictures.looks import PLAIN, Look, categories_of, look_of
 from zstore.geo.pictures.png import Image
 from zstore.geo.pictures.relief import ground_cell, light
 from zstore.geo.pyramid.boxes import lengths
-from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level
+from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level, sources_of
 from zstore.geo.pyramid.tiles import open_tiles
 from zstore.model.packing import decode
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.plugin.jobs import all_but_lost
 from zstore.storage.url import with_storage_options
 
+R = TypeVar("R")
 Cells = np.ndarray[Any, np.dtype[Any]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -134,15 +136,18 @@ def draw_picture(
         raise MetadataError(f"size is {size!r}; expected a whole number of at least 1")
     style = Style(bands, colours, limits)
     levels = open_levels(source, arrays=bands or ())
-    chosen = _choose_bands(levels[0], bands)
-    windows = _windows(levels, chosen)
-    if level is None:
-        level = next((n for n, w in enumerate(windows) if max(lengths(w)) <= size), len(windows) - 1)
-    dataset = pick_level(levels, level)
-    if most_bytes is not None:
-        _check_cost(dataset, chosen, most_bytes)
-    items = _latest_items(levels[-1], chosen, most_bytes)
-    return _picture(dataset, windows[level], size, chosen, items, style)
+
+    def draw(chosen: Sequence[PictureBand]) -> Picture:
+        windows = _windows(levels, chosen)
+        fits = (number for number, window in enumerate(windows) if max(lengths(window)) <= size)
+        number = next(fits, len(windows) - 1) if level is None else level
+        dataset = pick_level(levels, number)
+        if most_bytes is not None:
+            _check_cost(dataset, chosen, most_bytes)
+        items = _latest_items(levels[-1], chosen, most_bytes)
+        return _picture(dataset, windows[number], size, chosen, items, style)
+
+    return _of_readable_bands(levels, bands, draw)
 
 
 @with_storage_options
@@ -164,12 +169,15 @@ def preview(
         UnsupportedError: values that make no picture.
     """
     levels = open_levels(source, arrays=bands or ())
-    chosen = _choose_bands(levels[0], bands)
-    items = _latest_items(levels[-1], chosen, None)
-    pictures = [
-        _opaque(_enlarged(_picture(level, window, size, chosen, items, Style()).image, size))
-        for level, window in zip(levels, _windows(levels, chosen), strict=True)
-    ]
+
+    def draw(chosen: Sequence[PictureBand]) -> list[Image]:
+        items = _latest_items(levels[-1], chosen, None)
+        return [
+            _opaque(_enlarged(_picture(level, window, size, chosen, items, Style()).image, size))
+            for level, window in zip(levels, _windows(levels, chosen), strict=True)
+        ]
+
+    pictures = _of_readable_bands(levels, bands, draw)
     width = sum(picture.shape[1] + GAP for picture in pictures) - GAP
     canvas = np.zeros((max(picture.shape[0] for picture in pictures), width, 4), np.uint8)
     column = 0
@@ -183,11 +191,24 @@ def preview(
 # Which bands and items
 
 
-def _choose_bands(dataset: Dataset, wanted: Sequence[str | int] | None) -> list[PictureBand]:
+def _of_readable_bands(
+    levels: Sequence[Dataset], wanted: Sequence[str | int] | None, draw: Callable[[Sequence[PictureBand]], R]
+) -> R:
+    """The drawing of the bands wanted, or of those that suit among the arrays that can be read."""
+    if wanted is not None:
+        return draw(_choose_bands(levels[0], wanted))
+    bands = _all_bands(levels[0])
+
+    def draw_some(arrays: Sequence[str]) -> R:
+        kept = {name: band for name, band in bands.items() if band.array in arrays}
+        names: Sequence[str] = find_rgb_bands(levels[0], kept) or [*kept][:1]
+        return draw([kept[name] for name in names])
+
+    return all_but_lost(sources_of(levels), draw_some)
+
+
+def _choose_bands(dataset: Dataset, wanted: Sequence[str | int]) -> list[PictureBand]:
     bands = _all_bands(dataset)
-    if wanted is None:
-        names: Sequence[str] = find_rgb_bands(dataset, bands) or [*bands][:1]
-        return [bands[name] for name in names]
     if len(wanted) not in (1, 3):
         raise MetadataError(f"bands are {list(wanted)!r}; expected one, or three for red, green and blue")
     chosen = []

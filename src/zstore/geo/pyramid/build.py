@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, product
@@ -22,7 +22,6 @@ from zstore.errors import (
     UnsupportedError,
     ZstoreError,
     is_loss,
-    leave_out,
 )
 from zstore.geo.conventions.base import Affine
 from zstore.geo.pyramid.boxes import Box, Shape, volume, whole
@@ -71,6 +70,7 @@ from zstore.plugin.jobs import (
     How,
     HowWords,
     Location,
+    Lost,
     Made,
     Marks,
     Source,
@@ -218,6 +218,7 @@ def update(
     is_reshaped: bool,
     resume: bool,
     marks: Mapping[str, Marks] | None = None,
+    unread: Collection[str] = (),
 ) -> Group:
     """The pyramid's group, after all cells that depend on the boxes were made again.
 
@@ -229,17 +230,23 @@ def update(
     resume       go on by the journal of an update of the same boxes that was interrupted; of others, all that
                  was to be made is made again
     marks        of the source's chunks, where the boxes are all that has changed, to keep a fingerprint with
+    unread       the arrays to be brought up to date that cannot be read
+
+    Where an array cannot be read, the chunks of all others are made again, and the update stays unfinished:
+    levels share their coordinates, so that they grow together.
 
     Raises
         MetadataError: memory that holds no unit.
         ChangedError: an array that is read was written to meanwhile; with `resume`, since the update began.
         StoreError: the store fails, or other work is unfinished there.
+        The error of an array that cannot be read.
     """
     group = group.as_durable() if options.durable else group
     steps = _plan_steps(pyramid, pyramid.held(group), boxes, options)
     options.stop_if_dry(lambda: _estimate(steps, options))
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in asked] for name, asked in boxes.items()}
+    plain |= {name: [[[0, n] for n in former["variables"][name]["shape"]]] for name in unread}
     sources = _sources(pyramid)
     source = name_job([sources.place(name) for name in sources.versions])
     shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
@@ -273,8 +280,15 @@ def update(
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
         pyramid.shrink(group)
-    _fill(steps, job, options, is_replacing=not group.store.durable)
+    lost = _fill(steps, job, options, is_replacing=not group.store.durable, can_lose=True)
     job.check()
+    for error in lost.values():
+        raise error
+    if unread:
+        expected = "all others are up to date, and the update is unfinished until these are"
+        raise MetadataError(
+            f"arrays {', '.join(sorted(unread))} cannot be read; {expected}", path=pyramid.dataset.place
+        )
     attributes: Mapping[str, Any] = dict(group.attrs)
     if is_reshaped:
         pyramid.replace_beside(group)
@@ -485,7 +499,7 @@ def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
     if not pyramid.dataset.level:
         kept |= {"source": now["source"], "affine": now["affine"]}
     shapes = {name: {**variables[name], "shape": entry["shape"]} for name, entry in now["variables"].items()}
-    return {**kept, "variables": shapes}
+    return {**kept, "variables": {**variables, **shapes}}
 
 
 def _clear(
@@ -541,30 +555,24 @@ def _fill(
     *,
     is_replacing: bool = False,
     can_lose: bool = False,
-) -> set[str]:
+) -> Lost:
     """Make the cells of these steps; `is_replacing` as for `run_step`.
 
-    Returns the names of layers that are left out, as chunks of their sources cannot be read; with `can_lose`,
-    and not of masks, nor of all.
+    Returns the errors of layers whose sources have chunks that cannot be read, where these `can_lose`; masks
+    cannot, and not all layers.
     """
-    lost = dict[str, ZstoreError]()
-    data = {layer.name for layer, _, _ in planned if not layer.is_mask}
+    lost = Lost(layer.name for layer, _, _ in planned if not layer.is_mask)
     first = [steps[0].plan for _, _, steps in planned if steps]
     tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
     try:
         with job.runner(options.executor) as runner:
             for layer, label, steps in planned:
                 # What all others may be masked by is made before them.
-                try:
-                    with nullcontext() if layer.is_mask else runner.apart():
-                        for number, step in enumerate(steps):
-                            taken = tick if number == 0 else None
-                            run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
-                except ZstoreError as error:
-                    is_firm = not can_lose or layer.is_mask or current_part() is not None
-                    if is_firm or data == {*lost, layer.name} or not _is_lost(layer, error):
-                        raise
-                    lost[layer.name] = error
+                sources = [layer.recipe.source] if can_lose and not layer.is_mask else []
+                with lost.apart(layer.name, *sources), nullcontext() if layer.is_mask else runner.apart():
+                    for number, step in enumerate(steps):
+                        taken = tick if number == 0 else None
+                        run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
     except OSError:
         # Whoever has taken the place over removes what is written there.
         job.check_held()
@@ -572,23 +580,10 @@ def _fill(
     finally:
         for layer, _, _ in planned:
             layer.recipe.source.close()
-    for layer, _, _ in planned:
-        if layer.name in lost:
-            leave_out(layer.array.path or layer.name, lost[layer.name])
-    return {*lost}
+    return lost
 
 
-def _is_lost(layer: Layer, error: ZstoreError) -> bool:
-    """Whether an error is of chunks of the layer's source, which are damaged or out of reach."""
-    source = layer.recipe.source
-    if not isinstance(source, StoredArray) or not is_loss(error):
-        return False
-    return (error.path or "").rstrip("/") in (source.url, place_of(source.store)) and (
-        error.key is None or f"{error.key}/".startswith(f"{source.path}/")
-    )
-
-
-def _drop(nodes: NewNodes, group: Group, lost: set[str]) -> None:
+def _drop(nodes: NewNodes, group: Group, lost: Container[str]) -> None:
     """Remove the arrays of layers that are left out from new nodes, and the chunks that they have."""
     for path in [path for path in nodes.models if path.rpartition("/")[2] in lost]:
         del nodes.models[path]
@@ -932,6 +927,7 @@ def _update_from(
     how: How,
 ) -> Group:
     """The pyramid's group, brought up to date with a dataset; the arguments are those of `update_pyramid`."""
+    unread = dataset.unreadable & record["variables"].keys()
     variables = _with_masks(group, record, dataset, mask)
     plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
     planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
@@ -964,7 +960,19 @@ def _update_from(
         shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
     )
     is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved or is_beside
-    return update(planned, group, record, boxes, how, is_reshaped=is_reshaped, resume=how.resume, marks=marks)
+    if arrays is not None and not is_reshaped:
+        unread = frozenset()
+    return update(
+        planned,
+        group,
+        record,
+        boxes,
+        how,
+        is_reshaped=is_reshaped,
+        resume=how.resume,
+        marks=marks,
+        unread=unread,
+    )
 
 
 def update_levels(group: Group, boxes: Mapping[str, Sequence[Box]], how: How) -> None:
@@ -977,7 +985,7 @@ def update_levels(group: Group, boxes: Mapping[str, Sequence[Box]], how: How) ->
         ChangedError, StoreError: as `update`.
     """
     record, left = _recorded(group), _Left({}, ())
-    planned = _plan_on_factors(group, record, _find_source(group, record, None, None), None)
+    planned = _plan_on_factors(group, record, _find_source(group, record, None, [*record["variables"]]), None)
     changed = {
         layer.name: _changed_boxes(layer, record, left, _few(boxes[layer.name]), is_all=False)
         for layer in planned.layers
@@ -1076,12 +1084,14 @@ def _find_source(
 
 
 def _checked_source(group: Group, record: Record, dataset: Dataset, arrays: Sequence[str] = ()) -> Dataset:
-    """The dataset, with the arrays that the pyramid was built of.
+    """The dataset, with the arrays that the pyramid was built of, as far as they can be read.
 
     Raises
         MetadataError: an array that is named, or that the pyramid was built of, is not there, or is another.
     """
     finest, entries = record["finest"], record["variables"]
+    left = dataset.unreadable.difference(arrays)
+    entries = {name: entry for name, entry in entries.items() if name not in left} or entries
     missing = [name for name in {*entries, *arrays} if name not in dataset.arrays or name not in entries]
     if missing:
         raise MetadataError(
@@ -1121,9 +1131,10 @@ def _recorded_node(group: Group, address: Any, argument: str, *others: Store) ->
 def _with_masks(
     group: Group, record: Record, dataset: Dataset, mask: Array | str | None
 ) -> dict[str, dict[str, Any]]:
-    """The record's entries of the arrays, with the masks outside of the dataset opened."""
+    """The record's entries of the dataset's arrays, with the masks outside of the dataset opened."""
     entries = {}
-    for name, entry in record["variables"].items():
+    for name in dataset.geo.variables:
+        entry = record["variables"][name]
         address = entry.get("mask")
         if isinstance(address, str) and "://" in address:
             own = dataset.arrays[name].store

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
 from zstore.geo.conventions.base import GeoModel, HeldArray, HeldGroup, Variable, plain_name, warn_of
 from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
@@ -47,6 +47,7 @@ class Dataset:
     is_group     whether it is a group of arrays; else a single array
     is_image     whether it is an image of OME-Zarr without a place: its first row is its upper edge
     root, level  the pyramid that the dataset is the finest level of, and its name there
+    unreadable   the names of arrays that are left out, as their documents or codecs cannot be read
     """
 
     place: str
@@ -59,6 +60,7 @@ class Dataset:
     is_image: bool = False
     root: Group | None = None
     level: str = ""
+    unreadable: frozenset[str] = frozenset()
 
     @property
     def band_names(self) -> list[str]:
@@ -215,6 +217,15 @@ def pick_level(levels: Sequence[Dataset], level: int) -> Dataset:
     return levels[level]
 
 
+def sources_of(levels: Sequence[Dataset]) -> dict[str, list[Source]]:
+    """The sources of each array at some levels, by the array's name at the first of them."""
+    first, *others = levels
+    return {
+        name: [source_of(one.arrays[name]) for one in (first, *others) if name in one.arrays]
+        for name in first.band_names
+    }
+
+
 def open_levels(
     source: Array | Group | PlaceLike, expected: Container[str] = (), *, arrays: Sequence[Any] = ()
 ) -> list[Dataset]:
@@ -305,6 +316,9 @@ def _array_dataset(array: HeldArray, geo: GeoModel) -> Dataset:
 
 def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
     arrays = {name: array.node for name, array in group.arrays.items() if is_decodable(array.node)}
+    unreadable = frozenset(name for name, one in group.children.items() if isinstance(one, ZstoreError)) | (
+        group.arrays.keys() - arrays.keys()
+    )
     known = {name: variable for name, variable in geo.variables.items() if name in arrays}
     pairs = {name: _meant(arrays.pop(name), variable) for name, variable in known.items()}
     data = {name: array for name, (array, _) in pairs.items()}
@@ -319,7 +333,7 @@ def _group_dataset(group: Any, geo: GeoModel) -> Dataset:
             placing += (*mapping_names(array.attrs.get("grid_mapping"))[:1], CRS_VARIABLE)
     places = {name: arrays.pop(name) for name in dict.fromkeys(placing) if name in arrays}
     attributes = join_attributes(_without_plugins(group, geo), {})
-    return Dataset(place_of(group.node), geo, data, arrays, places, attributes)
+    return Dataset(place_of(group.node), geo, data, arrays, places, attributes, unreadable=unreadable)
 
 
 def bounds_of(coordinate: Array | None, arrays: Mapping[str, Array]) -> Array | None:

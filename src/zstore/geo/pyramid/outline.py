@@ -58,7 +58,7 @@ def outline_of(
         raise MetadataError(f"every is {every!r} and by is {by!r}; expected one of them")
     if isinstance(node, Group) and not (weights is None or isinstance(weights, str)):
         raise MetadataError("weights of a group are an array; expected latitude, area, or an array's name")
-    own = {path: one for path, one in readable_members(group) if isinstance(one, Array)}
+    own = {path: one for path, one in readable_members(group, is_decoded=True) if isinstance(one, Array)}
     if isinstance(node, Array):
         own[node.basename] = node
         own = {name: own[name] for name in sorted(belonging(own, {node.basename}))}

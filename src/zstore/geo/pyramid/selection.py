@@ -133,7 +133,7 @@ class _Part:
     @once
     def members(self) -> Mapping[str, Array | Group]:
         """The group and all below it that stay, by their paths."""
-        every = {"": self.whole, **dict(readable_members(self.whole, None))}
+        every = {"": self.whole, **dict(readable_members(self.whole, None, is_decoded=True))}
         if self.arrays is None:
             return every
         kept = {path: self._kept(path, every) for path, node in every.items() if isinstance(node, Group)}

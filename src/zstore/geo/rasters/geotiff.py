@@ -31,6 +31,7 @@ from zstore.geo.pyramid.dataset import (
     open_levels,
     other_grids,
     pick_level,
+    sources_of,
 )
 from zstore.geo.pyramid.selection import select as select_part
 from zstore.geo.pyramid.selection import shown_values
@@ -46,6 +47,7 @@ from zstore.plugin.jobs import (
     Runner,
     Source,
     Unit,
+    all_but_lost,
     counter,
     long_call,
     source_of,
@@ -122,12 +124,26 @@ def zarr_to_raster(
     dataset = pick_level(levels, level)
     if arrays is None and isinstance(source, Group):
         _check_one_grid([dataset, *other_grids(source, dataset)])
-    files = [_File.plan(rasterio, dataset, arrays, compress)]
-    if driver == "COG":
+    drawn = [dataset, *(_overviews(dataset, levels[level + 1 :]) if driver == "COG" else ())]
+
+    def write(names: Sequence[str]) -> Path:
         # Levels that are arrays have names of their own.
-        names = [*dict.fromkeys(band.name for band in files[0].bands)] if dataset.is_group else None
-        for coarser in _overviews(dataset, levels[level + 1 :]):
-            files.append(_File.plan(rasterio, coarser, names, compress))
+        coarser = names if dataset.is_group else None
+        files = [_File.plan(rasterio, one, names if one is dataset else coarser, compress) for one in drawn]
+        return _write(rasterio, files, target, driver, compress, how)
+
+    return write(arrays) if arrays is not None else all_but_lost(sources_of(drawn), write)
+
+
+def _write(
+    rasterio: ModuleType,
+    files: Sequence[_File],
+    target: Path,
+    driver: str,
+    compress: str | None,
+    how: How,
+) -> Path:
+    """The path of a GeoTIFF of the first file, or of a COG whose overviews are the others."""
     most = how.at_once(max(file.window_size for file in files))
     at_once = 1 if how.executor is not None else most or units_at_once()
     estimates = {str(number): file.estimate(at_once) for number, file in enumerate(files)}

@@ -145,7 +145,7 @@ class _Joining:
         files = OpenFiles()
         told = []
         for group in self.groups:
-            nodes = {"": group, **dict(readable_members(group, None))}
+            nodes = {"": group, **dict(readable_members(group, None, is_decoded=True))}
             told.append(nodes)
             holder = group.store.holder("")[0]
             for source in holder.sources.values() if isinstance(holder, SourceStore) else ():

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -30,7 +31,7 @@ from zstore.model.document import plain
 from zstore.model.grid import RegularGrid
 from zstore.model.json_attributes import parse_fill
 from zstore.nodes.array import Array
-from zstore.nodes.group import Group
+from zstore.nodes.group import Group, readable_members
 from zstore.nodes.open import open as open_node
 from zstore.nodes.zarr_names import inner_codecs, split_codecs
 from zstore.plugin.jobs import (
@@ -41,6 +42,7 @@ from zstore.plugin.jobs import (
     Runner,
     Source,
     Unit,
+    all_but_lost,
     counter,
     long_call,
     source_of,
@@ -112,7 +114,25 @@ def zarr_to_netcdf(
         raise StoreError(f"{said}; expected .nc, as in `zstore convert SOURCE NAME.nc`", path=str(path))
     level = _level_of(compress)
     node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
-    file = _NetcdfFile.plan(node, level)
+    members = _members(node)
+
+    def write(names: Sequence[str]) -> Path:
+        kept = {name: one for name, one in members.items() if isinstance(one, Group) or name in names}
+        return _write(h5netcdf, _NetcdfFile.plan(kept, level), path, how)
+
+    read = {name: [source_of(one)] for name, one in members.items() if isinstance(one, Array)}
+    return all_but_lost(read, write)
+
+
+def _members(node: Array | Group) -> dict[str, Array | Group]:
+    """The nodes of a file by their paths; those that cannot be read are left out."""
+    if isinstance(node, Array):
+        return {node.basename or "data": node}
+    return {"": node, **dict(readable_members(node, None, is_decoded=True))}
+
+
+def _write(h5netcdf: ModuleType, file: _NetcdfFile, path: Path, how: How) -> Path:
+    """The path of a file, which appears once whole."""
     plan = file.plan_of_windows
     most = how.at_once(plan.unit_size())
     at_once = 1 if how.executor is not None else most or units_at_once()
@@ -218,15 +238,10 @@ class _NetcdfFile:
     variables: Mapping[str, _NetcdfVariable]
 
     @classmethod
-    def plan(cls, node: Array | Group, level: int | str | None) -> _NetcdfFile:
-        members: Sequence[tuple[str, Array | Group]]
-        if isinstance(node, Array):
-            members = (("", node),)
-            attributes, arrays = {"": dict[str, Any]()}, {node.basename or "data": node}
-        else:
-            members = (("", node), *node.members(None))
-            attributes = {path: one.attrs.asdict() for path, one in members if isinstance(one, Group)}
-            arrays = {path: one for path, one in members if isinstance(one, Array)}
+    def plan(cls, members: Mapping[str, Array | Group], level: int | str | None) -> _NetcdfFile:
+        own = {path: one.attrs.asdict() for path, one in members.items() if isinstance(one, Group)}
+        attributes = own or {"": dict[str, Any]()}
+        arrays = {path: one for path, one in members.items() if isinstance(one, Array)}
         unlimited = {path: set(said.pop(UNLIMITED, ())) for path, said in attributes.items()}
         lengths: dict[str, dict[str, int]] = {path: {} for path in attributes}
         variables = dict[str, _NetcdfVariable]()

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 from zstore.base.once import once
 from zstore.engine.documents import Model
-from zstore.jobs.chunks import Location, StoredArray
+from zstore.jobs.chunks import Location, StoredArray, source_of
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, expect_size, name_job
 from zstore.jobs.record import BegunJob
 from zstore.jobs.reduction.methods import Items
 from zstore.jobs.reduction.plan import Patch
 from zstore.jobs.reduction.run import Patches, Reduction, most_units, run_reduction
-from zstore.jobs.source import Sources
+from zstore.jobs.source import Lost, Sources, Versions
 from zstore.jobs.task import Task
 from zstore.nodes import above as higher
 from zstore.nodes.array import Array
@@ -65,6 +65,7 @@ class StoredReduction(Task["Array | Group"]):
     planned  the plans by the paths of the results: "" is a single array
     arrays   that are reduced
     outline  of the new group; None for a single array
+    lost     the results of a group that are left out, as chunks of their arrays cannot be read
     """
 
     work = "reduce"
@@ -82,6 +83,7 @@ class StoredReduction(Task["Array | Group"]):
         is_old = outline is None and any(_is_old(one) for one in planned.values())
         self.zarr_format = 2 if is_old else 3
         self.nodes, self.outs = self._drafted(self.there)
+        self.lost = Lost(planned)
 
     def _drafted(self, there: Location) -> tuple[NewNodes, dict[str, Array]]:
         """(the nodes of the result in a store, without documents; the arrays of results by their paths)."""
@@ -180,10 +182,13 @@ class StoredReduction(Task["Array | Group"]):
         with job.runner(self.how.executor, most) as runner:
             for path, planned in self.planned.items():
                 name = f"units-{path}" if path else "units"
-                with runner.apart():
+                with self.lost.apart(path, planned.source), runner.apart():
                     run_reduction(runner, planned, self.outs[path], self.how.progress, name)
         if self.outline is not None:
             self._surround(self.outline)
+        for path in self.lost:
+            self.nodes.models.pop(path, None)
+            self.there.store.delete_prefix(self.there.key(path))
 
     def _surround(self, outline: Outline) -> None:
         """Store the coordinates of the result, and the arrays that stay as they are."""
@@ -201,9 +206,13 @@ class StoredReduction(Task["Array | Group"]):
                 dimension_names=dims,
             )
             sides = [range(0, size, step) for size, step in zip(source.shape, source.chunks, strict=True)]
-            for corner in product(*sides):
-                box = tuple(slice(at, at + n) for at, n in zip(corner, source.chunks, strict=True))
-                made[box] = source[box]
+            with self.lost.apart(name, source_of(array)):
+                for corner in product(*sides):
+                    box = tuple(slice(at, at + n) for at, n in zip(corner, source.chunks, strict=True))
+                    made[box] = source[box]
+
+    def versions(self) -> Versions | None:
+        return None if self.lost else super().versions()
 
     def models(self) -> dict[str, Model]:
         return {**self.nodes.models}

@@ -278,7 +278,7 @@ class _Conversion(Task["Array | Group"]):
             needed = prod(new.shape) * other.item_size
             left = [room._replace(size=room.size - needed * room.is_target) for room in self.rooms]
             is_firm = self.how.memory is not None
-            with self.readable(below):
+            with self.readable(below, one):
                 if is_copy:
                     transfers[below] = Transfer.copying(one, other, **ways)
                     continue
@@ -313,7 +313,7 @@ class _Conversion(Task["Array | Group"]):
             for number, (below, one) in enumerate(transfers.items()):
                 room = between[one.passes.room] if one.passes and one.scratches else there
                 spot = room._replace(path=room.key(str(number)))
-                with runner.apart(), self.readable(below):
+                with runner.apart(), self.readable(below, one.source):
                     one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
                     if self.check and not runner.is_part:
                         one.compare(check_memory(how.memory), how.executor, tick)
@@ -327,14 +327,13 @@ class _Conversion(Task["Array | Group"]):
             self.there.store.delete_prefix(self.there.key(below))
 
     @contextmanager
-    def readable(self, below: str) -> Iterator[None]:
+    def readable(self, below: str, source: Source) -> Iterator[None]:
         """Context that reads an array; one that is new and damaged, or out of reach, is left out."""
         try:
             yield
         except ZstoreError as error:
             is_new = current_part() is None and (self.left is None or below not in self.left.frames)
-            is_here = bool(below) and (error.path or "").startswith(self.here.url())
-            if not (is_new and is_here and is_loss(error)):
+            if not (below and is_new and source.has_lost(error)):
                 raise
             self.failed.add(below)
             leave_out(below, error)
@@ -432,7 +431,7 @@ class _Refresh(_Conversion):
         tick = counter(whole + sum(part.transfer.chunk_count for part in parts.values()), how.progress)
         with job.runner(how.executor) as runner:
             for number, (below, (one, _, lost)) in enumerate(parts.items()):
-                with self.readable(below):
+                with self.readable(below, one.source):
                     one.run(runner, f"refresh-{number}", self.there, tick, keeps=False)
                     delete_keys(store, [*map(one.target.key, lost)])
                     if self.check:

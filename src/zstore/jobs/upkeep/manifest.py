@@ -24,7 +24,15 @@ import numpy as np
 from zstore._ext.engine.files import entry_lines
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
-from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.errors import (
+    ChangedError,
+    MetadataError,
+    NotFoundError,
+    StoreError,
+    ZstoreError,
+    is_loss,
+    leave_out,
+)
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import check_free
@@ -388,7 +396,8 @@ def manifest(
     """The manifest of all keys at and below `path`: the SHA-256 of each value, and a root hash for all.
 
     Nothing is decoded, and values are read in parts. With `file` the manifest is written there; a file in the
-    store itself is not listed. `progress` is called with the bytes that are done, and of all.
+    store itself is not listed. Keys out of reach are left out, and one's error is raised at the end.
+    `progress` is called with the bytes that are done, and of all.
 
     Raises
         NotFoundError: there is no such directory.
@@ -411,8 +420,13 @@ def manifest(
     def take(_: int, size: int, hashed: list[tuple[Piece, Fault]]) -> None:
         nonlocal done
         done += size
-        for (line,), (digest,) in hashed:
-            sums.add(b"%s\0%s\0\0" % (line.partition(b"\0")[0], str(digest).encode()))
+        for (line,), (digest, *reason) in hashed:
+            name = line.partition(b"\0")[0]
+            if digest is not None:
+                sums.add(b"%s\0%s\0\0" % (name, digest.encode()))
+                continue
+            key = parse_name(name)
+            leave_out(key, StoreError(str(*reason), path=at.store.url, key=at.key(key)))
         if how.progress is not None:
             how.progress(done, listed.size)
 
@@ -453,9 +467,14 @@ class Hashing:
         return PART_SIZE
 
     def check(self, piece: Piece) -> Outcome:
-        """(size of the value, [(its SHA-256,)])."""
+        """(size of the value, [(its SHA-256,)]), or [(None, why it is out of reach)]."""
         entry = parse_entry(piece[0])
-        return entry.size, [(digest_of(self.at, entry).hex(),)]
+        try:
+            return entry.size, [(digest_of(self.at, entry).hex(),)]
+        except StoreError as error:
+            if not is_loss(error):
+                raise
+            return entry.size, [(None, error.message)]
 
 
 class Comparing(Hashing):

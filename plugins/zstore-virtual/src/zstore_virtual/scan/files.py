@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
-from zstore.errors import NotFoundError, UnsupportedError
+from zstore.errors import NotFoundError, UnsupportedError, ZstoreError
 from zstore.plugin.rasters import open_netcdf
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan.draft import Draft
@@ -26,11 +26,13 @@ def scan_file(
     *,
     drop: Iterable[str] = (),
     storage_options: Mapping[str, Any] | None = None,
+    unreadable: MutableMapping[str, ZstoreError] | None = None,
 ) -> Manifest:
     """The manifest of one NetCDF, HDF5 or GeoTIFF file, or of a Zarr hierarchy, at a path or URL.
 
     drop             variables to leave out, by name or path
     storage_options  for a URL
+    unreadable       takes, by path, the errors of members of a Zarr hierarchy, which else are raised
 
     Raises
         NotFoundError, StoreError: it is not there, or damaged.
@@ -48,7 +50,7 @@ def scan_file(
             raise
     from zstore_virtual.scan.zarr import scan_zarr
 
-    return scan_zarr(address, dropped, storage_options)
+    return scan_zarr(address, dropped, storage_options, unreadable)
 
 
 def _scan_file(address: str, drop: frozenset[str], options: Mapping[str, Any] | None) -> Manifest:

@@ -59,6 +59,7 @@ class ScannedFile(NamedTuple):
     options  storage options of remote sources
     values   of the arrays that were read along with their file, by path
     digests  of the values of other arrays, by path
+    unreadable  errors of members that are left out, by path
     """
 
     name: str
@@ -67,6 +68,7 @@ class ScannedFile(NamedTuple):
     options: Mapping[str, Any] | None = None
     values: Mapping[str, np.ndarray[Any, Any]] = {}
     digests: Mapping[str, str] = {}
+    unreadable: Mapping[str, ZstoreError] = {}
 
     def load(self, path: str) -> Array:
         """The array at `path`."""
@@ -207,8 +209,10 @@ class ScanPlan:
     def make(self, unit: Unit) -> ScannedFile:
         """Scan the file."""
         address = _addresses_of(self.addresses)[unit[0]]
-        manifest = scan_file(address, drop=self.drop, storage_options=self.options)
-        part = self._part(address, manifest)
+        # Files that are joined have the same members.
+        unreadable: dict[str, ZstoreError] | None = {} if self.dimension is None else None
+        manifest = scan_file(address, drop=self.drop, storage_options=self.options, unreadable=unreadable)
+        part = self._part(address, manifest)._replace(unreadable=unreadable or {})
         values, digests = {}, {}
         for path, is_joined in self._arrays_to_read(documents_of(part)):
             found = part.read(path)
@@ -229,7 +233,8 @@ class ScanPlan:
             path: [found.dtype.str, found.shape, base64.b64encode(np.ascontiguousarray(found)).decode()]
             for path, found in result.values.items()
         }
-        head = json.dumps({"name": result.name, "values": values, "digests": {**result.digests}})
+        said = {"name": result.name, "values": values, "digests": {**result.digests}}
+        head = json.dumps({**said, "unreadable": [*result.unreadable]})
         return zlib.compress(head.encode() + b"\n" + write_json(result.manifest), 1)
 
     def unpack(self, unit: Unit, data: bytes) -> ScannedFile:
@@ -244,6 +249,8 @@ class ScanPlan:
             packed = json.loads(head)
             if packed["name"] != address:
                 raise ValueError(f"it is of {packed['name']!r}, expected {address!r}")
+            if packed["unreadable"]:
+                raise ValueError(f"{packed['unreadable']} could not be read")
             values = {
                 path: np.frombuffer(base64.b64decode(text), np.dtype(dtype)).reshape(shape)
                 for path, (dtype, shape, text) in packed["values"].items()

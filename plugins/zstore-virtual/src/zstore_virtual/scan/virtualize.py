@@ -9,7 +9,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Unpack
 
-from zstore.errors import MetadataError, NotFoundError, StoreError
+from zstore.errors import MetadataError, NotFoundError, StoreError, leave_out
 from zstore.plugin.jobs import (
     BegunJob,
     Estimate,
@@ -142,6 +142,8 @@ def _scan(plan: ScanPlan, count: int, job: BegunJob | None, how: How) -> list[Sc
 
     def take(unit: Sequence[int], part: ScannedFile) -> None:
         parts[unit[0]] = part
+        for path, error in part.unreadable.items():
+            leave_out(path, error)
         tick(1)
 
     with Runner(how.executor, None if job is None else job.journal()) as runner:
