@@ -244,7 +244,7 @@ plugins:
 	$(PYTHON) -m venv $(PLUGIN_VENV)
 	$(PLUGIN_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(PLUGIN_VENV)/wheel .
 	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS)) \
-		kerchunk virtualizarr fastparquet tifffile hdf5plugin rio-tiler owslib
+		kerchunk virtualizarr fastparquet tifffile hdf5plugin rio-tiler owslib scipy healpix
 	$(PLUGIN_VENV)/bin/zstore plugins
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins --ignore plugins/zstore-virtual/tests/test_oracle.py
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins/zstore-virtual/tests/test_oracle.py  # where HDF5 has its filters alone

@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 # Names by which jobs serve the wings above them: begun work, its versions and its size.
 OF_WINGS = {
     *("Made", "Marks", "as_part", "asked_as", "check_begun"),
-    *("as_array", "is_shown", "source_of"),
+    "is_shown",
     *("current_part", "expect_size", "forget", "units_at_once"),
     # Views, of which geo makes those on other grids of the Earth.
     *("Addresses", "Carried", "View", "concat", "overlay", "unpack", "view"),

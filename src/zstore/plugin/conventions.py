@@ -22,6 +22,7 @@ from zstore.geo.conventions.base import (
     is_group,
     load_conventions,
 )
+from zstore.geo.conventions.content import parse_variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
@@ -52,6 +53,7 @@ __all__ = [
     "list_tile_matrix_sets",
     "load_conventions",
     "load_tile_matrix_set",
+    "parse_variable",
     "read_geo",
     "render_geo",
 ]

@@ -6,7 +6,7 @@ from zstore.engine.documents import document_keys
 from zstore.engine.walk import walk_nodes
 from zstore.model.array import ArrayModel
 from zstore.model.document import parse_json, render_json
-from zstore.model.grid import ChunkKeys, RectilinearGrid
+from zstore.model.grid import ChunkKeys, RectilinearGrid, RegularGrid
 from zstore.model.packing import decode
 from zstore.nodes.create import NewNodes
 from zstore.nodes.open import open_ahead
@@ -16,6 +16,7 @@ __all__ = [
     "ChunkKeys",
     "NewNodes",
     "RectilinearGrid",
+    "RegularGrid",
     "decode",
     "document_keys",
     "open_ahead",

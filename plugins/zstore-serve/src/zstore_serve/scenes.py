@@ -18,6 +18,7 @@ from zstore.plugin.conventions import Affine, Crs, TimeAxis, Variable
 from zstore.plugin.nodes import decode, open_ahead
 from zstore.plugin.pictures import PictureBand, bands_of, find_band, find_rgb_bands
 from zstore.plugin.pyramids import Dataset, find_mask, open_levels, other_grids
+from zstore_serve.meshes import open_meshes, unstructured
 from zstore_serve.problems import Problem
 
 __all__ = ["SITE_FILES", "Dimension", "PictureBand", "Scene", "full_turn", "open_scenes"]
@@ -219,6 +220,11 @@ def _add_scenes(node: Any, scenes: dict[str, Scene], others: Collection[str]) ->
     """Add the scenes at a node and below it to those of nodes before."""
     found = list(_find_grids(node, DEPTH))
     if not found:
+        cells = unstructured(node) if isinstance(node, zstore.Group) else ""
+        if cells:
+            raise UnsupportedError(
+                f"{cells}; expected rows and columns, or HEALPix", path=_public_place(node, node.path)
+            )
         raise MetadataError("there is no grid of two dimensions here or below", path=node.store.url)
     # Grids that have a place on the ground come first.
     found.sort(key=lambda pair: None in (pair[1][0].geo.crs, pair[1][0].geo.affine))
@@ -238,6 +244,11 @@ def _find_grids(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]
         with warnings.catch_warnings(), _told():
             warnings.simplefilter("ignore")  # faults of documents are for `zstore validate` to report
             levels = open_levels(node)
+        if None in (levels[0].geo.crs, levels[0].geo.affine) and isinstance(node, zstore.Group):
+            meshes = open_meshes(node)
+            yield from ((node, mesh) for mesh in meshes)
+            if {*levels[0].arrays} <= {name for mesh in meshes for name in mesh[0].arrays}:
+                return
         if any(array.dtype.kind in "iufb" for array in levels[0].arrays.values()):
             is_alone = isinstance(node, zstore.Group) and len(levels) == 1
             others = other_grids(node, levels[0]) if is_alone else []
@@ -245,7 +256,9 @@ def _find_grids(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]
             yield from ((node, [other]) for other in others)
             return
     except (MetadataError, UnsupportedError, NotFoundError):
-        if depth == 0:
+        meshes = open_meshes(node) if isinstance(node, zstore.Group) else []
+        yield from ((node, mesh) for mesh in meshes)
+        if depth == 0 or meshes:
             return
     if isinstance(node, zstore.Group):
         for name, group in sorted(node.members(unreadable={})):
