@@ -79,6 +79,24 @@ def test_attributes_and_coordinates_are_folded_and_cannot_act(monkeypatch) -> No
     assert root._repr_html_().count("and 1 more") == 2
 
 
+def test_times_have_a_slider_and_one_scale() -> None:
+    group = zstore.create_group(MemoryStore())
+    values = np.arange(20 * 30 * 40, dtype="f4").reshape(20, 30, 40)
+    values[-1] = np.nan
+    group.create_array("v", data=values, dimension_names=("time", "y", "x"), chunks=(1, 30, 40))
+    days = {"units": "days since 2020-01-01", "standard_name": "time"}
+    group.create_array("time", data=np.arange(20), dimension_names=("time",), attributes=days)
+    page = notebook.render_html(group)
+    # Of 20 times 8; the last has no values, so the one before it is shown first.
+    assert page.count("<img") == 8 and page.count("<section hidden>") == 7
+    assert '<input type="range" aria-label="time" max="7" value="7"' in page
+    captions = re.findall("<figcaption>(.*?)</figcaption>", page)
+    assert [captions[0], captions[-1]] == ["v, time 2020-01-01", "v, time 2020-01-19"]
+    *earlier, last = pictures(page)
+    assert set(earlier) == {earlier[0]} != {last}, "earlier times lie below the one scale"
+    assert page.count("linear-gradient") == 1
+
+
 def test_what_makes_no_picture_is_shown_in_words() -> None:
     root = zstore.create_group(MemoryStore())
     assert "group, Zarr v3" in root._repr_html_()

@@ -30,6 +30,8 @@ from zstore.storage.url import with_storage_options
 R = TypeVar("R")
 Cells = np.ndarray[Any, np.dtype[Any]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Window = tuple[slice, slice]
+Items = Mapping[str, int]
 
 # Beyond these, a few bright clouds or dark shadows would take up the whole scale.
 PERCENTILES = (2.0, 98.0)
@@ -135,9 +137,41 @@ def draw_picture(
     if not isinstance(size, int | np.integer) or size < 1:
         raise MetadataError(f"size is {size!r}; expected a whole number of at least 1")
     style = Style(bands, colours, limits)
+
+    def draw(dataset: Dataset, window: Window, chosen: Sequence[PictureBand], items: Items) -> Picture:
+        return _picture(dataset, window, size, chosen, items, style)
+
+    return _drawn(source, size, bands, level, most_bytes, draw)
+
+
+def draw_times(source: Array | Group, *, size: int, count: int, most_bytes: int) -> list[Picture]:
+    """Pictures of one band at up to `count` times, evenly apart; one of what has no time, and of three bands.
+
+    The last one is that of `draw_picture`, whose limits all have; together they decode at most `most_bytes`.
+    """
+
+    def draw(dataset: Dataset, window: Window, chosen: Sequence[PictureBand], items: Items) -> list[Picture]:
+        last = _picture(dataset, window, size, chosen, items, Style())
+        if not items or len(chosen) > 1:
+            return [last]
+        ((time, at),) = items.items()
+        (pair,) = last.limits or ((0.0, 0.0),)
+        style = Style(limits=pair) if pair[0] < pair[1] else Style()
+        some = max(1, min(count, at + 1, most_bytes // max(1, _cost(dataset, chosen))))
+        earlier = np.linspace(0, at, some).round().astype(int)[: some - 1].tolist()
+        return [*(_picture(dataset, window, size, chosen, {time: one}, style) for one in earlier), last]
+
+    return _drawn(source, size, None, None, most_bytes, draw)
+
+
+def _drawn(
+    source: Array | Group | PlaceLike, size: int, bands: Sequence[str | int] | None, level: int | None,
+    most_bytes: int | None, make: Callable[[Dataset, Window, Sequence[PictureBand], Items], R],
+) -> R:  # fmt: skip
+    """What `make` makes of a level, its window, the bands and the item of time that a picture shows."""
     levels = open_levels(source, arrays=bands or ())
 
-    def draw(chosen: Sequence[PictureBand]) -> Picture:
+    def draw(chosen: Sequence[PictureBand]) -> R:
         windows = _windows(levels, chosen)
         fits = (number for number, window in enumerate(windows) if max(lengths(window)) <= size)
         number = next(fits, len(windows) - 1) if level is None else level
@@ -145,7 +179,7 @@ def draw_picture(
         if most_bytes is not None:
             _check_cost(dataset, chosen, most_bytes)
         items = _latest_items(levels[-1], chosen, most_bytes)
-        return _picture(dataset, windows[number], size, chosen, items, style)
+        return make(dataset, windows[number], chosen, items)
 
     return _of_readable_bands(levels, bands, draw)
 

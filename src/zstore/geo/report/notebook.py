@@ -16,7 +16,7 @@ from zstore.errors import ReadingWarning, ZstoreError
 from zstore.geo.conventions.base import GeoModel
 from zstore.geo.pictures.colours import colour_map
 from zstore.geo.pictures.png import encode_png
-from zstore.geo.pictures.quicklook import Picture, draw_picture
+from zstore.geo.pictures.quicklook import Picture, draw_times
 from zstore.geo.report.summary import Report, describe
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
@@ -24,6 +24,8 @@ from zstore.nodes.zarr_names import innermost_codecs
 from zstore.storage.memory import MemoryStore
 
 PICTURE_SIZE = 160
+# Of times, evenly apart, so that a notebook stays small.
+MOST_PICTURES = 8
 # More is not decoded for the sake of a picture, nor of a coordinate's ends.
 PICTURE_BYTES = 32 << 20
 ENDS_BYTES = 1 << 20
@@ -47,6 +49,8 @@ STYLE = """<style>
 .zstore-view details>table{margin-left:1em}
 .zstore-view img{border:1px solid rgba(128,128,128,.45);image-rendering:pixelated}
 .zstore-view figure{margin:0}
+.zstore-view section[hidden]{display:none}
+.zstore-view input[type=range]{width:100%;margin:.3em 0 0}
 .zstore-view figure div{height:.7em;margin-top:.3em}
 .zstore-view figure p{display:flex;justify-content:space-between;margin:0;font-size:85%}
 .zstore-view figcaption{font-size:85%;opacity:.75}
@@ -196,13 +200,26 @@ def _picture(node: Array | Group, geo: GeoModel | None) -> str:
         # What reading finds is counted beside the picture.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadingWarning)
-            picture = draw_picture(node, size=PICTURE_SIZE, most_bytes=PICTURE_BYTES)
+            pictures = draw_times(node, size=PICTURE_SIZE, count=MOST_PICTURES, most_bytes=PICTURE_BYTES)
     except ZstoreError:
         # Too much to read, a damaged chunk, or values that make no picture: the words say what there is.
         return ""
+    last = len(pictures) - 1
+    frames = "".join(_frame(picture, is_shown=n == last) for n, picture in enumerate(pictures))
+    return f"<figure>{frames}{_slider(last) if last else ''}{_legend(pictures[-1])}</figure>"
+
+
+def _frame(picture: Picture, *, is_shown: bool) -> str:
     data = base64.standard_b64encode(encode_png(picture.image)).decode("ascii")
     image = f'<img alt="a picture of the data" src="data:image/png;base64,{data}">'
-    return f"<figure>{image}{_legend(picture)}<figcaption>{_said(picture.caption)}</figcaption></figure>"
+    hidden = "" if is_shown else " hidden"
+    return f"<section{hidden}>{image}<figcaption>{_said(picture.caption)}</figcaption></section>"
+
+
+def _slider(last: int) -> str:
+    """A slider through the pictures; in a notebook that runs nothing, the last one stays."""
+    turn = "this.parentNode.querySelectorAll('section').forEach((each,n)=>each.hidden=n!=this.value)"
+    return f'<input type="range" aria-label="time" max="{last}" value="{last}" oninput="{turn}">'
 
 
 def _legend(picture: Picture) -> str:
