@@ -168,7 +168,7 @@ def _drawn(
     source: Array | Group | PlaceLike, size: int, bands: Sequence[str | int] | None, level: int | None,
     most_bytes: int | None, make: Callable[[Dataset, Window, Sequence[PictureBand], Items], R],
 ) -> R:  # fmt: skip
-    """What `make` makes of a level, its window, the bands and the item of time that a picture shows."""
+    """The result of `make` of a level, its window, the bands and the item of time that a picture shows."""
     levels = open_levels(source, arrays=bands or ())
 
     def draw(chosen: Sequence[PictureBand]) -> R:
