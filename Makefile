@@ -81,7 +81,7 @@ core: $(BUILT)
 	mkdir -p $(CORE)
 	cp -r src tests tools examples docs setup.py pyproject.toml conftest.py README.md $(CORE)
 	sed -i '/^\[/,$$d' $(CORE)/src/zstore.egg-info/entry_points.txt
-	cd $(CORE)/src/zstore && rm -r jobs views training geo guests cli __main__.py \
+	cd $(CORE)/src/zstore && rm -r jobs views training geo guests cli zarr __main__.py \
 		$(addprefix testing/,$(addsuffix .py,commands conventions jobs resamplers)) \
 		$(addprefix plugin/,$(addsuffix .py,commands conventions jobs pictures pyramids rasters resamplers))
 	cd $(CORE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider --dist loadfile \

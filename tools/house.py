@@ -87,6 +87,7 @@ WINGS: dict[str, dict[str, int]] = {
         "zstore": 20,
         "zstore.cli": 21,
         "zstore.testing.jobs": 21,
+        "zstore.zarr": 21,
         "zstore.plugin.commands": 22,
         "zstore.__main__": 23,
     },

@@ -22,7 +22,7 @@ from typing import Any, get_origin
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "surface.txt"
 # Modules that anybody may import, and those of plugins.
-MODULES = ("zstore", "zstore.aio", "zstore.errors")
+MODULES = ("zstore", "zstore.aio", "zstore.errors", "zstore.zarr")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 TELLING = ("*.changed.md", "*.removed.md")
 

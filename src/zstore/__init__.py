@@ -302,7 +302,7 @@ above.render_html = _late("zstore.geo.report.notebook", "render_html")
 if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
     def __getattr__(name: str) -> Any:
-        if name in ("aio", "codecs", "errors", "storage"):
+        if name in ("aio", "codecs", "errors", "storage", "zarr"):
             return import_module(f"zstore.{name}")
         home = _HOMES.get(name)
         if home is None:

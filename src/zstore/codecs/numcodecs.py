@@ -89,6 +89,16 @@ def _make(codec_id: str, configuration: Mapping[str, Any]) -> Any:
         raise UnsupportedError(f"codec {name!r} needs a package: {error}", codec=name) from error
 
 
+def numcodecs_object(configuration: Mapping[str, Any]) -> Any:
+    """numcodecs' own codec object of a v2 document's entry, {"id": …}.
+
+    Raises
+        MetadataError: numcodecs does not take the configuration.
+        UnsupportedError: the codec needs a package.
+    """
+    return _make(configuration["id"], {name: item for name, item in configuration.items() if name != "id"})
+
+
 @cache
 def _option_names(codec_id: str) -> tuple[str, ...] | None:
     """The names of the options of numcodecs' codec; None if it takes any."""

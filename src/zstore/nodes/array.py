@@ -91,7 +91,7 @@ class Array(ArrayNames):
                 cache_size=access.cache_size,
                 allow_pickle=access.allow_pickle,
             )
-        chunks.is_published = access.is_published
+        chunks.is_published, chunks.skip_empty = access.is_published, not access.keeps_empty
         return chunks
 
     def __repr__(self) -> str:
@@ -612,7 +612,7 @@ class Array(ArrayNames):
             # Written as part of a larger array, so that edge chunks keep what they hold beyond this one.
             chunks = self._make_chunks(new.with_shape(new.grid.beyond(new.shape)), store)
             # Where no lock keeps others out, what is stored does.
-            chunks.skip_empty = not store.notices_changes
+            chunks.skip_empty &= not store.notices_changes
             chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
 
         grown(self.shape)

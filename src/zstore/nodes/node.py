@@ -171,6 +171,7 @@ class Access:
     missing       what a chunk that is not stored is: "fill" (the fill value) or "error"
     cache_size    bytes of decoded chunks that an array keeps in a cache of its own
     is_published  whether the metadata documents exist; those of a new array are written after its chunks
+    keeps_empty   chunks of nothing but the fill value are stored, too
     """
 
     read_only: bool = False
@@ -178,6 +179,7 @@ class Access:
     missing: Missing = "fill"
     cache_size: int = 0
     is_published: bool = True
+    keeps_empty: bool = False
 
     def __post_init__(self) -> None:
         is_fault(self.missing)

@@ -1,0 +1,115 @@
+"""Programs of zarr-python 3 on zstore's engine, with one import changed: `import zstore.zarr as zarr`.
+
+Functions, classes and arguments have zarr-python's names and results; what they do is done by zstore, whose
+arrays and groups are at `array.node` and `group.node`. zarr-python is not needed.
+`docs/from-zarr-python.md` says what differs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from zstore.errors import missing_name
+from zstore.zarr.api.synchronous import (
+    array,
+    consolidate_metadata,
+    copy,
+    copy_all,
+    copy_store,
+    create,
+    create_array,
+    create_group,
+    create_hierarchy,
+    empty,
+    empty_like,
+    from_array,
+    full,
+    full_like,
+    group,
+    load,
+    ones,
+    ones_like,
+    open,
+    open_array,
+    open_consolidated,
+    open_group,
+    open_like,
+    save,
+    save_array,
+    save_group,
+    tree,
+    zeros,
+    zeros_like,
+)
+from zstore.zarr.awaited import AsyncArray, AsyncGroup
+from zstore.zarr.config import config
+from zstore.zarr.nodes import Array, Group
+
+# The version of zarr-python whose names these are.
+__version__ = "3.4.2"
+
+__all__ = [
+    "Array",
+    "AsyncArray",
+    "AsyncGroup",
+    "Group",
+    "__version__",
+    "array",
+    "config",
+    "consolidate_metadata",
+    "copy",
+    "copy_all",
+    "copy_store",
+    "create",
+    "create_array",
+    "create_group",
+    "create_hierarchy",
+    "empty",
+    "empty_like",
+    "from_array",
+    "full",
+    "full_like",
+    "group",
+    "load",
+    "ones",
+    "ones_like",
+    "open",
+    "open_array",
+    "open_consolidated",
+    "open_group",
+    "open_like",
+    "print_debug_info",
+    "save",
+    "save_array",
+    "save_group",
+    "tree",
+    "zeros",
+    "zeros_like",
+]
+
+ADVICE = {
+    "Blosc": "zarr.codecs.BloscCodec, or numcodecs.Blosc",
+    "DirectoryStore": "zarr.storage.LocalStore",
+    "FSStore": "zarr.storage.FsspecStore",
+    "N5Store": "`zstore.convert`, of arrays with the codec n5_default",
+    "experimental": "zstore.CachedStore in the place of CacheStore",
+    "hierarchy": "zarr.Group",
+    "testing": "zstore.testing",
+}
+
+
+def print_debug_info() -> None:
+    """Print the versions of zstore and of the packages it works with."""
+    from importlib.metadata import version
+    from platform import platform, python_version
+
+    names = ("zstore", "numpy", "numcodecs", "fsspec")
+    lines = {"platform": platform(), "python": python_version(), **{name: version(name) for name in names}}
+    print("\n".join(f"{name}: {value}" for name, value in lines.items()))
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("abc", "api", "buffer", "codecs", "core", "dtype", "errors", "registry", "storage"):
+        return import_module(f"zstore.zarr.{name}")
+    raise missing_name("module 'zstore.zarr'", name, ADVICE.get(name))

@@ -1,0 +1,81 @@
+"""Summaries of arrays and groups, as zarr-python prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Info", "array_info", "group_info"]
+
+
+class Info:
+    """A summary with one property per line (`str`, `repr`)."""
+
+    def __init__(self, **lines: Any) -> None:
+        self.lines = lines
+
+    def __repr__(self) -> str:
+        width = max(map(len, self.lines))
+        return "\n".join(f"{label:<{width}} : {value}" for label, value in self.lines.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Info) and repr(self) == repr(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def sized(count: int) -> str:
+    """A number of bytes, from 1,024 on with its unit, too."""
+    value, units = float(count), iter("KMGTP")
+    if count < 1024:
+        return str(count)
+    while value >= 1024:
+        value, unit = value / 1024, next(units)
+    return f"{count} ({value:.1f}{unit})"
+
+
+def array_info(array: Any, *, is_complete: bool = False) -> Info:
+    """The summary of an array; `is_complete` with what its keys, which are listed, take."""
+    metadata = array.metadata
+    is_even = not hasattr(getattr(metadata, "chunk_grid", None), "chunk_shapes")
+    lines = {
+        "Type": "Array",
+        "Zarr format": metadata.zarr_format,
+        "Data type": metadata.dtype,
+        "Fill value": metadata.fill_value,
+        "Shape": array.shape,
+        **({"Shard shape": array.shards if is_even else "<variable>"} if array.shards else {}),
+        "Chunk shape": array.chunks if is_even or array.shards else "<variable>",
+        "Order": array.order,
+        "Read-only": array.read_only,
+        "Store type": type(array.store).__name__,
+        "Filters": array.filters,
+        **({"Serializer": array.serializer} if array.serializer else {}),
+        "Compressors": array.compressors,
+        "No. bytes": sized(array.nbytes),
+    }
+    if is_complete:
+        stored = array.nbytes_stored()
+        lines["No. bytes stored"] = sized(stored)
+        if stored:
+            lines["Storage ratio"] = f"{array.nbytes / stored:.1f}"
+        lines["Shards Initialized" if array.shards else "Chunks Initialized"] = array.nshards_initialized
+    made = Info(**lines)
+    # zarr-python's column is as wide as that of its longest label, whether it is there or not.
+    made.lines = {label.ljust(18): value for label, value in lines.items()}
+    return made
+
+
+def group_info(group: Any, *, is_complete: bool = False) -> Info:
+    """The summary of a group; `is_complete` with the numbers of nodes below it."""
+    lines: dict[str, Any] = {
+        "Name": group.name.strip("/"),
+        "Type": "Group",
+        "Zarr format": group.zarr_format,
+        "Read-only": group.read_only,
+        "Store type": type(group.store).__name__,
+    }
+    if is_complete or group.metadata.consolidated_metadata is not None:
+        members = [member for _, member in group.members(max_depth=None)]
+        count = sum(hasattr(member, "shape") for member in members)
+        lines |= {"No. members": len(members), "No. arrays": count, "No. groups": len(members) - count}
+    return Info(**{label.ljust(11): value for label, value in lines.items()})

@@ -1,0 +1,163 @@
+"""`zstore.zarr`: programs of zarr-python run with the one import changed, and give what they gave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zstore
+import zstore.zarr as ours
+from zstore import errors
+
+from .zarr_programs import PROGRAMS
+
+zarr = pytest.importorskip("zarr", reason="compared with zarr-python")
+
+
+PLAIN = (np.ndarray, np.generic, np.dtype, tuple, list, dict, str, int, float, bool, type(None))
+
+
+def run(program: Any, library: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    place.mkdir()
+    monkeypatch.chdir(place)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = program(library)
+    return {name: value for name, value in names.items() if name[0] != "_" and isinstance(value, PLAIN)}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_program_gives_what_it_gave(program, tmp_path, monkeypatch):
+    theirs = run(program, zarr, tmp_path / "theirs", monkeypatch)
+    found = run(program, ours, tmp_path / "ours", monkeypatch)
+    assert theirs and found.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_equal(found[name], value, err_msg=name)
+        assert type(found[name]) is type(value), name
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "python", "words"),
+    [
+        ("zarr.open_array('no.zarr', mode='r')", "ArrayNotFoundError", FileNotFoundError, "no array there"),
+        ("zarr.open_group('no.zarr', mode='r')", "GroupNotFoundError", ValueError, "no group there"),
+        ("zarr.create_group('a.zarr')", "ContainsArrayError", FileExistsError, "is there already"),
+        ("zarr.open_group('a.zarr')", "ContainsArrayError", ValueError, "an array is there"),
+        ("zarr.open_array('g.zarr')", "NodeTypeValidationError", ValueError, "a group is there"),
+        ("g.get_array('h')", "ContainsGroupError", ValueError, "there is a group"),
+        ("zarr.open('a.zarr', mode='r')[0:1] + zarr.open('a.zarr')[9]", "BoundsCheckError", IndexError, "9"),
+        ("zarr.open('a.zarr', mode='r').resize(3)", "BaseZarrError", ValueError, "reading only"),
+        ("zarr.zeros(2, codecs=[{'name': 'no'}])", "UnknownCodecError", LookupError, "'no'"),
+        ("zarr.create_array({}, shape=2, dtype='no-such')", "BaseZarrError", ValueError, "no-such"),
+        ("zarr.zeros(2, chunks=0)", "MetadataValidationError", ValueError, "is 0"),
+    ],
+)  # fmt: skip
+def test_errors_are_caught_by_every_name_they_had(call, kind, python, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ours.create_array("a.zarr", shape=(2,), dtype="i4")
+    g = ours.open_group("g.zarr", mode="w")
+    g.create_group("h")
+    for caught in (getattr(ours.errors, kind), python, errors.ZstoreError):
+        with pytest.raises(caught, match=words):
+            eval(call, {"zarr": ours, "g": g})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("zarr.copy('a', 'b')", r"zstore\.copy"),
+        ("zarr.group().move('a', 'b')", r"zstore\.convert"),
+        ("zarr.storage.LoggingStore", r"zstore\.trace"),
+        ("zarr.registry.register_codec('x', object)", r"zstore\.plugin\.codecs"),
+        ("type('Own', (zarr.storage.WrapperStore,), {})(None)", r"zstore\.plugin\.stores"),
+        ("zarr.config.enable_gpu()", "cupy"),
+        ("zarr.hierarchy", r"zarr\.Group"),
+        ("zarr.group().create_dataset", "create_array"),
+        ("zarr.config.get('no.such')", r"array\.order"),
+        ("zarr.create_array({}, shape=2, dtype='i4', config={'no': 1})", "write_empty_chunks"),
+        ("zarr.create_array({}, shape=2)", "expected both"),
+        ("zarr.create(2, compressor='x')", "expected compressors"),
+    ],
+)  # fmt: skip
+def test_what_a_name_cannot_do_says_what_to_type(call, words):
+    with pytest.raises(Exception, match=words):
+        eval(call, {"zarr": ours})
+
+
+def test_every_name_of_zarr_python_is_there():
+    owners = {
+        "": (ours, zarr),
+        "storage": (ours.storage, zarr.storage),
+        "codecs": (ours.codecs, zarr.codecs),
+        "errors": (ours.errors, zarr.errors),
+    }
+    # Each of these says what to use in its place.
+    refused = {"LoggingStore", "GpuMemoryStore", "StoreLike"}
+    # zarr-python 3.4 no longer has these.
+    gone = {"array", "create_dataset", "require_dataset"}
+    for where, (mine, theirs) in owners.items():
+        asked = {name for name in theirs.__all__ if name not in refused}
+        assert {name for name in asked if not hasattr(mine, name)} == set(), where
+    array, group = zarr.zeros(3), zarr.group()
+    public = {name for node in (array, group) for name in dir(node) if name[0] != "_"}
+    mine = {*dir(ours.zeros(3)), *dir(ours.group())}
+    assert public - mine - gone == set()
+
+
+def test_nobody_pays_who_does_not_import_it():
+    code = "import sys, zstore; zstore.open; assert not any('zstore.zarr' == m for m in sys.modules); "
+    code += "import zstore.zarr; assert not {'zarr', 'fsspec', 'obstore', 'xarray'} & {*sys.modules}; "
+    code += "assert zstore.zarr.storage and zstore.zarr.api.asynchronous and zstore.zarr.abc.store"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_zstore_takes_what_is_behind_an_array(tmp_path):
+    z = ours.create_array(tmp_path / "a", data=np.arange(12.0).reshape(3, 4), chunks=(2, 2))
+    assert isinstance(z.node, zstore.Array) and zstore.reduce(z.node, "mean") == z.reduce("mean") == 5.5
+    assert z.reduce("max", axis=0).tolist() == [8, 9, 10, 11]
+    assert zstore.open(tmp_path / "a")[...].tolist() == z[...].tolist()
+    assert "reduce" in dir(z)
+
+
+def test_programs_share_a_store_in_memory_by_its_name():
+    g = ours.create_group("memory://door-shared", overwrite=True)
+    g.create_array("x", shape=(2,), dtype="i4")[:] = 3
+    assert zstore.open("memory://door-shared/x")[:].tolist() == [3, 3]
+
+
+def test_values_of_a_program_in_a_dictionary_are_read(tmp_path):
+    held: dict[str, Any] = {}
+    ours.create_array(held, shape=(4,), chunks=(2,), dtype="i4", compressors=None)[:] = range(4)
+    again = {key: bytes(value) for key, value in held.items()}
+    assert ours.open_array(again, mode="r")[:].tolist() == [0, 1, 2, 3]
+    assert json.loads(held["zarr.json"].to_bytes())["shape"] == [4]
+    del again["c/1"]
+    assert ours.open_array(again)[:].tolist() == [0, 1, 0, 0]
+    with pytest.raises(ValueError, match="chunk is missing"):
+        ours.open_array(again, config={"read_missing_chunks": False})[:]
+    assert pickle.loads(pickle.dumps(ours.open_array(again)))[:].tolist() == [0, 1, 0, 0]
+
+
+def test_awaited_stores_give_parts_of_values():
+    store = ours.storage.MemoryStore()
+    from zstore.zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+
+    async def ask() -> list[Any]:
+        await store.set("a/b", b"0123456789")
+        await store.set_if_not_exists("a/b", b"other")
+        ranges = RangeByteRequest(2, 5), OffsetByteRequest(8), SuffixByteRequest(3)
+        parts = [await store.get("a/b", None, one) for one in ranges]
+        sizes = await store.getsize("a/b"), await store.getsize_prefix("a"), await store.is_empty("c")
+        await store.delete_dir("a")
+        return [*parts, *sizes, await store.exists("a/b")]
+
+    assert asyncio.run(ask()) == [b"234", b"89", b"789", 10, 10, True, False]
