@@ -139,7 +139,7 @@ def test_a_geotiff_has_the_ending_of_one(here):
 
 
 def test_other_endings_and_directories_that_are_there_are_free(here):
-    for name in ("run-1.2", "model_v1.2", "scene.SAFE", "a.n5", ".hidden", "2024-01-01T00:00", "x.zarr3"):
+    for name in ("run-1.2", "model_v1.2", "scene.SAFE", "a.n6", ".hidden", "2024-01-01T00:00", "x.zarr3"):
         assert kind_by_name(name) is None
         zstore.create_group(name)
     Path("old.nc").mkdir()

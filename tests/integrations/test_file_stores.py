@@ -209,3 +209,31 @@ def test_a_raster_that_is_written_meanwhile_makes_no_pyramid(
         zstore.build_pyramid(f"raster://{raster}", tmp_path / "p", levels=1)
     with pytest.raises(NotFoundError):
         zstore.open(tmp_path / "p")
+
+
+def test_n5_becomes_zarr_that_all_read(tmp_path):
+    tensorstore = pytest.importorskip("tensorstore", reason="tensorstore writes N5")
+    metadata = {
+        "dimensions": [300, 200], "blockSize": [64, 64], "dataType": "uint16", "axes": ["x", "y"],
+        "compression": {"type": "gzip"},
+    }  # fmt: skip
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{tmp_path}/a.n5/dn/"}}
+    items = np.random.default_rng(5).integers(0, 3000, (200, 300)).astype("uint16")
+    tensorstore.open({**spec, "metadata": metadata}, create=True).result()[...] = items.T
+    assert zstore.verify(tmp_path / "a.n5").damages == []
+    usual = zstore.create_array(MemoryStore(), data=items).model.codecs
+    made = {
+        zarr_format: zstore.convert(tmp_path / "a.n5", MemoryStore(), zarr_format=zarr_format, check=True)[
+            "dn"
+        ]
+        for zarr_format in (2, 3)
+    }
+    made["pyramid"] = zstore.build_pyramid(tmp_path / "a.n5", MemoryStore(), levels=1)["0/dn"]
+    with xr.open_dataset(tmp_path / "a.n5") as opened:
+        opened.to_zarr(tmp_path / "x.zarr", zarr_format=3, consolidated=False)
+    made["xarray"] = zstore.open_array(tmp_path / "x.zarr", "dn")
+    for way, array in made.items():
+        np.testing.assert_array_equal(array[...], items, strict=True)
+        assert array.dims == ("y", "x")
+        assert "n5_default" not in [codec.name for codec in array.model.codecs], way
+    assert made[3].model.codecs == made["pyramid"].model.codecs == usual

@@ -204,6 +204,7 @@ STORES = (
     Offer("memory", "zstore.storage.memory:MemoryStore"),
     Offer("file", "zstore.storage.local:LocalStore", ("local",)),
     Offer("zip", "zstore.storage.zip.store:ZipStore"),
+    Offer("n5", "zstore.engine.n5:N5Store"),
     Offer("raster", "zstore.geo.rasters.raster:RasterStore"),
     Offer("netcdf", "zstore.geo.rasters.netcdf:NetcdfStore"),
     Offer("view", "zstore.views.view:ViewStore"),

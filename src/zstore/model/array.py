@@ -130,6 +130,11 @@ class ArrayModel:
                 return parse_chunk_shape(list(shape), shape, where)
         return None
 
+    @property
+    def is_of_n5(self) -> bool:
+        """Whether chunks are blocks of N5, which few read as Zarr: new arrays are encoded otherwise."""
+        return any(codec.name == "n5_default" for codec in self.codecs)
+
     def with_shape(self, shape: tuple[int, ...]) -> ArrayModel:
         """The same array with another shape."""
         return replace(self, shape=shape, grid=self.grid.grown(shape))

@@ -61,6 +61,12 @@ REFERENCES = FileKind(
     writing="`zstore virtualize SOURCE {name}` writes one for files",
     scheme="virtual",
 )
+N5 = FileKind(
+    "an N5 hierarchy",
+    (".n5",),
+    writing="nothing here writes N5; `zstore convert SOURCE NAME.zarr` makes a Zarr",
+    scheme="n5",
+)
 VIEW = FileKind("a view", (".view.json",), writing="`View.save` of a zstore view stores one", scheme="view")
 NETCDF = FileKind(
     "a NetCDF file",
@@ -129,6 +135,7 @@ KINDS = (
     HDF,
     NETCDF,
     REFERENCES,
+    N5,
     VIEW,
     FileKind(
         "a table or text",

@@ -18,6 +18,7 @@ from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.kinds import (
     KINDS,
+    N5,
     REFERENCES,
     VIEW,
     ZIP,
@@ -198,9 +199,10 @@ def find_file(path: str) -> tuple[str, str, str] | None:
         elif end not in named:
             continue
         else:
-            # References in Parquet are a directory, and a zip file can be a new one.
+            # References in Parquet and N5 are directories, and a zip file can be a new one.
             kind = kind_by_name(file)
             is_store = kind is REFERENCES and _is_references(file)
+            is_store |= kind is N5 and os.path.isdir(file) and not _has_document(file)  # noqa: PTH112
             is_store |= kind is ZIP and not inside and not os.path.isdir(file)  # noqa: PTH112
             scheme = kind.scheme if kind is not None and is_store else None
         if scheme is not None:
@@ -230,7 +232,7 @@ def _find_remote(url: str) -> tuple[str, str, str] | None:
         (url, "") if url[match.end() :].startswith("?") else (url[: match.end()], url[match.end() :])
     )
     # What can be read in place of other formats is scanned.
-    scheme = kind.scheme if kind in (ZIP, REFERENCES, VIEW) else "scan"
+    scheme = kind.scheme if kind in (ZIP, REFERENCES, N5, VIEW) else "scan"
     return scheme, f"{scheme}::{file}", inside.strip("/#")
 
 
@@ -260,9 +262,12 @@ def _options_for(scheme: str) -> Mapping[str, Any] | None:
 
 def _is_references(path: str) -> bool:
     """Whether a directory holds references in Parquet, not a store with consolidated metadata."""
-    if not os.path.isfile(f"{path}/.zmetadata"):  # noqa: PTH113
-        return False
-    return not any(os.path.isfile(f"{path}/{name}") for name in (".zgroup", ".zarray", "zarr.json"))  # noqa: PTH113
+    return os.path.isfile(f"{path}/.zmetadata") and not _has_document(path)  # noqa: PTH113
+
+
+def _has_document(path: str) -> bool:
+    """Whether a directory is a node of Zarr v2 or v3."""
+    return any(os.path.isfile(f"{path}/{name}") for name in (".zgroup", ".zarray", "zarr.json"))  # noqa: PTH113
 
 
 def _open_pipeline(url: str, *, read_only: bool, storage_options: Mapping[str, Any] | None) -> Store:

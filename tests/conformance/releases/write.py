@@ -1,6 +1,6 @@
 """One set of tricky stores as the installed release of a writer writes them, with the values that it reads.
 
-    PYTHON write.py zarr|tensorstore|gdal TARGET     in an environment that has the writer
+    PYTHON write.py zarr|n5|tensorstore|gdal TARGET     in an environment that has the writer
     PYTHON write.py pack releases.json.xz TARGET...  every different node of all targets, and who wrote it
 
 Nodes are TARGET/FORMAT/NAME. TARGET/expected.json has the writer's version and, of each node, the kind of its
@@ -180,6 +180,30 @@ def write_zarr(target):
         )
 
 
+def write_n5(target):
+    """The stores of zarr-python's N5Store."""
+    import numcodecs
+    import zarr
+
+    top = zarr.open_group(zarr.N5Store(f"{target}/n5"), mode="w")
+    cases = {
+        f"number-{dtype.replace('>', 'big-')}": (NUMBERS.astype(dtype), {"chunks": (2, 4)})
+        for dtype in ("u1", "u2", "u4", "u8", "i1", ">i2", "i4", ">i8", ">f4", "f8")
+    }
+    for name, codec in [
+        ("none", None), ("gzip", numcodecs.GZip(1)), ("zlib", numcodecs.Zlib(1)), ("bz2", numcodecs.BZ2(1)),
+        ("lzma", numcodecs.LZMA()), ("lz4", numcodecs.LZ4()), ("zstd", numcodecs.Zstd(1)),
+        ("blosc", numcodecs.Blosc("zlib", 3, 2)),
+    ]:  # fmt: skip
+        cases[f"compressor-{name}"] = NUMBERS, {"chunks": (2, 4), "compressor": codec}
+    cases["one-large-chunk"] = NUMBERS, {"chunks": (100, 100)}
+    cases["cube"] = np.arange(24, dtype="i4").reshape(2, 3, 4), {"chunks": (1, 2, 3)}
+    cases["line"] = np.arange(7), {"chunks": (3,)}
+    cases["nothing-stored"] = None, {"shape": (3,), "chunks": (2,), "dtype": "i4"}
+    for name, (items, chosen) in cases.items():
+        yield f"n5/{name}", lambda n=name, i=items, o=chosen: one_zarr(top, n, i, dict(o), 2, False)
+
+
 def one_zarr(group, name, items, options, zarr_format, is_3):
     """Write one array, and read it."""
     if items is not None:
@@ -313,6 +337,8 @@ def version_of(writer):
         import rasterio
 
         return f"GDAL {rasterio.__gdal_version__}"
+    if writer == "n5":
+        return f"N5 by zarr-python {version('zarr')}"
     return {"zarr": "zarr-python", "tensorstore": "tensorstore"}[writer] + " " + version(writer)
 
 
@@ -336,7 +362,9 @@ def main(writer, target):
     """Write all, and `expected.json`."""
     warnings.simplefilter("ignore")
     expected, refused = {}, {}
-    cases = {"zarr": write_zarr, "tensorstore": write_tensorstore, "gdal": write_gdal}[writer](target)
+    cases = {"zarr": write_zarr, "n5": write_n5, "tensorstore": write_tensorstore, "gdal": write_gdal}[
+        writer
+    ](target)
     for name, write in cases:
         try:
             values = np.asarray(write())

@@ -870,7 +870,7 @@ def grow(array: Array, shape: tuple[int, ...]) -> None:
 def _describe_codecs(array: Array, zarr_format: ZarrFormat) -> dict[str, Any]:
     """The arguments of `create_array` to encode as an array does; {} in another format, or for a source."""
     model = array.model
-    if model.zarr_format != zarr_format or is_shown(array):
+    if model.zarr_format != zarr_format or model.is_of_n5 or is_shown(array):
         return {}
     chain: list[Any] = list(model.codecs)
     if zarr_format == 2:

@@ -32,7 +32,7 @@ from zstore.storage.kinds import ZIP, kind_of_file
 __all__ = ["DatasetNotFoundError", "ZstoreBackendEntrypoint", "to_geozarr", "to_zarr"]
 
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zmetadata")
-ENDINGS = (".zarr", ".zarr.zip")
+ENDINGS = (".zarr", ".zarr.zip", ".n5")
 # A coordinate of more values may be one that nobody makes an index of.
 MOST_VALUES = 1 << 24
 
@@ -51,7 +51,7 @@ class ZstoreBackendEntrypoint(BackendEntrypoint):
     )  # fmt: skip
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether the source is named .zarr, is a directory with Zarr metadata, or an object of zstore."""
+        """Whether the source is named .zarr or .n5, is a directory with Zarr metadata, or zstore's object."""
         if isinstance(filename_or_obj, Group | Store | Source):
             return True
         if not isinstance(filename_or_obj, str | os.PathLike):

@@ -185,7 +185,7 @@ def _describe_encoding(array: Array) -> dict[str, Any]:
         if isinstance(document["dtype"], str) and document["dtype"].startswith(">"):
             encoding["dtype"] = np.dtype(document["dtype"])
         return encoding
-    return {**encoding, **_describe_chain(array)}
+    return encoding if array.model.is_of_n5 else {**encoding, **_describe_chain(array)}
 
 
 def _describe_chain(array: Array) -> dict[str, Any]:

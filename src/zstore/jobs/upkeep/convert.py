@@ -626,7 +626,7 @@ def _plan(
                 if in_place:
                     new = describe_in_place(old, options.zarr_format)
                 else:
-                    wanted = asked if is_stored else asked.for_source(old)
+                    wanted = asked if is_stored and not old.is_of_n5 else asked.for_source(old)
                     new, is_copy = plan_array(old, wanted, may_copy=is_stored)
                 made = _array(there, below, new, options.allow_pickle)
                 made.bind()

@@ -71,7 +71,7 @@ class ConvertOptions:
             check_names(lengths, there)
 
     def for_source(self, model: ArrayModel) -> ConvertOptions:
-        """The options for items that no codec has encoded: "same" means as in a new array.
+        """The options for items that no codec of Zarr's has encoded: "same" means as in a new array.
 
         A part of what is stored names the codecs of the whole.
         """
