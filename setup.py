@@ -60,6 +60,7 @@ KERNELS = {
     "codecs.native": CODEC_LIBRARIES,
     "codecs.vlen": NUMPY_STRINGS,
     "engine.files": {},
+    "engine.gather": {},
     "engine.references": {},
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},

@@ -1,11 +1,11 @@
 """Batches for training against the least that they can cost; `python benchmarks/batches.py [FOLDER]`.
 
 The floor of a case is to decode each chunk once, into memory for 32 chunks that is used again, and to copy
-as many items as the samples have, from chunks by chance, to batches that are used again. Times are of all
-processors of the process, for one epoch, the least of several rounds in turns; batches run for several
-epochs at a time, with memory for 32 chunks. `read` is the share of the items that were decoded in an epoch,
-and `size` the most memory that was held at once, in chunks, beyond the batches that were ready or under
-way.
+as many items as the samples have, from places by chance in chunks by chance, to batches that are used again.
+Times are of all processors of the process, for one epoch, the least of several rounds in turns; batches run
+for several epochs at a time, with memory for 32 chunks. `read` is the share of the items that were decoded in
+an epoch, and `size` the most memory that was held at once, in chunks, beyond the batches that were ready or
+under way.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def floor(batches: Batches) -> float:
         for part, kind in zip(making.samples.parts, making.dtypes, strict=True)
     ]
     order = np.fromiter(batches.order(), np.int64)
+    chances = np.random.default_rng(0).random((len(order), max(m.ndim for kept in memory for m in kept)))
     begun = time.process_time()
     for n, member in enumerate(members):
         grid = [range(len(blocks.borders[d]) - 1) if d >= 0 else range(1) for d in member.axes]
@@ -94,8 +95,11 @@ def floor(batches: Batches) -> float:
     for number in range(len(order)):
         for out, part in zip(outs, making.samples.parts, strict=True):
             items = memory[part.source][order[number] % WINDOW]
-            first = tuple(slice(0, length) for length in part.shape)
-            taken = items[first]
+            box = []
+            for length, room, chance in zip(part.shape, items.shape, chances[number].tolist(), strict=False):
+                begin = int(chance * max(0, room - length + 1))
+                box.append(slice(begin, begin + length))
+            taken = items[tuple(box)]
             out[number % BATCH][tuple(slice(0, length) for length in taken.shape)] = taken
     return time.process_time() - begun
 

@@ -24,6 +24,7 @@ KERNELS = [
     "zstore._ext.codecs.native",
     "zstore._ext.codecs.vlen",
     "zstore._ext.engine.files",
+    "zstore._ext.engine.gather",
     "zstore._ext.engine.references",
     "zstore._ext.engine.select",
     "zstore._ext.engine.transfer",

@@ -25,8 +25,8 @@ from zstore.nodes.slowness import slow_reasons
 from zstore.nodes.zarr_names import innermost_codecs
 
 KERNELS = (
-    "codecs.native", "codecs.vlen", "engine.files", "engine.references", "engine.select", "engine.transfer",
-    "reduce.fold", "resample.blocks", "resample.warp",
+    "codecs.native", "codecs.vlen", "engine.files", "engine.gather", "engine.references", "engine.select",
+    "engine.transfer", "reduce.fold", "resample.blocks", "resample.warp",
 )  # fmt: skip
 # Optional and required packages, with the extra that installs each; "" for required ones.
 PACKAGES = {

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from zstore._ext.engine import gather as kernels
 from zstore.engine.schedulers import enter_worker, thread_count
 from zstore.errors import ZstoreError, printable
 from zstore.training.order import Order
@@ -32,7 +33,6 @@ from zstore.training.samples import (
     SampleArray,
     SampleRun,
     Samples,
-    group_by,
 )
 
 log = logging.getLogger("zstore")
@@ -46,10 +46,6 @@ PORTION_SIZE = 4 << 20
 ROUND_COUNT = 2
 # Batches smaller than this, in bytes, are made together.
 LOT_SIZE = 2 << 20
-# Samples of a block below this size are copied together, by one selection of numpy's, if they are as many;
-# others one by one.
-SMALL_SIZE = 16 << 10
-TOGETHER_COUNT = 8
 # Crops that are tried before a sample is left out, because `accept` has refused them all.
 TRIED_COUNT = 16
 
@@ -134,18 +130,7 @@ class Making:
 class Block:
     """A block of a source in memory, or on its way there."""
 
-    __slots__ = (
-        "_windows",
-        "box",
-        "error",
-        "is_read",
-        "items",
-        "memory",
-        "pin_count",
-        "size",
-        "source",
-        "waiting",
-    )
+    __slots__ = ("box", "error", "is_read", "items", "memory", "pin_count", "size", "source", "waiting")
 
     def __init__(self, source: int, box: Box, size: int, memory: Items | None) -> None:
         self.source, self.box, self.size = source, box, size
@@ -155,15 +140,6 @@ class Block:
         self.is_read = False
         self.pin_count = 0
         self.waiting: list[Portion] = []
-        self._windows: dict[tuple[int, ...], Items] = {}
-
-    def windows(self, shape: tuple[int, ...]) -> Items:
-        """All windows of a shape, by their first positions."""
-        made = self._windows.get(shape)
-        if made is None:
-            assert self.items is not None
-            made = self._windows[shape] = np.lib.stride_tricks.sliding_window_view(self.items, shape)
-        return made
 
 
 class Lot:
@@ -427,7 +403,7 @@ class Feed:
         member = self._making.samples.members[block.source]
         shape = tuple(side.stop - side.start for side in block.box)
         try:
-            if member.dtype.hasobject or not block.size:
+            if member.dtype.hasobject:
                 block.items = member.source.read(block.box)
             else:
                 if block.memory is None:
@@ -454,10 +430,12 @@ class Feed:
         most = max(1, PORTION_SIZE // self._sample_size)
         lot_count = max(1, LOT_SIZE // (self._sample_size * making.batch_size)) * making.batch_size
         numbers, lots = count(), count()
+        blocks: Blocks | None = None
         for epoch in count(place.epoch):
             if epoch == self._last_epoch:
                 return
-            blocks = making.plan.blocks(epoch)
+            if blocks is None or blocks.samples.random:
+                blocks = making.plan.blocks(epoch)
             done, left = place.done, making.count - place.done
             if making.drop_last:
                 left -= making.count % making.batch_size
@@ -525,10 +503,10 @@ class Feed:
         return boxes
 
     def _make_box(self, blocks: Blocks, source: int, number: int) -> SizedBox:
-        member, dims = self._making.samples.members[source], self._axes[source]
-        shape = [blocks.shape[d] for d in dims]
-        cells = [int(cell) for cell in np.unravel_index(number, shape)] if dims else []
-        box = member.box(blocks, dict(zip(dims, cells, strict=True)))
+        member, cells = self._making.samples.members[source], dict[int, int]()
+        for d in reversed(self._axes[source]):
+            number, cells[d] = divmod(number, blocks.shape[d])
+        box = member.box(blocks, cells)
         return SizedBox(box, prod(side.stop - side.start for side in box) * member.item_size)
 
     # Copying
@@ -588,19 +566,19 @@ class Feed:
     def _fill(self, portion: Portion, arrays: Arrays) -> list[int]:
         """Copy the samples of a portion; returns the rows of those that are left out."""
         making = self._making
-        rows = np.arange(portion.row, portion.row + len(portion.samples), dtype=np.int64)
+        rows = range(portion.row, portion.row + len(portion.samples))
         held = portion.held
         broken = {key for key, block in (held or {}).items() if block.error is not None}
         left_out: list[int] = []
         if held is None or broken:
-            for row, start in zip(rows.tolist(), portion.starts, strict=True):
+            for row, start in zip(rows, portion.starts, strict=True):
                 if not self._fill_alone(portion, arrays, row, start):
                     left_out.append(row)
         else:
-            self._fill_rows(portion, arrays, rows, portion.starts)
+            self._fill_rows(portion, arrays, portion.row, portion.starts)
         if making.accept is None:
             return left_out
-        for place, row in enumerate(rows.tolist()):
+        for place, row in enumerate(rows):
             if row in left_out:
                 continue
             for attempt in range(1, TRIED_COUNT + 1):
@@ -611,7 +589,7 @@ class Feed:
                     if held is None or broken:
                         self._fill_alone(portion, arrays, row, start[0])
                     else:
-                        self._fill_rows(portion, arrays, rows[place : place + 1], start)
+                        self._fill_rows(portion, arrays, row, start)
             else:
                 left_out.append(row)
                 with self._lock:
@@ -658,45 +636,39 @@ class Feed:
                 begins[..., axis] += run.begin
         return begins
 
-    def _fill_rows(self, portion: Portion, arrays: Arrays, rows: Index, starts: Index) -> None:
-        """Copy samples out of blocks."""
+    def _fill_rows(self, portion: Portion, arrays: Arrays, row: int, starts: Index) -> None:
+        """Copy samples out of blocks, to rows from `row` on."""
         assert portion.held is not None
-        blocks, members = portion.blocks, self._making.samples.members
+        rows = slice(row, row + len(starts))
         for array, part in zip(arrays, self._making.samples.parts, strict=True):
-            dims, axes = self._axes[part.source], members[part.source].axes
-            cut = [axis for axis, d in enumerate(axes) if d >= 0]
-            shape = [blocks.shape[d] for d in dims]
-            held = {key[2]: block for key, block in portion.held.items() if key[1] == part.source}
+            held = sorted((key[2], block) for key, block in portion.held.items() if key[1] == part.source)
+            dtype = self._making.samples.members[part.source].dtype
+            borders = self._borders(portion.blocks, part.source)
             for run in part.runs:
-                out = array[(slice(None), *_at(part, run))]
-                size = np.asarray(out.shape[1:], np.int64)
+                out = array[(rows, *_at(part, run))]
                 begins = self._begins(part, run, starts)
-                ends = begins + size
-                first, last = (blocks.cells(positions[:, cut], dims) for positions in (begins, ends - 1))
-                numbers, lasts = (np.asarray(number_cells(cells, shape)) for cells in (first, last))
-                origins = np.zeros_like(begins)
-                for axis, d, cells in zip(cut, dims, first.T, strict=True):
-                    origins[:, axis] = blocks.borders[d][cells]
-                local, is_inside = begins - origins, numbers == lasts
-                is_alone = is_inside.copy()
-                if size.prod() * out.itemsize < SMALL_SIZE:
-                    for number, places in group_by(np.where(is_inside, numbers, -1)):
-                        if number >= 0 and len(places) >= TOGETHER_COUNT:
-                            _copy_windows(held[number], local[places], out, rows[places])
-                            is_alone[places] = False
-                windows = (one[is_alone].tolist() for one in (rows, numbers, local, local + size))
-                for row, number, begin, end in zip(*windows, strict=True):
-                    items: Any = held[number].items
-                    out[row] = items[tuple(map(slice, begin, end))]
-                for n in np.flatnonzero(~is_inside).tolist():
-                    for number in _between(int(numbers[n]), int(lasts[n]), shape):
-                        _copy_overlap(held[number], begins[n].tolist(), ends[n].tolist(), out[rows[n]])
+                if dtype.hasobject:
+                    gather_objects(held, borders, begins, out)
+                elif out.dtype == dtype:
+                    gather_items(held, borders, begins, out)
+                else:
+                    items = np.empty(out.shape, dtype)
+                    gather_items(held, borders, begins, items)
+                    out[...] = items
+
+    def _borders(self, blocks: Blocks, source: int) -> tuple[Index, ...]:
+        """The borders of blocks along each axis of a source."""
+        member = self._making.samples.members[source]
+        return tuple(
+            blocks.borders[d] if d >= 0 else np.array([0, length], np.int64)
+            for length, d in zip(member.shape, member.axes, strict=True)
+        )
 
 
 def _between(one: int, other: int, shape: Sequence[int]) -> Iterable[int]:
     """The numbers of the cells in the box from one cell of a grid to another."""
-    if one == other:
-        return (one,)
+    if one == other or len(shape) == 1:
+        return range(one, other + 1)
     ends = np.unravel_index([one, other], shape)
     sides = np.ix_(*(np.arange(cells[0], cells[1] + 1) for cells in ends))
     return np.ravel_multi_index(sides, shape).reshape(-1).tolist()
@@ -704,7 +676,10 @@ def _between(one: int, other: int, shape: Sequence[int]) -> Iterable[int]:
 
 def number_cells(cells: Index, shape: Sequence[int]) -> list[int]:
     """The number of each cell of a grid, in the order of numpy's items."""
-    return np.ravel_multi_index(tuple(cells.T), shape).tolist() if shape else [0] * len(cells)
+    numbers = np.zeros(len(cells), np.int64)
+    for along, length in zip(cells.T, shape, strict=True):
+        numbers = numbers * length + along
+    return numbers.tolist()
 
 
 def _at(part: SampleArray, run: SampleRun) -> tuple[slice, ...]:
@@ -715,11 +690,29 @@ def _at(part: SampleArray, run: SampleRun) -> tuple[slice, ...]:
     )
 
 
-def _copy_windows(block: Block, begins: Index, out: Items, rows: Index) -> None:
-    """Copy windows of a block, which begin at `begins`, to rows, by one selection of numpy's."""
-    windows = block.windows(out.shape[1:])
-    counts = windows.shape[: out.ndim - 1]
-    out[rows] = windows[tuple(begins[:, axis] if many > 1 else 0 for axis, many in enumerate(counts))]
+def gather_items(
+    held: Sequence[tuple[int, Block]], borders: tuple[Index, ...], begins: Index, out: Items
+) -> None:
+    """Copy the windows that begin at `begins` to `out`, out of numbered blocks."""
+    numbers = np.array([number for number, _ in held], np.int64)
+    kernels.gather(
+        [block.memory for _, block in held], numbers, borders, begins, out.view(f"V{out.itemsize}")
+    )
+
+
+def gather_objects(
+    held: Sequence[tuple[int, Block]], borders: tuple[Index, ...], begins: Index, out: Items
+) -> None:
+    """The same for items that are objects, or strings of any length."""
+    blocks, shape = dict(held), [len(one) - 1 for one in borders]
+    lasts = begins + np.asarray(out.shape[1:], np.int64) - 1
+    ends = [
+        np.stack([one.searchsorted(at, "right") - 1 for one, at in zip(borders, places.T, strict=True)], -1)
+        for places in (begins, lasts)
+    ]
+    for row, (one, other) in enumerate(zip(*(number_cells(cells, shape) for cells in ends), strict=True)):
+        for number in _between(one, other, shape):
+            _copy_overlap(blocks[number], begins[row].tolist(), (lasts[row] + 1).tolist(), out[row])
 
 
 def _copy_overlap(block: Block, begin: Sequence[int], end: Sequence[int], out: Items) -> None:

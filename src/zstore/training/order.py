@@ -9,13 +9,14 @@ made without those before.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from zstore.training.samples import BlockPlan, Blocks, Index, Samples, draw, group_by
+from zstore.training.samples import BlockPlan, Blocks, Index, Samples, draw
 
 Shuffle = Literal["blocks", "full", False]
 
@@ -146,35 +147,45 @@ class BlockOrder:
 
     def rounds(self, first: int = 0) -> Iterator[Round]:
         """The rounds of the epoch, from one of them on."""
-        count, window, ramp, step = len(self._places), self.window, self._ramp, self.step
-        waiting: dict[int, list[tuple[Index, npt.NDArray[np.uint64]]]] = {}
-        earliest = max(0, first - ceil((window + self._reach) / step))
-        for number in range(earliest, ceil((count + window) / step)):
-            samples, ready = self._ready(number * step, min(count, (number + 1) * step))
-            bits = draw(self._key, samples)
-            begin = np.maximum(ready, ramp - 1)
-            end = np.maximum(begin + 1, np.minimum(ready + window, count + window - ramp))
-            chance = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-            rounds = (begin + (chance * (end - begin)).astype(np.int64)) // step
-            for one, chosen in group_by(rounds):
-                if one >= first:
-                    waiting.setdefault(one, []).append((samples[chosen], bits[chosen]))
-            if number >= first and (portions := waiting.pop(number, None)):
-                numbers = np.concatenate([portion for portion, _ in portions])
-                order = np.concatenate([bits for _, bits in portions]) * np.uint64(0xD1342543DE82EF95)
-                yield Round(number, numbers[np.argsort(order, kind="stable")])
+        count, step = len(self._places), self.step
+        # Rounds of few samples are drawn together.
+        at_once = max(1, ROUND_SIZE * self._blocks.count // max(1, step * self._samples.count))
+        earliest = max(0, first - ceil((self.window + self._reach) / step))
+        drawn: list[Any] = [*self._draw(0, 0)]
+        for begin in range(earliest, ceil((count + self.window) / step), at_once):
+            more = self._draw(begin * step, min(count, (begin + at_once) * step))
+            drawn = [*map(np.concatenate, zip(drawn, more, strict=True))]
+            order = np.lexsort((drawn[2], drawn[0]))
+            rounds, samples, _ = drawn = [one[order] for one in drawn]
+            edges = rounds.searchsorted(np.arange(begin, begin + at_once + 1)).tolist()
+            for number, (low, high) in enumerate(pairwise(edges), begin):
+                if number >= first and high > low:
+                    yield Round(number, samples[low:high])
+            drawn = [one[edges[-1] :] for one in drawn]
+
+    def _draw(self, begin: int, stop: int) -> tuple[Index, Index, npt.NDArray[np.uint64]]:
+        """The samples that begin in some blocks: their rounds, their numbers, and bits to order them by."""
+        samples, ready = self._ready(begin, stop)
+        count, window, ramp = len(self._places), self.window, self._ramp
+        bits = draw(self._key, samples)
+        low = np.maximum(ready, ramp - 1)
+        high = np.maximum(low + 1, np.minimum(ready + window, count + window - ramp))
+        chance = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        rounds = (low + (chance * (high - low)).astype(np.int64)) // self.step
+        return rounds, samples, bits * np.uint64(0xD1342543DE82EF95)
 
     def _ready(self, begin: int, stop: int) -> tuple[Index, Index]:
         """The samples that begin in some blocks, and the positions at which they can be copied."""
         blocks = self._blocks
-        members = [blocks.members(place) for place in self._places[begin:stop].tolist()]
+        samples, owners = blocks.members(self._places[begin:stop])
+        ready = begin + owners
         first, end = self._cut
-        if members and stop == len(self._places):
-            members[-1] = members[-1][:end]
-        if members and begin == 0:
-            members[0] = members[0][first:]
-        samples = np.concatenate([*members, np.zeros(0, np.int64)])
-        ready = np.repeat(np.arange(begin, begin + len(members)), [*map(len, members)])
+        is_own = np.ones(len(samples), bool)
+        if begin == 0:
+            is_own[:first] = False
+        if begin < stop == len(self._places):
+            is_own[owners.searchsorted(stop - 1 - begin) + end :] = False
+        samples, ready = samples[is_own], ready[is_own]
         if self._reach and len(samples):
             extents = np.asarray([one.extent for one in self._samples.dimensions], np.int64)
             cells = blocks.cells(blocks.starts(samples) + extents - 1)

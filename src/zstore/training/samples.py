@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import pairwise
 from math import ceil, prod
 from typing import Any, NamedTuple
 
@@ -46,15 +45,6 @@ def draw(key: int, numbers: Index) -> npt.NDArray[np.uint64]:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
-
-
-def group_by(numbers: Index) -> Iterator[tuple[int, Index]]:
-    """Each number, with the places that have it."""
-    order = numbers.argsort(kind="stable")
-    values = numbers[order]
-    begins = np.flatnonzero(np.diff(values, prepend=values[:1] - 1)).tolist()
-    for begin, end in pairwise([*begins, len(order)]):
-        yield int(values[begin]), order[begin:end]
 
 
 @dataclass(frozen=True)
@@ -138,8 +128,11 @@ class SampledSource:
         """The box of the source that a block is, which has a cell along each of its sampled dimensions."""
         sides = []
         for length, d in zip(self.shape, self.axes, strict=True):
-            borders = blocks.borders[d][cells[d] : cells[d] + 2].tolist() if d >= 0 else (0, length)
-            sides.append(slice(*borders))
+            if d < 0:
+                sides.append(slice(0, length))
+            else:
+                borders = blocks.borders[d]
+                sides.append(slice(borders.item(cells[d]), borders.item(cells[d] + 1)))
         return tuple(sides)
 
     def edges(self, axis: int) -> Index:
@@ -210,48 +203,45 @@ class Blocks:
             found[:, d] = along.searchsorted(positions[:, d], "right")
         return found - 1
 
-    def _range(self, d: int, cells: Index) -> tuple[Index, Index]:
-        """The first sample that begins in each cell along a dimension, and the end of them."""
-        one, borders = self.samples.dimensions[d], self.borders[d]
-        first, end = -(-borders[cells] // one.stride), -(-borders[cells + 1] // one.stride)
-        return np.minimum(first, one.count), np.minimum(end, one.count)
+    def _digits(self, blocks: Index) -> list[tuple[Index, Index, int]]:
+        """The digits of samples' numbers: of each its base, and in each block the first and how many."""
+        samples = self.samples
+        if samples.at is not None:
+            begins, ends = (self._ids.searchsorted(blocks, side) for side in ("left", "right"))
+            return [(begins, ends - begins, len(self._ids))]
+        cells = np.unravel_index(blocks, self.shape) if self.shape else ()
+        made = []
+        for d, one in enumerate(samples.dimensions):
+            if not one.is_random:
+                borders = self.borders[d]
+                first = np.minimum(-(-borders[cells[d]] // one.stride), one.count)
+                end = np.minimum(-(-borders[cells[d] + 1] // one.stride), one.count)
+                made.append((first, end - first, one.count))
+        if self._cells:
+            joint = np.ravel_multi_index(tuple(cells[d] for d in samples.random), self._cells)
+            first = self.firsts[joint]
+            made.append((first, self.firsts[joint + 1] - first, samples.crop_count))
+        return made
 
     def counts(self, blocks: Index) -> Index:
         """The number of samples that begin in each block."""
-        if self.samples.at is not None:
-            found: Index = np.searchsorted(self._ids, blocks, "right") - np.searchsorted(
-                self._ids, blocks, "left"
-            )
-            return found
-        cells = np.unravel_index(blocks, self.shape) if self.shape else ()
         made = np.ones(len(blocks), np.int64)
-        for d, one in enumerate(self.samples.dimensions):
-            if not one.is_random:
-                first, end = self._range(d, cells[d])
-                made *= end - first
-        if self._cells:
-            joint = np.ravel_multi_index(tuple(cells[d] for d in self.samples.random), self._cells)
-            made *= self.firsts[joint + 1] - self.firsts[joint]
+        for _, many, _ in self._digits(blocks):
+            made *= many
         return made
 
-    def members(self, block: int) -> Index:
-        """The numbers of the samples that begin in a block."""
-        samples = self.samples
-        if samples.at is not None:
-            first, end = np.searchsorted(self._ids, [block, block + 1])
-            found: Index = self._by_block[first:end]
-            return found
-        cells = np.unravel_index(block, self.shape) if self.shape else ()
-        numbers = np.zeros(1, np.int64)
-        for d, one in enumerate(samples.dimensions):
-            if not one.is_random:
-                first, end = self._range(d, np.asarray([cells[d]]))
-                numbers = np.add.outer(numbers * one.count, np.arange(first[0], end[0])).reshape(-1)
-        if self._cells:
-            joint = int(np.ravel_multi_index(tuple(cells[d] for d in samples.random), self._cells))
-            crops = np.arange(self.firsts[joint], self.firsts[joint + 1])
-            numbers = np.add.outer(numbers * samples.crop_count, crops).reshape(-1)
-        return numbers
+    def members(self, blocks: Index) -> tuple[Index, Index]:
+        """The numbers of the samples that begin in blocks, one by one, and for each which of the blocks."""
+        counts = self.counts(blocks)
+        ends = counts.cumsum()
+        owners = np.arange(len(blocks)).repeat(counts)
+        left = np.arange(len(owners)) - (ends - counts).repeat(counts)
+        numbers, base = np.zeros(len(owners), np.int64), 1
+        for first, many, whole in reversed(self._digits(blocks)):
+            left, digit = np.divmod(left, many[owners])
+            numbers += (first[owners] + digit) * base
+            base *= whole
+        return numbers if self.samples.at is None else self._by_block[numbers], owners
 
     def starts(self, numbers: Index, attempt: int = 0) -> Index:
         """The first position of each sample, (n, dimensions); of crops, another one at each `attempt`."""
