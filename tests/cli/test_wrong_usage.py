@@ -123,7 +123,7 @@ TYPED = {
     "convert a.zarr c.zarr --codec zstd:99": "level 99, expected an integer from",
     "convert a.zarr c.zarr --format 4": "'4' is not one of '1', '2', '3'",
     "convert a.zarr c.zarr --chunks big": "'big' are no lengths, like 256 or 256,512 or 1,256,512",
-    "pyramid a.zarr p2.zarr --factors big": "'big' is neither a length nor two",
+    "pyramid a.zarr p2.zarr --factors big": "'big' is no factor, like 2 or 1,2,2 or z=2",
     "reduce plain.zarr --axis y": "axis 'y', expected a number: the array's dimensions have no names",
     "convert a.zarr a.zarr": "into itself; expected a target elsewhere",
     "convert a.zarr --metadata-only --overwrite": "--overwrite does not go with --metadata-only",

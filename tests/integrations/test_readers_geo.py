@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import zstore
+
 from .written import CASES, each_store, expected_levels
 
 # Zarr v2's consolidated metadata, these tools' own deprecations, what their dependencies say of each other.
@@ -51,6 +53,22 @@ def test_ome_zarr_models(stores, name) -> None:
             steps, centre = dataset.coordinateTransformations
             assert tuple(steps.scale[-2:]) == level.affine.cell
             assert tuple(centre.translation[-2:]) == tuple(length / 2 for length in level.affine.cell)
+
+
+@pytest.mark.parametrize("factors", [(2, 2, 2), (3, 2, 1)])
+def test_ome_zarr_models_of_volumes(tmp_path, factors) -> None:
+    models = pytest.importorskip("ome_zarr_models.v05.image", reason="ome-zarr-models is the reader")
+    zarr = pytest.importorskip("zarr", reason="zarr-python opens the store for ome-zarr-models")
+    group = zstore.create_group(tmp_path / "source")
+    group.create_array("a", data=np.ones((12, 40, 44), "u2"), dimension_names=("z", "y", "x"))
+    zstore.build_pyramid(group, tmp_path / "image", factors=factors, levels=2, profile="ome")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        image = models.Image.from_zarr(zarr.open_group(tmp_path / "image", mode="r"))
+    (scale,) = image.attributes.ome.multiscales
+    assert [axis.type for axis in scale.axes] == ["space"] * 3
+    for step, dataset in enumerate(scale.datasets):
+        assert dataset.coordinateTransformations[0].scale == [float(f**step) for f in factors]
 
 
 @each_store

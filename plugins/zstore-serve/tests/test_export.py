@@ -261,3 +261,37 @@ def test_the_command_says_how_to_go_on(store: Path, tmp_path: Path) -> None:
     again = CommandContract.run("export", str(store), str(tmp_path / "m.pmtiles"))
     assert again.returncode == 1 and "overwrite" in again.stderr and "Traceback" not in again.stderr
     assert CommandContract.run("serve", str(store), "--resume").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodata", "others"),
+    [("i2", -1, (-2, -3)), ("f4", 1e20, (-5.0,)), ("u1", 255, (254,))],
+)
+def test_several_values_of_nodata_are_as_one(tmp_path: Path, dtype: str, nodata: Any, others: Any) -> None:
+    """Pictures, values and exported tiles are those of a store with one nodata in the place of all."""
+    random = np.random.default_rng(3)
+    values = random.integers(0, 100, (90, 120)).astype(dtype)
+    values[20:50, 30:70] = others[-1]
+    for hole in (nodata, *others):
+        values[random.random(values.shape) < 0.1] = hole
+    if dtype == "f4":
+        values[60:64] = np.nan
+    is_hole = np.isin(values, np.array([nodata, *others], dtype)) | (values != values)
+    alone = np.where(is_hole, nodata, values).astype(dtype)
+    place = "EPSG:32632", Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0)
+    made = []
+    for name, cells, more in (("several", values, others), ("one", alone, ())):
+        write(tmp_path / name / "a.zarr", cells, *place, nodata=nodata, other_nodata=more)
+        application = router(tmp_path / name / "a.zarr")
+        queries = ("", "?resampling=bilinear", "?resampling=cubic&colormap=viridis", "?expression=b1*2")
+        pictures = [get(application, f"/collections/a.zarr/preview.png{query}").picture for query in queries]
+        assert (pictures[0][..., 3] == 0).any() and (pictures[0][..., 3] == 255).any()
+        export(tmp_path / name / "a.zarr", tmp_path / name / "tiles")
+        tiles = {
+            str(path.relative_to(tmp_path / name)): np.asarray(Image.open(path).convert("RGBA"))
+            for path in sorted((tmp_path / name).glob("tiles/*/*/*.png"))
+        }
+        made.append([*pictures, *tiles.values()])
+    assert len(made[0]) == len(made[1]) > len(queries)
+    for found, expected in zip(*made, strict=True):
+        np.testing.assert_array_equal(found, expected)

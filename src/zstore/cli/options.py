@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -55,17 +54,6 @@ LENGTH = re.compile(r"-1|[1-9]\d*|auto")
 WHOLE = {"all": "-1"}
 
 
-def _lengths_of(
-    value: str, most: int = 2, refusal: str = "is neither a length nor two, like 256 or 256,512"
-) -> Any:
-    """One length, or up to `most` for the last dimensions, as "rows,columns"."""
-    parts = value.split(",")
-    if len(parts) > most or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"{value!r} {refusal}")
-    numbers = tuple(map(int, parts))
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
 def _cut_of(value: str) -> Any:
     """One length, several for the last dimensions, as "time,rows,columns", or by name: "time=240,y=auto"."""
     if "=" in value:
@@ -74,7 +62,11 @@ def _cut_of(value: str) -> Any:
         if wrong:
             raise click.BadParameter(f"{wrong[0]!r} is no length, like time=240, y=auto or x=all")
         return {name: said if said == "auto" else int(said) for name, said in lengths.items()}
-    return _lengths_of(value, sys.maxsize, "are no lengths, like 256 or 256,512 or 1,256,512")
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} are no lengths, like 256 or 256,512 or 1,256,512")
+    numbers = tuple(map(int, parts))
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _bytes_of(value: str) -> int:
@@ -159,7 +151,6 @@ def _box_of(value: str) -> tuple[float, ...]:
     return numbers
 
 
-LENGTHS: dict[str, Any] = {"type": _lengths_of, "metavar": "N or Y,X"}
 CUT: dict[str, Any] = {"type": _cut_of, "metavar": "N or Y,X or T,Y,X or NAME=N,..."}
 SIZE: dict[str, Any] = {"type": _bytes_of, "metavar": "SIZE"}
 NUMBER: dict[str, Any] = {"type": number_of, "metavar": "N"}

@@ -9,8 +9,8 @@ import click
 
 import zstore as library
 from zstore.cli.options import (
+    CUT,
     FILE,
-    LENGTHS,
     check_options,
     codec_of,
     cutting_options,
@@ -43,6 +43,15 @@ def _region_of(value: str) -> Any:
     return region
 
 
+def _factors_of(value: str) -> Any:
+    """One factor, several for the last dimensions, or by name, as "z=2,y=2,x=2"."""
+    try:
+        return CUT["type"](value)
+    except click.BadParameter:
+        said = f"{value!r} is no factor, like 2 or 1,2,2 or z=2,y=2,x=2"
+        raise click.BadParameter(said) from None
+
+
 @click.command()
 @click.argument("source")
 @click.argument("target", required=False)
@@ -53,7 +62,13 @@ def _region_of(value: str) -> Any:
 )
 @click.option("--nodata", type=float, help="The value that means nothing is there.")
 @click.option("--mask", default="auto", help="The array whose cells are 0 where nothing is there, or none.")
-@click.option("--factors", **LENGTHS, default="2", help="Cells of a level to one of the next.")
+@click.option(
+    "--factors",
+    type=_factors_of,
+    metavar="N or Y,X or Z,Y,X or NAME=N,...",
+    default="2",
+    help="Cells of a level to one of the next.",
+)
 @click.option(
     "--derive",
     **one_of("auto", "base", "cascade"),

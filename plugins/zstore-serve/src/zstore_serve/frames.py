@@ -328,7 +328,8 @@ async def _read_window(
 ) -> Items:
     array, (y, x) = dataset.arrays[band.array], dataset.axes(band.array)
     items = {**indices, **band.fixed}
-    region: list[Any] = [items.get(name, 0) for name in scene.dimension_names(band.array)]
+    names = scene.dimension_names(band.array)
+    region: list[Any] = [dataset.item(name, items.get(name, 0)) for name in names]
     region[y], region[x] = window
     if any(isinstance(item, int) and item >= size for item, size in zip(region, array.shape, strict=True)):
         raise Problem(404, f"level {dataset.level or '0'} has no such item of {band.name!r}")

@@ -255,6 +255,7 @@ class Level:
     shape, affine  of the level's own grid; affine is None where nothing says it
     factors        (y, x) size of a cell in cells of the finest level
     tile_shape     (y, x) of the chunks that readers fetch
+    others         by dimension beside y and x, how many items of the finest level make one, where several do
     """
 
     path: str
@@ -262,6 +263,7 @@ class Level:
     affine: Affine | None
     factors: tuple[float, float] = (1, 1)
     tile_shape: tuple[int, int] | None = None
+    others: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cell_text(self) -> str:

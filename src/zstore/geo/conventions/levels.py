@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -312,12 +313,35 @@ class LevelPlace:
     geo: GeoModel | None = None
     affine: Affine | None = None
     factors: tuple[float, float] = (1.0, 1.0)
+    others: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int] | None:
         """(y, x) of the largest grid."""
         shapes = [grid.shape for grid in self.grids.values()]
         return max(shapes, key=lambda shape: shape[0] * shape[1], default=None)
+
+
+def find_others(levels: Sequence[LevelPlace]) -> None:
+    """Say of each level, the finest first, of how many items each of its own is along other dimensions."""
+    finest, steps = levels[0], dict[str, int]()
+    for before, level in pairwise(levels):
+        name = next((one for one in level.grids if one in finest.grids and one in before.grids), None)
+        grids = [place.grids[name] for place in (finest, before, level)] if name is not None else []
+        if not grids or any(grid.node.dims != grids[0].node.dims for grid in grids):
+            continue
+        # From level to level they are mostly the same.
+        ratio = level.factors[0] / before.factors[0]
+        for axis, dimension in enumerate(grids[0].node.dims or ()):
+            whole, near, own = (grid.node.shape[axis] for grid in grids)
+            if own == whole or axis in (grids[0].y, grids[0].x) or not is_deep(dimension or ""):
+                continue
+            step = next(iter(factors_along(near, own, [steps.get(str(dimension), 0), ratio])), 0)
+            likely = step * before.others.get(str(dimension), 1)
+            factor = next(iter(factors_along(whole, own, [likely])), None)
+            if factor is not None:
+                steps[str(dimension)] = step
+                level.others = {**level.others, str(dimension): factor}
 
 
 def first_of(kind: type[T], stated: Sequence[T]) -> T:
@@ -458,7 +482,7 @@ def _compare_grids(finest: Grid, grid: Grid) -> Iterable[Finding]:
     if node.dims != finest.node.dims:
         message = f"dimensions are {node.dims}, the finest level's {finest.node.dims}"
         yield Finding("GZ-33", "error", node.path, message, finest.node.dims, node.dims)
-    elif finest.others != grid.others:
+    elif not _is_as_long(finest, grid):
         message = f"lengths beside y and x are {grid.others}, the finest level's {finest.others}"
         yield Finding("GZ-33", "error", node.path, message, finest.others, grid.others)
     stated = {n: (getattr(wanted, n), getattr(found, n)) for n in SHARED}
@@ -471,13 +495,47 @@ def _compare_grids(finest: Grid, grid: Grid) -> Iterable[Finding]:
         yield Finding("GZ-22", "error", node.path, message, expected, own)
 
 
+def factors_along(length: int, coarser: int, likely: Iterable[float] = ()) -> list[int]:
+    """The whole factors by which a length becomes a coarser one; last one that leaves out items at the end.
+
+    likely  of these, the first that fits is the only one
+    """
+    if not 0 < coarser <= length:
+        return []
+    least = -(-length // coarser)
+    # One cell covers all, however many it could.
+    most = least if coarser == 1 else (length - 1) // (coarser - 1)
+    found = [factor for factor in range(least, most + 1) if -(-length // factor) == coarser]
+    floor = length // coarser
+    found += [floor] if floor < least and length // floor == coarser else []
+    return next(([round(factor)] for factor in likely if round(factor) in found), found)
+
+
+def is_deep(dimension: str) -> bool:
+    """Whether levels may have fewer items of a dimension than the finest: not of times and bands."""
+    return TYPES.get(dimension.lower(), "space") == "space"
+
+
+def _is_as_long(finest: Grid, grid: Grid) -> bool:
+    """Whether a level is as long beside y and x as the finest, or has an item of several there."""
+    names = finest.node.dims or ("",) * len(finest.node.shape)
+    return all(
+        axis in (finest.y, finest.x) or n == m or (is_deep(name or "") and factors_along(n, m))
+        for axis, (name, n, m) in enumerate(zip(names, finest.node.shape, grid.node.shape, strict=True))
+    )
+
+
 ARRAYS_VERSION = "0.1"
 OME_VERSION = "0.5"
 OME_06 = "0.6"
 # The system that the datasets of an image lead to.
 INTRINSIC = "intrinsic"
 MOST_AXES = 5
-TYPES = {"time": "time", "t": "time"} | dict.fromkeys(("band", "bands", "channel", "c"), "channel")
+TYPES = {
+    **dict.fromkeys(("time", "t"), "time"),
+    **dict.fromkeys(("band", "bands", "channel", "c"), "channel"),
+    **dict.fromkeys(("z", "depth", "height", "altitude"), "space"),
+}
 UNITS = {"metre": "meter", "kilometre": "kilometer", "foot": "foot"}
 # (steps, first centre), each (y, x).
 Scaling = tuple[tuple[float, float], tuple[float, float]]
@@ -585,7 +643,7 @@ class Ome(Convention):
             axes = _axes(variable, geo)
             if axes is not None:
                 datasets = [
-                    _image_dataset(path, level, len(axes))
+                    _image_dataset(path, level, [axis["name"] for axis in axes])
                     for path, level in zip(_paths(geo, name), geo.levels, strict=True)
                 ]
                 image = {"name": name, "axes": axes, "datasets": datasets}
@@ -660,11 +718,11 @@ def _axes(variable: Variable, geo: GeoModel) -> list[dict[str, Any]] | None:
         return None
     axes: list[dict[str, Any]] = []
     for name in names[:-2]:
-        is_time = geo.time is not None and name == geo.time.name
-        kind = "time" if is_time else TYPES.get(name.lower())
+        has_fewer = any(name in level.others for level in geo.levels)
+        kind = "space" if has_fewer else axis_type(name, geo)
         axes.append({"name": name} if kind is None else {"name": name, "type": kind})
     kinds = [axis.get("type", "channel") for axis in axes]
-    if kinds not in ([], ["time"], ["channel"], ["time", "channel"]):
+    if kinds != [kind for kind in ("time", "channel", "space") if kind in kinds]:
         return None
     unit = None if geo.crs is None or geo.affine is None else UNITS.get(geo.crs.unit_name)
     for name in geo.dimensions:
@@ -672,12 +730,18 @@ def _axes(variable: Variable, geo: GeoModel) -> list[dict[str, Any]] | None:
     return axes
 
 
-def _image_dataset(path: str, level: Level, count: int) -> dict[str, Any]:
-    # Without an affine, cells are counted in the finest level's.
+def axis_type(name: str, geo: GeoModel) -> str | None:
+    """The type of a dimension beside y and x, as OME-Zarr calls it: time, channel or space; None: unknown."""
+    is_time = geo.time is not None and name == geo.time.name
+    return "time" if is_time else TYPES.get(name.lower())
+
+
+def _image_dataset(path: str, level: Level, names: Sequence[str]) -> dict[str, Any]:
+    # Without an affine, cells are counted in the finest level's, as the items of other dimensions are.
     cell = level.factors if level.affine is None else level.affine.cell
-    others = count - 2
-    scale = [1.0] * others + [float(length) for length in cell]
-    translation = [0.0] * others + [length / 2 for length in cell]
+    others = [float(level.others.get(name, 1)) for name in names[:-2]]
+    scale = others + [float(length) for length in cell]
+    translation = [(length - 1) / 2 for length in others] + [length / 2 for length in cell]
     return {
         "path": path,
         "coordinateTransformations": [

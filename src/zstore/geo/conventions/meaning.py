@@ -52,6 +52,7 @@ from zstore.geo.conventions.levels import (
     choose_affine,
     compare_boxes,
     compare_levels,
+    find_others,
     first_of,
     join_levels,
     make_level,
@@ -376,6 +377,8 @@ class Meaning:
             level.affine, level.factors = model.affine, model.factors
             level.geo = replace(geo, affine=model.affine)
             models.append(model)
+        find_others([level for _, level, _ in read])
+        models = [replace(one, others=level.others) for one, (_, level, _) in zip(models, read, strict=True)]
         for _, level, _ in read[1:]:
             compare_levels(read[0][1], level, group.path, findings)
         if root.dimensions not in (None, base.dimensions):

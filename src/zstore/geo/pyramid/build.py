@@ -47,6 +47,7 @@ from zstore.geo.pyramid.levels import (
     FactorGrid,
     Layer,
     PyramidPlan,
+    factors_of,
     make_layer,
     name_resampling,
     pair_of,
@@ -413,6 +414,7 @@ def _record(pyramid: PyramidPlan) -> Record:
         "levels": list(grid.names[1:]),
         "copied": grid.is_copied,
         "factors": list(grid.factors),
+        **({"other_factors": dict(grid.others)} if grid.others else {}),
         "grid": grid.kind,
         "profile": pyramid.profile,
         "resampling": pyramid.geo.resampling,
@@ -622,7 +624,7 @@ def build_pyramid(
     method: str | Mapping[str, str] = "average",
     nodata: Any = "auto",
     mask: str | Array | Mapping[str, str | Array] | None = "auto",
-    factors: Lengths = 2,
+    factors: Lengths | Mapping[str, int] = 2,
     chunks: Lengths | None = None,
     shards: Lengths | str | None = "auto",
     compressors: Any = "auto",
@@ -653,7 +655,8 @@ def build_pyramid(
                  by the arrays' names. What it leaves out counts as nodata. "auto": the mask or the alpha that
                  the data came with; None: none
     chunks       tiles, one length or (y, x); None: the source's where they are 64 to 2048 long, else 512
-    factors      how many cells of a level make one of the next; one number or (y, x)
+    factors      how many cells of a level make one of the next; one number or (y, x); more of them are for
+                 the last dimensions, as (z, y, x); or by the names of dimensions. Times and bands stay
     shards       one length or (y, x); None: no shards; "auto": the source's where the chunks are the source's
     compressors  as for `create_array`; "auto": the source's codecs where the format is the same
     derive       "base": each level from the finest, so that nothing is rounded twice and a mode is that of
@@ -689,13 +692,14 @@ def build_pyramid(
     dataset = replace(dataset, level=level)
     if grid not in GRIDS:
         raise MetadataError(f"grid is {grid!r}; expected {', '.join(map(repr, GRIDS))}")
-    steps = pair_of(factors, "factors")
+    steps, others = factors_of(dataset, factors)
     options = CellOptions(method, nodata, derive, mask)
-    layers = [make_layer(dataset, name, options, steps, grid) for name in dataset.geo.variables]
+    layers = [make_layer(dataset, name, options, steps, grid, others) for name in dataset.geo.variables]
     levels_grid = FactorGrid.choose(
         dataset.geo.shape,
         layers[0].tile_of(layers[0].array),
         factors=steps,
+        others=others,
         kind=grid,
         chunks=chunks,
         count=levels,
@@ -825,7 +829,7 @@ def _nodata(dataset: Dataset, choice: Any) -> dict[str, Any]:
     for name, variable in dataset.geo.variables.items():
         value = choice.get(name, "auto") if isinstance(choice, Mapping) else choice
         if isinstance(value, str) and value == "auto":
-            value = variable.nodata
+            value = [variable.nodata, *variable.other_nodata] if variable.other_nodata else variable.nodata
         if value is None and dataset.arrays[name].dtype.kind == "f":
             value = np.nan
         chosen[name] = value
@@ -1146,7 +1150,8 @@ def _with_masks(
 
 def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> PyramidPlan:
     dataset, (y, x), entries = _placed(dataset, record), record["factors"], record["variables"].items()
-    layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"]) for name, entry in entries]
+    others = record.get("other_factors", {})
+    layers = [recorded_layer(dataset, name, entry, (y, x), record["grid"], others) for name, entry in entries]
     tile, own, first = (1, 1), None, layers[0]
     if record["levels"]:
         level = group[f"{record['levels'][0]}/{first.name}"]
@@ -1157,6 +1162,7 @@ def _plan_on_factors(group: Group, record: Record, dataset: Dataset, _: Any) -> 
     grid = FactorGrid(
         names=[record["finest"] or "0", *record["levels"]],
         factors=(y, x),
+        others=others,
         tile=tile,
         kind=record["grid"],
         is_copied=record["copied"] and not dataset.level,

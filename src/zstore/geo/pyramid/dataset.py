@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, TypeAlias
@@ -47,6 +47,7 @@ class Dataset:
     is_group     whether it is a group of arrays; else a single array
     is_image     whether it is an image of OME-Zarr without a place: its first row is its upper edge
     root, level  the pyramid that the dataset is the finest level of, and its name there
+    others       of a level, how many of the finest's items make one, by dimension beside y and x: several
     unreadable   the names of arrays that are left out, as their documents or codecs cannot be read
     """
 
@@ -60,6 +61,7 @@ class Dataset:
     is_image: bool = False
     root: Group | None = None
     level: str = ""
+    others: Mapping[str, int] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
 
     @property
@@ -98,16 +100,20 @@ class Dataset:
     ) -> np.ndarray[Any, Any]:
         """Every `step`-th cell of a (y, x) window of an array, at one item of each of its other dimensions.
 
-        items  indices by dimension; the first item of a dimension that it does not name
+        items  indices of the finest level by dimension; the first item of a dimension that it does not name
 
         Shapes
             result (y, x), whichever of them comes first in the array.
         """
         array, axes = self.arrays[name], self.axes(name)
         sides: list[Any] = [slice(side.start, side.stop, step) for side in window]
-        chosen = [(items or {}).get(dimension, 0) for dimension in self.dimensions(name)]
+        chosen = [self.item(dim, (items or {}).get(dim, 0)) for dim in self.dimensions(name)]
         cells: np.ndarray[Any, Any] = array[with_sides(chosen, axes, sides)]
         return cells if axes[0] < axes[1] else cells.T
+
+    def item(self, dimension: str, index: int) -> int:
+        """The index, along a dimension beside y and x, of the item in which one of the finest level lies."""
+        return index // self.others.get(dimension, 1)
 
     def dimensions(self, name: str) -> tuple[str, ...]:
         """The names of the array's dimensions, made up for those that have none."""
@@ -287,20 +293,22 @@ def grids_of(meaning: Meaning, held: Any) -> list[GeoModel]:
     return sorted(found.values(), key=lambda geo: -geo.shape[0] * geo.shape[1])
 
 
-def free_extras(dataset: Dataset) -> dict[str, Array]:
-    """The extras that are not on the grid of the data, by name."""
+def free_extras(dataset: Dataset, dimensions: Iterable[str] = ()) -> dict[str, Array]:
+    """The extras that are not on the grid of the data, nor along any of these dimensions, by name."""
+    held = {*dataset.geo.dimensions, *dimensions}
     return {
         name: array
         for name, array in dataset.extras.items()
-        if array.ndim == 0 or (array.dims is not None and not set(dataset.geo.dimensions) & set(array.dims))
+        if array.ndim == 0 or (array.dims is not None and not held & set(array.dims))
     }
 
 
 def _level_dataset(level: LevelPlace, pyramid: GeoModel, root: Any) -> Dataset:
     geo = replace(level.geo or pyramid, plugins=pyramid.plugins)
     if isinstance(level.node, HeldArray):
-        return replace(_array_dataset(level.node, geo), is_image=geo.crs is None and is_image(root))
-    return replace(_group_dataset(level.node, geo), root=root, level=level.path)
+        is_bare = geo.crs is None and is_image(root)
+        return replace(_array_dataset(level.node, geo), is_image=is_bare, others=level.others)
+    return replace(_group_dataset(level.node, geo), root=root, level=level.path, others=level.others)
 
 
 def _array_dataset(array: HeldArray, geo: GeoModel) -> Dataset:

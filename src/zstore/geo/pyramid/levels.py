@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -25,6 +25,7 @@ from zstore.geo.conventions.base import (
 )
 from zstore.geo.conventions.cf import unwrap, unwrap_bounds
 from zstore.geo.conventions.content import circle_of, is_direction, render_variable
+from zstore.geo.conventions.levels import axis_type
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.dataset import (
@@ -127,9 +128,16 @@ class Layer:
 
 
 def make_layer(
-    dataset: Dataset, name: str, options: CellOptions, factors: tuple[int, int], grid: str = "aligned"
+    dataset: Dataset,
+    name: str,
+    options: CellOptions,
+    factors: tuple[int, int],
+    grid: str = "aligned",
+    others: Mapping[str, int] | None = None,
 ) -> Layer:
     """The layer of one array; its method is tried on one cell, so that nothing fails half-way.
+
+    others  factors of dimensions beside y and x, by name
 
     Raises
         MetadataError: nodata that the type cannot hold, a mask on another grid.
@@ -152,7 +160,8 @@ def make_layer(
             )
             raise UnsupportedError(f"method of {name!r} is {CIRCULAR!r}; {expected}", path=dataset.place)
     axes = dataset.axes(name)
-    steps = with_sides([1] * array.ndim, axes, factors)
+    deep = [(others or {}).get(dimension, 1) for dimension in dataset.dimensions(name)]
+    steps = with_sides(deep, axes, factors)
     choice = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
     is_auto = isinstance(choice, str) and choice == "auto"
     hole, others = (variable.nodata, variable.other_nodata) if is_auto else _holes(choice, variable.dtype)
@@ -187,7 +196,12 @@ def _holes(choice: Any, dtype: np.dtype[Any] | None) -> tuple[int | float | None
 
 
 def recorded_layer(
-    dataset: Dataset, name: str, entry: Mapping[str, Any], factors: tuple[int, int], grid: str = "aligned"
+    dataset: Dataset,
+    name: str,
+    entry: Mapping[str, Any],
+    factors: tuple[int, int],
+    grid: str = "aligned",
+    others: Mapping[str, int] | None = None,
 ) -> Layer:
     """The layer in a pyramid's record, with the present array.
 
@@ -198,7 +212,7 @@ def recorded_layer(
     nodata = {name: None if holes == [None] else [number_from(one) for one in holes]}
     mask = {name: entry.get("mask")}
     options = CellOptions({name: entry["method"]}, nodata, "base", mask)
-    layer = make_layer(dataset, name, options, factors, grid)
+    layer = make_layer(dataset, name, options, factors, grid, others)
     recipe = replace(layer.recipe, is_chained=entry["derive"] == "cascade", depth=entry["depth"])
     return replace(layer, recipe=recipe, sampling=entry.get("sampling"))
 
@@ -331,6 +345,7 @@ class LevelGrid:
     factors    (y, x) cells of a level that make one of the next
     tile       (y, x) cells of a tile
     kind       how the levels' windows lie: "aligned" or "gdal"
+    others     factors of dimensions beside y and x, by name, where they are more than 1
     is_copied  whether the finest level is made too; else it is there already, or not wanted
     is_absent  whether there is no finest level in the pyramid
     has_moved  whether the source lies elsewhere than it did, so that all cells are to be made
@@ -340,6 +355,7 @@ class LevelGrid:
     factors: tuple[int, int]
     tile: tuple[int, int]
     kind: str = "aligned"
+    others: Mapping[str, int] = field(default_factory=dict)
     is_copied: bool = True
     is_absent: bool = False
     has_moved: bool = False
@@ -384,6 +400,7 @@ class FactorGrid(LevelGrid):
         own_tile: tuple[int, int],
         *,
         factors: tuple[int, int],
+        others: Mapping[str, int],
         kind: str,
         chunks: Any,
         count: Any,
@@ -415,6 +432,7 @@ class FactorGrid(LevelGrid):
         return cls(
             names=[finest or "0", *coarser],
             factors=factors,
+            others=others,
             tile=tile,
             kind=kind,
             is_copied=is_copied and not finest,
@@ -435,7 +453,8 @@ class FactorGrid(LevelGrid):
 
     def _level(self, geo: GeoModel, name: str, step: int) -> Level:
         y, x = self.factors
-        level = geo.plan_level(name, (y**step, x**step), self.tile)
+        others = {dimension: factor**step for dimension, factor in self.others.items() if step}
+        level = replace(geo.plan_level(name, (y**step, x**step), self.tile), others=others)
         if self.kind == "aligned":
             return level
         ratios = (geo.shape[0] / level.shape[0], geo.shape[1] / level.shape[1])
@@ -463,6 +482,40 @@ def pair_of(value: Any, name: str) -> tuple[int, int]:
         if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (y, x)):
             return y, x
     raise MetadataError(f"{name} is {value!r}; expected a whole number of at least 1, or two (y, x)")
+
+
+def factors_of(dataset: Dataset, factors: Any) -> tuple[tuple[int, int], dict[str, int]]:
+    """((y, x), those of other dimensions by name that are more than 1) of a caller's factors.
+
+    Raises
+        MetadataError: they are no such numbers, or of dimensions that no array has.
+        UnsupportedError: they would make one of several times or bands.
+    """
+    deepest = max((dataset.dimensions(name) for name in dataset.arrays), key=len)
+    if isinstance(factors, Mapping):
+        by_name = dict(factors)
+    elif isinstance(factors, Sequence) and len(factors) > 2:
+        axes = dataset.axes(next(name for name in dataset.arrays if dataset.dimensions(name) == deepest))
+        if len(factors) > len(deepest) or axes != (len(deepest) - 2, len(deepest) - 1):
+            said = f"{len(deepest)} numbers at most, for {deepest}, or numbers by name"
+            raise MetadataError(f"factors is {factors!r}; expected {said}", path=dataset.place)
+        by_name = dict(zip(deepest[-len(factors) :], factors, strict=True))
+    else:
+        return pair_of(factors, "factors"), {}
+    known = {dimension for name in dataset.arrays for dimension in dataset.dimensions(name)}
+    for name, factor in by_name.items():
+        if name not in known:
+            said = f"factors name {name!r}; the dimensions are {', '.join(sorted(known))}"
+            raise MetadataError(said, path=dataset.place)
+        pair_of((1, factor), f"the factor of {name!r}")
+    y, x = (by_name.pop(name, 1) for name in dataset.geo.dimensions)
+    others = {name: factor for name, factor in by_name.items() if factor > 1}
+    for name in others:
+        kind = axis_type(name, dataset.geo)
+        if kind in ("time", "channel"):
+            said = f"factors is {factors!r}; expected 1 of {name!r}: levels have every {kind}"
+            raise UnsupportedError(said, path=dataset.place)
+    return (y, x), others
 
 
 def _count_levels(shape: tuple[int, int], factors: tuple[int, int], tile: tuple[int, int]) -> int:
@@ -660,7 +713,9 @@ class PyramidPlan:
         add_auxiliaries(nodes, self.documents, level.path, group=held)
         if level.path == self.dataset.level:
             return
-        spatial, free = self.dataset.geo.dimensions, free_extras(self.dataset)
+        y, x = self.dataset.geo.dimensions
+        steps = {y: self.grid.factors[0], x: self.grid.factors[1], **self.grid.others}
+        free = free_extras(self.dataset, steps)
         for name, array in self.dataset.extras.items():
             path = f"{level.path}/{name}"
             if path in self.documents:
@@ -668,11 +723,11 @@ class PyramidPlan:
             former = None if level.path in nodes else group.get(path)
             if level.path == "0" or name in free:
                 _copy_array(array, former, nodes, path, group.zarr_format)
-            elif name in spatial and array.ndim == 1 and array.dtype.kind in "iuf":
-                factor = self.grid.factors[spatial.index(name)] ** int(level.path)
+            elif name in steps and array.ndim == 1 and array.dtype.kind in "iuf":
+                factor = steps[name] ** int(level.path)
                 stored = unwrap(array, decode(array[...], array.attrs).astype(np.float64))
-                steps = np.diff(stored)
-                if (steps > 0).any() and (steps < 0).any():
+                gaps = np.diff(stored)
+                if (gaps > 0).any() and (gaps < 0).any():
                     message = f"coordinate {name!r} is not in order; levels would lie between its places"
                     raise MetadataError(message, path=array.path)
                 centres = downsample(stored, (factor,), grid=self.grid.kind)
@@ -702,7 +757,9 @@ class PyramidPlan:
                     )
 
     def _shape(self, level: Level, layer: Layer) -> tuple[int, ...]:
-        return with_sides(layer.recipe.source.shape, layer.axes, level.shape)
+        recipe, step = layer.recipe, self.grid.names.index(level.path)
+        sizes = zip(recipe.source.shape, recipe.factors, strict=True)
+        return with_sides([-(-size // factor**step) for size, factor in sizes], layer.axes, level.shape)
 
     def _array_options(self, level: Level, layer: Layer) -> dict[str, Any]:
         """The arguments of `create_array` for one array of a level."""

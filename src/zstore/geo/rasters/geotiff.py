@@ -295,7 +295,7 @@ def _overviews(dataset: Dataset, coarser: Sequence[Dataset]) -> Sequence[Dataset
     fine = dataset.geo.affine
     for level in coarser:
         coarse = level.geo.affine
-        if fine is None or coarse is None or fine.is_rotated or coarse.is_rotated:
+        if fine is None or coarse is None or fine.is_rotated or coarse.is_rotated or level.others:
             return ()
         wide = (coarse.a / fine.a, coarse.e / fine.e)
         lengths = (wide[1] * level.geo.shape[0], wide[0] * level.geo.shape[1])

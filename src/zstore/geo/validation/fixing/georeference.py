@@ -545,7 +545,14 @@ def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
         tiles = {held.tile for held in place.grids.values() if held.shape == place.shape}
         affine = affine_of(draft, grid)
         levels.append(
-            Level(place.path, grid.shape, affine, place.factors, tiles.pop() if len(tiles) == 1 else None)
+            Level(
+                place.path,
+                grid.shape,
+                affine,
+                place.factors,
+                tiles.pop() if len(tiles) == 1 else None,
+                place.others,
+            )
         )
     first = next(iter(pyramid.levels[0].grids.values()))
     base = levels[0]

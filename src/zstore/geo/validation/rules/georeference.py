@@ -369,7 +369,8 @@ Rule("GZ-22", "error", "overviews", "draft 8.1.6",
 Rule("GZ-32", "error", "overviews", "draft 8.2.1", "Every level holds all variables.",
      "make the variable at that level too", profiles=(DRAFT,))  # fmt: skip
 Rule("GZ-33", "error", "overviews", "draft 8.2.1",
-     "A variable has the same type and dimensions at every level, but for y and x the same lengths.",
+     "A variable has the same type and dimensions at every level, and beside y and x the same lengths, or "
+     "(but for times and bands) lengths that are shorter by a whole factor.",
      "write the level anew")  # fmt: skip
 
 

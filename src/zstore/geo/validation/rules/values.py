@@ -44,9 +44,7 @@ def _check_level(pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid) -> 
         return
     nodata, finer = grid.variable.nodata, _finer(pyramid, level, name)
     try:
-        shares = [
-            _try(source, grid, factors, method, nodata) for source, factors in finer for method in methods
-        ]
+        shares = [_try(source, grid, steps, method, nodata) for source, steps in finer for method in methods]
         found = [share for share in shares if share is not None]
         if not found:
             message = "no whole factor leads here: values were not compared"
@@ -56,16 +54,16 @@ def _check_level(pyramid: Pyramid, level: LevelPlace, name: str, grid: Grid) -> 
                 f"{min(found):.2%} of the sampled cells are not what {' or '.join(methods)} makes of them"
             )
             if nodata is not None or grid.node.dtype.kind == "f":
-                again = [_try(source, grid, factors, methods[0], "none") for source, factors in finer]
+                again = [_try(source, grid, steps, methods[0], "none") for source, steps in finer]
                 message += "; they are, where nodata and NaN count as values" if 0.0 in again else ""
             yield Found(grid.node, message, 0.0, min(found))
     except ZstoreError as error:
         yield Found(grid.node, f"values cannot be compared: {error}")
 
 
-def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata: Any) -> float | None:
+def _try(source: Grid, grid: Grid, steps: Sequence[int], method: str, nodata: Any) -> float | None:
     try:
-        return _compare_level(source, grid, factors, method, nodata)
+        return _compare_level(source, grid, steps, method, nodata)
     except (TypeError, ValueError, UnsupportedError) as error:
         if isinstance(error, MetadataError):
             raise
@@ -73,11 +71,24 @@ def _try(source: Grid, grid: Grid, factors: tuple[int, int], method: str, nodata
         return None
 
 
-def _finer(pyramid: Pyramid, level: LevelPlace, name: str) -> list[tuple[Grid, tuple[int, int]]]:
-    """(grid, (y, x) whole factors) of the levels that may be a level's source: the next finer, the finest."""
+def _finer(pyramid: Pyramid, level: LevelPlace, name: str) -> list[tuple[Grid, list[int]]]:
+    """(grid, whole factors per axis) of the levels that may be the source: the next finer, the finest."""
     place = pyramid.levels.index(level)
     sources = {id(p): p for p in (pyramid.levels[place - 1], pyramid.levels[0]) if name in p.grids}
-    return [(p.grids[name], factors) for p in sources.values() for factors in _factors(p, level, name)]
+    return [
+        (p.grids[name], _steps(p, level, name, pair))
+        for p in sources.values()
+        for pair in _factors(p, level, name)
+    ]
+
+
+def _steps(source: LevelPlace, level: LevelPlace, name: str, pair: tuple[int, int]) -> list[int]:
+    """The whole factors per axis from a level to a coarser one, (y, x) of them given."""
+    grid = source.grids[name]
+    dims = grid.node.dims or (None,) * len(grid.node.shape)
+    steps = [level.others.get(dim or "", 1) // source.others.get(dim or "", 1) for dim in dims]
+    steps[grid.y], steps[grid.x] = pair
+    return steps
 
 
 def _factors(source: LevelPlace, level: LevelPlace, name: str) -> list[tuple[int, int]]:
@@ -103,17 +114,13 @@ def _methods(pyramid: Pyramid, level: LevelPlace, grid: Grid) -> list[str]:
     return methods
 
 
-def _compare_level(
-    source: Grid, level: Grid, factors: tuple[int, int], method: str, nodata: Any
-) -> float | None:
+def _compare_level(source: Grid, level: Grid, steps: Sequence[int], method: str, nodata: Any) -> float | None:
     """The share of sampled cells of `level` that `method` makes differently; None if it cannot tell.
 
     Both placements of cells are tried: cells of whole factors, and cells that share the finer level's extent.
     """
     if source.node.dims != level.node.dims:
         return None
-    steps = [1] * len(source.node.shape)
-    steps[source.y], steps[source.x] = factors
     shares = []
     if tuple(-(-n // f) for n, f in zip(source.node.shape, steps, strict=True)) == level.node.shape:
         shares = [_share(source, level, steps, method, nodata, grid) for grid in ("aligned", "gdal")]
@@ -129,8 +136,8 @@ def is_made_of_finer(pyramid: Pyramid, level: LevelPlace, name: str, nodata: Any
     methods = _methods(pyramid, level, grid) or list(LIKELY)
     try:
         return any(
-            _try(source, grid, factors, method, nodata) == 0.0
-            for source, factors in _finer(pyramid, level, name)
+            _try(source, grid, steps, method, nodata) == 0.0
+            for source, steps in _finer(pyramid, level, name)
             for method in methods
         )
     except ZstoreError:
@@ -168,12 +175,13 @@ def compare_pixels(
         if grid.node.dtype.kind not in "biufc" or source.shape != base.shape or grid.shape != level.shape:
             continue
         methods = _methods(pyramid, level, grid) or list(LIKELY)
-        fits = []
+        fits, steps = [], _steps(base, level, name, whole)
         for turned in ((False, False), (True, False), (False, True), (True, True)):
             axes = [axis for axis, is_turned in zip((grid.y, grid.x), turned, strict=True) if is_turned]
             seen = replace(grid, node=_Turned(grid.node, axes))
             try:
-                shares = [_try(source, seen, whole, method, source.variable.nodata) for method in methods]
+                nodata = source.variable.nodata
+                shares = [_try(source, seen, steps, method, nodata) for method in methods]
             except ZstoreError:
                 break
             if 0.0 in shares:
