@@ -350,3 +350,39 @@ def test_what_posix_has_and_windows_lacks_is_in_known_places():
             folder, _, name = path.rpartition("/")
             found.setdefault(folder, set()).add(name)
     assert found == HOMES_OF_POSIX
+
+
+# What threads share: variables of C that are not constant, and those of a module that Cython code assigns.
+SHARED = (
+    re.compile(
+        r"\bstatic\s+(?!const\b|inline\b|constexpr\b)(?:(?:\w+\s+)*?struct\s*\{[^}]*\}\s*|[^;{}()=]*?\W)(\w+)(?:\[\w+\])*\s*"
+        r"(?:__attribute__\(\(\w+\)\)\s*)?[=;]"
+    ),
+    re.compile(r"^ +global ([\w, ]+)$", re.M),
+)
+
+
+def shared_names(text: str) -> set[str]:
+    """The names of the variables that threads share, in a source of the kernels."""
+    bare = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    return {name for kind in SHARED for found in kind.findall(bare) for name in found.split(", ")}
+
+
+def test_whatever_threads_share_in_the_kernels_is_in_the_audit():
+    texts = sources("h", "cc", "pyx")
+    found = set().union(*(shared_names(text) for path, text in texts.items() if "/_ext/" in path))
+    audit = (ROOT / "docs/design/0031-free-threads.md").read_text().partition("## Objects")[0]
+    assert found == set(re.findall(r"^\| `(\w+)` \|", audit, re.M))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "static int planted;",
+        "static struct {\n    int a;\n} planted = {1};",
+        "static _Atomic int64_t\n    planted[4];",
+    ],
+)
+def test_a_variable_that_threads_share_is_found(text):
+    assert shared_names(text) == {"planted"}
+    assert shared_names("static const int one = 1;\nstatic int two(int three) {\n    return 4;\n}") == set()

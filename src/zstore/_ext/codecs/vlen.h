@@ -7,6 +7,9 @@
 #define ZS_VLEN_H
 
 #include "runtime.h"
+#include <stdatomic.h>
+
+static atomic_int zs_has_numpy; /* whether numpy's C API is loaded */
 
 #define ZS_VLEN_HEADER 4
 

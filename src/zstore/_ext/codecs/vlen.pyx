@@ -24,6 +24,7 @@ cdef extern from "vlen.h" nogil:
     void zs_store32(void *, uint32_t)
     void zs_vlen_scan(const uint8_t *, int64_t size, int64_t count, int is_text, const uint8_t *fill, int64_t fill_size,
                       uint64_t *handle, zs_vlen_fault *)
+    int zs_has_numpy
 
 # Declared here rather than cimported: numpy's declarations would load its C API with the module. This one is numpy
 # 2's, and everything but strings must work without it.
@@ -62,15 +63,14 @@ cdef extern from "numpy/arrayobject.h" nogil:
 # In the order of the enum in vlen.h.
 cdef tuple FAULTS = ("", "short", "count", "beyond", "text", "junk")
 cdef int64_t LARGEST = 0xFFFFFFFF
-cdef bint has_numpy = False
 
 
 cdef PyArrayObject *strings_of(object array) except NULL:
     """Check that an array is a C-contiguous one of numpy's StringDType, and give its C struct."""
-    global has_numpy
-    if not has_numpy:
+    global zs_has_numpy
+    if not zs_has_numpy:
         _import_array()
-        has_numpy = True
+        zs_has_numpy = True
     cdef PyArrayObject *strings = <PyArrayObject *> array
     if not PyArray_Check(array) or PyArray_DESCR(strings).type_num != NPY_VSTRING:
         raise TypeError("expected an array of StringDType")

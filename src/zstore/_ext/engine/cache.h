@@ -65,6 +65,10 @@ typedef struct {
     atomic_int has_kept;
 } zs_owner;
 
+/* The id of a new owner, which none has had before. */
+static _Atomic int64_t zs_owner_count;
+static inline int64_t zs_owner_next(void) { return ++zs_owner_count; }
+
 static zs_cache zs_shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = ZS_SHARED_SIZE};
 static _Atomic uint64_t
     zs_touched[ZS_TOUCHED_SLOTS]; /* of chunks that were read in part, the last of each slot: its hash, and when */

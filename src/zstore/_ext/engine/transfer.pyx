@@ -2,6 +2,7 @@
 
 import os
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t
@@ -84,6 +85,7 @@ cdef extern from "read.h" nogil:
     void zs_cache_forget(zs_cache *, int64_t base)
     void zs_cache_limit(zs_cache *, int64_t limit)
     zs_cache zs_shared
+    int64_t zs_owner_next()
     int zs_folder_is_gone(int directory)
     void zs_leave_scratch(int directory)
     int zs_close "close" (int file)
@@ -168,9 +170,6 @@ cdef hint():
         say_thrash()
 
 
-cdef int64_t folders = 0
-
-
 cdef class Stretches:
     """Where the chunks of an array lie in other files: `zstore.storage.base.Stretches` in the kernels' form."""
 
@@ -251,6 +250,10 @@ cdef class Stretches:
         free(self.origins)
 
 
+cdef int open_directory(str path) except -1:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 cdef class Folder:
     """The directory of one array, kept open, and the cache of what was read from it: shard indexes, and with
     `keeps_chunks` decoded chunks too, of at most `cache_size` bytes. Other decoded chunks are in the shared cache.
@@ -270,9 +273,7 @@ cdef class Folder:
 
     def __cinit__(self, str path, str key="", *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
                   Stretches stretches=None, bytes allowed=None):
-        global folders
-        folders += 1
-        self.owner.id = folders
+        self.owner.id = zs_owner_next()
         self.path = path
         if key and path.endswith(f"/{key}"):
             self.root, self.key = os.fsencode(path[:-len(key)]), os.fsencode(key)
@@ -297,18 +298,20 @@ cdef class Folder:
         """The open directory; the same number is that of the new one if it was removed and made anew in the meantime.
 
         Other threads may be writing by that number: were it closed, it could soon be that of another directory."""
-        if self.directory >= 0 and not zs_folder_is_gone(self.directory):
+        with cython.critical_section(self):
+            if self.directory < 0 or zs_folder_is_gone(self.directory):
+                self.renew(open_directory(self.path))
             return self.directory
-        cdef int opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        if self.directory < 0:
+
+    cdef int renew(self, int opened) except -1:
+        if self.directory < 0:  # else another thread may have been faster, while this one opened it
             self.directory = opened
-            return opened
-        # Or another thread was faster.
+            return 0
         try:
             os.dup2(opened, self.directory, inheritable=False)
         finally:
             zs_close(opened)
-        return self.directory
+        return 0
 
 
 cdef class Buffers:
