@@ -143,11 +143,13 @@ class Build(build_ext):
         return str(kept)
 
 
-setup(
-    cmdclass={"build_ext": Build},
-    ext_modules=cythonize(
-        [kernel(name, dict(options)) for name, options in KERNELS.items() if is_wanted(name)],
-        compiler_directives=DIRECTIVES,
-        nthreads=os.cpu_count() or 1,
-    ),
-)
+# Processes that compile Cython code import this file, where Python starts them anew (3.14 does).
+if __name__ == "__main__":
+    setup(
+        cmdclass={"build_ext": Build},
+        ext_modules=cythonize(
+            [kernel(name, dict(options)) for name, options in KERNELS.items() if is_wanted(name)],
+            compiler_directives=DIRECTIVES,
+            nthreads=os.cpu_count() or 1,
+        ),
+    )

@@ -79,7 +79,10 @@ def test_the_page_of_stability_has_every_floor_and_python():
     asked = [word for extra in extras for word in project["optional-dependencies"][extra]]
     assert told == floors_of([*project["dependencies"], *asked])
     pythons = {line.rpartition(" ")[2] for line in project["classifiers"] if " :: Python :: " in line}
-    assert f"| Linux, glibc 2.28 or newer, x86-64 | {', '.join(sorted(pythons))} |" in page
+    rows = [line.split(" | ") for line in page.splitlines() if line.count(" | ") == 3]
+    assert pythons == {
+        one for row in rows if not row[3].startswith("never") for one in re.findall(r"3\.\d+", row[1])
+    }
 
 
 def test_the_recipe_asks_for_what_the_project_asks_for():

@@ -9,7 +9,7 @@
 #include "runtime.h"
 #include <stdatomic.h>
 
-static atomic_int zs_has_numpy; /* whether numpy's C API is loaded */
+static atomic_int zs_has_numpy __attribute__((unused)); /* whether numpy's C API is loaded */
 
 #define ZS_VLEN_HEADER 4
 
