@@ -133,11 +133,11 @@ def make_layer(
     options: CellOptions,
     factors: tuple[int, int],
     grid: str = "aligned",
-    others: Mapping[str, int] | None = None,
+    other_factors: Mapping[str, int] | None = None,
 ) -> Layer:
     """The layer of one array; its method is tried on one cell, so that nothing fails half-way.
 
-    others  factors of dimensions beside y and x, by name
+    other_factors  of dimensions beside y and x, by name
 
     Raises
         MetadataError: nodata that the type cannot hold, a mask on another grid.
@@ -160,7 +160,7 @@ def make_layer(
             )
             raise UnsupportedError(f"method of {name!r} is {CIRCULAR!r}; {expected}", path=dataset.place)
     axes = dataset.axes(name)
-    deep = [(others or {}).get(dimension, 1) for dimension in dataset.dimensions(name)]
+    deep = [(other_factors or {}).get(dimension, 1) for dimension in dataset.dimensions(name)]
     steps = with_sides(deep, axes, factors)
     choice = options.nodata.get(name, "auto") if isinstance(options.nodata, Mapping) else options.nodata
     is_auto = isinstance(choice, str) and choice == "auto"
@@ -201,7 +201,7 @@ def recorded_layer(
     entry: Mapping[str, Any],
     factors: tuple[int, int],
     grid: str = "aligned",
-    others: Mapping[str, int] | None = None,
+    other_factors: Mapping[str, int] | None = None,
 ) -> Layer:
     """The layer in a pyramid's record, with the present array.
 
@@ -212,7 +212,7 @@ def recorded_layer(
     nodata = {name: None if holes == [None] else [number_from(one) for one in holes]}
     mask = {name: entry.get("mask")}
     options = CellOptions({name: entry["method"]}, nodata, "base", mask)
-    layer = make_layer(dataset, name, options, factors, grid, others)
+    layer = make_layer(dataset, name, options, factors, grid, other_factors)
     recipe = replace(layer.recipe, is_chained=entry["derive"] == "cascade", depth=entry["depth"])
     return replace(layer, recipe=recipe, sampling=entry.get("sampling"))
 
