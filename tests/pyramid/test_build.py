@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -700,3 +701,24 @@ def test_levels_are_apart_from_what_they_are_made_of(tmp_path: Path) -> None:
     # Beside the levels, and in another store in memory, a source is out of the way.
     build_pyramid(root["c/a"], root["c"], levels=2)
     build_pyramid(held, zstore.create_group(MemoryStore()), levels=2)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_numbers_among_attributes_that_json_lacks_are_spelled(zarr_format):
+    """xarray writes NaN as it is; what is made of its stores is JSON."""
+    store, document = MemoryStore(), {2: ".zattrs", 3: "zarr.json"}[zarr_format]
+    make_dataset(store, {"v": cells((128, 128))}, zarr_format=zarr_format)
+    for path in ("", "v/", "x/"):
+        held = json.loads(bytes(store.get(f"{path}{document}") or b"{}"))
+        odd = {"odd": [float("nan"), {"a": float("-inf")}]}
+        said = {**held, **odd} if zarr_format == 2 else {**held, "attributes": {**held["attributes"], **odd}}
+        store.put(f"{path}{document}", json.dumps(said).encode())
+    made = build_pyramid(store, MemoryStore(), levels=1)
+    made["0/v"][0, 0] = 7
+    zstore.update_pyramid(made, (slice(0, 1), slice(0, 1)))
+    reduced = zstore.reduce(store, "mean", "y", out=MemoryStore())
+    for node in (made["0"], made["0/v"], made["1/v"], reduced, reduced["x"]):
+        assert node.attrs["odd"] == ["NaN", {"a": "-Infinity"}], node
+    for key in made.store.list():
+        if key.endswith("zarr.json"):
+            json.loads(bytes(made.store.get(key)), parse_constant=pytest.fail)

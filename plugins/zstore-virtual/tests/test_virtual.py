@@ -256,6 +256,24 @@ def test_parquet_goes_both_ways(archive: Any, tmp_path: Path) -> None:
     assert np.array_equal(zstore.open(tmp_path / "r.parq")["x"][...], expected)
 
 
+def test_parquet_of_inline_bytes_alone(tmp_path: Path) -> None:
+    """A part as kerchunk 0.1.2 wrote it, with no column but `raw`."""
+    part = (
+        "eNqNkktLw0AQx6cRSg+5bkigh2VBqdDGPsSDCNabx+JJkFI3zdZuSTZxs9HGUvAD+HW8+8VEp619gYgLAzv/efxmH72rmxYB"
+        "cksmdWLhpkwqALX3k09a5yWgsFmXAK9oH2jQBaBoXbT77jqBWF79upwNxyLmxAJiH4J7oPkzOJZX9apHlSqxPQLeUiS2Yzkv"
+        "zlvJA6dycQbgVRGOPbAR6hb6bjnlKuSZ+2XN2DCJ8lgNpArFVGTsnN7N2EiKKBwoHgv0VR5FdcpiYXjIDd8q+3GVx2kxMEW6"
+        "0FgSTMTQMNRXqE0gllMRNqQy4kFoNu9jxmqC39AMz8P+Yq8T/gkPCoNHXEG14CbRqM5YJAPNdbHIGPHMpFw/5mJZ/yR0JhO1"
+        "iLSb7VO/1fKbbI6B5XUNdibvb2m7RX7H76wG0UYaVPdq5uD6O8RGWphxouhPA7pB0lqQyyikzWOw8R17+LO+AXftpgo="
+    )
+    (tmp_path / "r.parq" / "y").mkdir(parents=True)
+    (tmp_path / "r.parq" / "y" / "refs.0.parq").write_bytes(zlib.decompress(base64.b64decode(part)))
+    document = {
+        "metadata": {".zgroup": {"zarr_format": 2}, "y/.zarray": json.loads(v2_array([8], [8], "<f4"))}
+    }
+    (tmp_path / "r.parq" / ".zmetadata").write_text(json.dumps({**document, "record_size": 4}))
+    np.testing.assert_array_equal(zstore.open(tmp_path / "r.parq")["y"][...], np.arange(8, dtype="<f4") / 2)
+
+
 def fsspec_values(path: str, keys: list[str], **options: Any) -> dict[str, bytes]:
     filesystem = pytest.importorskip("fsspec", reason="references are fsspec's").filesystem(
         "reference", fo=path, remote_protocol="file", **options

@@ -49,7 +49,7 @@ from zstore.jobs.source import (
     Versions,
 )
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.document import check_attributes
+from zstore.model.document import check_attributes, spelled
 from zstore.model.dtype import DataType, is_same_type
 from zstore.model.grid import Grid, RegularGrid
 from zstore.model.group import GroupModel
@@ -708,7 +708,7 @@ def model_of(source: Source, zarr_format: ZarrFormat) -> ArrayModel:
         chunks=chunks,
         compressors=None,
         zarr_format=zarr_format,
-        attributes=check_attributes(source.attributes, path=source.url),
+        attributes=check_attributes(spelled(source.attributes), path=source.url),
         dimension_names=source.dimension_names,
     ).model()
     return model if fill is None else replace(model, fill_value=fill)

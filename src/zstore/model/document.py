@@ -3,7 +3,8 @@
 Parsing accepts what other libraries write: strict JSON, and the bare tokens NaN, Infinity and -Infinity that
 Python's writers leave in attributes. Rendering always gives the same bytes for a document. New attributes
 with a NaN or an infinity are refused (`check_attributes`), because strict readers could not open the node at
-all; those that a document already has are written back unchanged.
+all; those that a document already has are written back unchanged, and copied to new nodes of jobs as strings
+(`spelled`).
 """
 
 from __future__ import annotations
@@ -268,6 +269,18 @@ def _plain(value: Any, where: str, path: str) -> Any:
         f"lists and mappings",
         path=path,
     )
+
+
+def spelled(value: Any) -> Any:
+    """Attributes, or a value in them, with the strings of Zarr's fill values for numbers that JSON lacks.
+
+    Many a file and Zarr v2 has a NaN among its attributes; what is made of it has none.
+    """
+    if isinstance(value, Mapping):
+        return {name: spelled(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [spelled(item) for item in value]
+    return plain(value) if isinstance(value, float) else value
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -18,7 +18,7 @@ from zstore.engine.making import create_node
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, located
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
-from zstore.model.document import check_attributes, parse_json, render_json
+from zstore.model.document import check_attributes, parse_json, render_json, spelled
 from zstore.model.dtype import ORDER_CODECS, DataType, Order, order_of, refuse, stored_dtype
 from zstore.model.grid import (
     ChunkKeys,
@@ -559,7 +559,7 @@ class NewNodes:
             MetadataError: attributes that JSON cannot represent.
         """
         where = place(self._store, join_key(self._base, path))
-        self.models[path] = GroupModel(self.zarr_format, check_attributes(attributes, path=where))
+        self.models[path] = GroupModel(self.zarr_format, check_attributes(spelled(attributes), path=where))
 
     def add_array(self, path: str, **options: Any) -> Array:
         """Add an array and store its data, if any; returns the array. Options as of `create_array`.
@@ -568,6 +568,7 @@ class NewNodes:
             as `draft_array`.
         """
         request = ArrayRequest(zarr_format=self.zarr_format, **options)
+        request = replace(request, attributes=spelled(request.attributes))
         array = draft_array(self._store, join_key(self._base, path), request, Access())
         self.models[path] = array.model
         return array

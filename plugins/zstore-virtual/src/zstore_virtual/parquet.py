@@ -213,14 +213,17 @@ class _Lazy(MutableMapping[str, Chunks]):
         arrow, parquet = _arrow()
         key = join_key(path, f"refs.{part}.parq")
         try:
-            file = parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(data)), read_dictionary=["path"])
+            stream = arrow.BufferReader(arrow.py_buffer(data))
+            names = {*parquet.read_schema(stream).names}
+            # Where all are inline, kerchunk 0.1.2 wrote no other column.
+            is_inline = names == {"raw"}
+            if not is_inline and not {"path", "offset", "size"} <= names:
+                raise MetadataError(f"the part has the columns {sorted(names)}; expected path, offset, size")
+            file = parquet.ParquetFile(stream, read_dictionary=[] if is_inline else ["path"])
             if file.metadata.num_rows > self._part_size:
                 raise MetadataError(
                     f"the part has {file.metadata.num_rows} references; expected {self._part_size} at most"
                 )
-            names = {*file.schema_arrow.names}
-            if not {"path", "offset", "size"} <= names:
-                raise MetadataError(f"the part has the columns {sorted(names)}; expected path, offset, size")
             held = sum(
                 file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups)
             )
@@ -239,6 +242,10 @@ class _Lazy(MutableMapping[str, Chunks]):
 
     def _columns(self, arrow: Any, table: Any, inline: bytearray) -> Any:
         # With numpy: the first call of any of pyarrow's compute functions takes 35 MiB.
+        if "path" not in table.column_names:
+            count = len(table)
+            columns = np.full(count, ABSENT, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64)
+            return self._with_inline(table, columns, inline)
         offset, size = (_integers(table[name].combine_chunks()) for name in ("offset", "size"))
         if bool(np.any((offset < 0) | (size < 0))):
             raise MetadataError("a reference has a negative offset or size")
@@ -250,6 +257,12 @@ class _Lazy(MutableMapping[str, Chunks]):
         source = np.array([*known, ABSENT], np.int32)[_integers(column.indices, len(known))]
         # An address with neither offset nor size stands for the whole file.
         size[(source != ABSENT) & (offset == 0) & (size == 0)] = WHOLE
+        return self._with_inline(table, (source, offset, size), inline)
+
+    @staticmethod
+    def _with_inline(table: Any, columns: Any, inline: bytearray) -> Any:
+        """Source, offset and size with those of inline bytes, which are added to `inline`."""
+        source, offset, size = columns
         if "raw" in table.column_names:
             raw = table["raw"].combine_chunks()
             for row in np.flatnonzero(_is_there(raw)).tolist():

@@ -11,6 +11,7 @@ from zstore.geo.conventions.base import Document, Documents, Finding, GeoModel, 
 from zstore.geo.conventions.cf import CRS_VARIABLE
 from zstore.geo.conventions.geozarr import UUIDS, why_no_tiles
 from zstore.geo.conventions.levels import Multiscales, to_06
+from zstore.model.document import spelled
 
 DEFAULT = ("geozarr", "cf", "gdal", "time", "bands", "stac")
 
@@ -183,7 +184,7 @@ def render_geo(
 
 def _merge(into: Document, document: Document, path: str, name: str) -> None:
     attributes = into["attributes"]
-    for key, value in document.get("attributes", {}).items():
+    for key, value in spelled(document.get("attributes", {})).items():
         if key in attributes and attributes[key] != value:
             if key == "zarr_conventions":
                 attributes[key] = attributes[key] + [entry for entry in value if entry not in attributes[key]]

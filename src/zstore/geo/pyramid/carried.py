@@ -26,7 +26,7 @@ from zstore.geo.pyramid.dataset import open_dataset
 from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.indexing.transform import IndexTransform
 from zstore.model.array import ZarrFormat
-from zstore.model.document import check_attributes
+from zstore.model.document import check_attributes, spelled
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_group
@@ -202,7 +202,7 @@ class Meant(Carried):
             group.create_array(
                 name,
                 data=one.items.read(),
-                attributes=check_attributes(one.attributes, path=view.url),
+                attributes=check_attributes(spelled(one.attributes), path=view.url),
                 dimension_names=[self.named[axis] for axis in one.axes],
             )
             if one.axes != (self.dimensions.index(name) if name in self.dimensions else -1,):

@@ -20,6 +20,7 @@ from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS, render_geo
 from zstore.geo.pyramid.boxes import with_sides
+from zstore.model.document import spelled
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group, is_decodable
@@ -405,7 +406,7 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
 def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
     """A group's attributes with its georeference rendered anew; others' attributes stay."""
     kept = {
-        name: value
+        name: spelled(value)
         for name, value in held.items()
         if name not in RENDERED and not name.startswith(RENDERED_PREFIXES)
     }
