@@ -255,9 +255,11 @@ plugins:
 extras: $(BUILT)
 	$(BIN)/python -m pytest -q -m install --durations=5 tests/test_extras.py
 
-# The site's main pages and the notebook view as Chromium draws them, light and dark: to be looked at.
+# The site's main pages and the notebook view as Chromium draws them, light and dark: to be looked at. And the first views
+# of the gallery, for which the extra 'meshes' of zstore-serve is installed.
 shots: $(BUILT) docs
 	$(BIN)/python tools/shots.py site shots
+	$(BIN)/python tools/first_views.py docs/views
 
 # What a release holds, in dist/: the source, and a wheel for each machine and each Python of this one, linked against the
 # oldest C library of its tag; `make wheels WHEELS="--target manylinux_2_28_x86_64 --python 3.12"` builds one. Then each
