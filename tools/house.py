@@ -190,23 +190,25 @@ def _uses(path: Path, *, with_attributes: bool = False) -> Iterator[tuple[str, s
 
     with_attributes  whether names in `zstore.name` count, too
     """
-    imported, attributes = _uses_in(path, path.read_text())
-    yield from imported
+    imported, attributes = _uses_in(path.read_text())
+    for target, name, line in imported:
+        if target.startswith("."):
+            raise ValueError(f"{path}:{line}: relative import, expected an absolute one")
+        yield target, name, line
     if with_attributes:
         yield from attributes
 
 
 @cache
-def _uses_in(path: Path, text: str) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
+def _uses_in(text: str) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
     """The imports in a text, and its attributes; all rules ask for them, and a text takes long to parse."""
     imported, attributes = list[tuple[str, str, int]](), list[tuple[str, str, int]]()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             imported += [(alias.name, "", node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                raise ValueError(f"{path}:{node.lineno}: relative import, expected an absolute one")
-            imported += [(node.module or "", alias.name, node.lineno) for alias in node.names]
+            target = "." * node.level + (node.module or "")
+            imported += [(target, alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
             imported.append((_named(node), "", node.lineno))
         elif isinstance(node, ast.Attribute):

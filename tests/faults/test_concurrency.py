@@ -96,10 +96,9 @@ def test_threads_write_cells_of_one_chunk(store, kind):
 @pytest.mark.parametrize("kind", ["chunk", "shard", "nested"])
 def test_processes_write_cells_of_one_chunk(tmp_path, kind):
     path = tmp_path / "store"
-    for _ in range(2):
-        array = make(LocalStore(path), kind)
-        run_together(path, *(("cells", path, first, 4, COUNT) for first in range(4)))
-        np.testing.assert_array_equal(array[...], np.arange(COUNT) + 1)
+    array = make(LocalStore(path), kind)
+    run_together(path, *(("cells", path, first, 4, COUNT) for first in range(4)))
+    np.testing.assert_array_equal(array[...], np.arange(COUNT) + 1)
     assert leftovers(path) == []
 
 
@@ -209,7 +208,7 @@ def hammer(array: zstore.Array, seconds: float) -> None:
 @pytest.mark.parametrize("kind", ["chunk", "shard", "nested", "python"])
 def test_threads_hammering_one_array(tmp_path, kind):
     array = make(LocalStore(tmp_path / "store"), kind, **({"chunks": (16,)} if kind == "shard" else {}))
-    hammer(array, 1.0)
+    hammer(array, 0.4)
 
 
 @pytest.mark.slow
@@ -222,7 +221,7 @@ def test_threads_hammering_one_array_for_long(tmp_path, kind):
 def test_readers_never_see_a_mixture_of_two_shards(store, request):
     """Shards are replaced by others of another layout while they are read, inner chunk by inner chunk."""
     if isinstance(store, FsspecStore):
-        # Not strict: whether the race is lost within a second is chance.
+        # Not strict: whether the race is lost within half a second is chance.
         reason = (
             "a shard's index and its inner chunks are read by separate requests, which can meet two versions"
         )
@@ -232,7 +231,7 @@ def test_readers_never_see_a_mixture_of_two_shards(store, request):
         np.where(np.arange(64) // 8 % 2 == turn, np.arange(64) + 100 * turn + 1, 0) for turn in (0, 1)
     ]
     array[...] = contents[0]
-    end = time.monotonic() + 1.0
+    end = time.monotonic() + 0.5
     wrong: list[Any] = []
 
     def write(number: int) -> None:

@@ -19,11 +19,12 @@ from zstore.errors import StoreError
 
 
 def cells(path: str, first: str, step: str, count: str) -> None:
-    """Write cell after cell, each on its own."""
+    """Write cell after cell, each on its own, twice."""
     array = zstore.open_array(path, "a", "r+")
     wait_for(path)
-    for cell in range(int(first), int(count), int(step)):
-        array[cell] = cell + 1
+    for last in (False, True):
+        for cell in range(int(first), int(count), int(step)):
+            array[cell] = cell + 1 if last else -1
 
 
 def shared_appends(url: str, go: str, number: str, times: str) -> None:

@@ -184,12 +184,15 @@ def test_fixtures_read_as_by_the_other_engine():
     same = 0
     for mark in sorted([*FIXTURES.rglob(".zgroup"), *FIXTURES.rglob("zarr.json")])[::6]:
         try:
-            expected = theirs(mark.parent, consolidated=None).load()
+            expected = theirs(mark.parent, consolidated=None)
+            corner = {name: slice(2000) for name in expected.sizes}  # whole scenes take long
+            expected = expected.isel(corner).load()
         except Exception:
             continue  # what the other engine cannot read is no measure
         if not any(path.is_dir() for path in mark.parent.iterdir()):
             continue  # documents of arrays that are not there
-        xr.testing.assert_identical(xr.open_dataset(mark.parent, engine=ENGINE).load(), expected)
+        found = xr.open_dataset(mark.parent, engine=ENGINE)
+        xr.testing.assert_identical(found.isel(corner).load(), expected)
         same += 1
     assert same > 3
 
