@@ -1,4 +1,4 @@
-"""Spans: what zstore is doing, noted for as long as somebody asks for it."""
+"""Spans: the things that zstore does, with their seconds, recorded while a trace is open."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TraceSpan:
     exported: dict[int, Any] = field(default_factory=dict, repr=False)
 
     def note(self, **attributes: Any) -> None:
-        """Add attributes."""
+        """Add attributes to the span."""
         self.attributes.update(attributes)
 
 
@@ -167,10 +167,10 @@ def _set(traces: tuple[Trace, ...]) -> None:
 
 
 class _Nothing:
-    """The span of nobody."""
+    """A span that nobody records."""
 
     def note(self, **attributes: Any) -> None:
-        """Nobody asks."""
+        """Ignore the attributes."""
 
 
 AnySpan: TypeAlias = AbstractContextManager[TraceSpan | _Nothing]
@@ -179,12 +179,12 @@ NOTHING: AnySpan = nullcontext(_Nothing())
 
 
 def span(name: str, **attributes: Any) -> AnySpan:
-    """A context in which something is done, with attributes that are known when it begins."""
+    """A context whose body is recorded as a span, with the attributes known when it begins."""
     return _Open(name, attributes) if is_on else NOTHING
 
 
 class _Open(AbstractContextManager[TraceSpan]):
-    """A span from its beginning to its end; a class, as a generator would take as long again."""
+    """A span under way; a class, because a generator would take twice as long."""
 
     __slots__ = ("_began", "_here", "_token", "_traces")
 

@@ -1,4 +1,4 @@
-"""Answers that the threads of a call wait for: whoever is interrupted has all of them wait no longer."""
+"""Answers that the threads of a call wait for, all of which are cancelled when the caller is interrupted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LeftError(BaseException):
 
 
 class HasteError(Exception):
-    """Raised in place of an answer that did not come `in_haste`."""
+    """Raised in place of an answer that did not come in the seconds that `in_haste` grants."""
 
 
 class Waits:
@@ -39,7 +39,7 @@ class Waits:
         self._futures: set[Future[object]] | None = set()
 
     def enter(self) -> None:
-        """Let the calling thread be one of those, for as long as it lives."""
+        """Make the calling thread one of the call's threads, until it ends."""
         _here.waits = self
 
     def end(self) -> None:
@@ -50,7 +50,7 @@ class Waits:
             future.cancel()
 
     def __enter__(self) -> None:
-        """A context that ends the waits where an interrupt leaves it, while errors do not."""
+        """Enter a context that ends the waits if an interrupt leaves it; errors do not end them."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None and not isinstance(error, Exception):

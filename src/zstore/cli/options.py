@@ -80,7 +80,7 @@ def _bytes_of(value: str) -> int:
 
 
 def number_of(value: str) -> int | float:
-    """A number; whole ones of any length stay exact."""
+    """The number in a text: an integer of any length, else a float."""
     try:
         return int(value) if value.lstrip("+-").isdecimal() else float(value)
     except ValueError:
@@ -248,7 +248,7 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def selected(source: str | list[str], options: dict[str, Any], arrays: Sequence[str] | None = None) -> Any:
-    """The part of a source that is selected by options, which are taken out; the source itself if none is.
+    """The part of a source that the options select, or the source itself; those options are removed.
 
     arrays  the names of the arrays that are wanted
     """
@@ -364,7 +364,7 @@ def asked() -> Iterator[None]:
 
 @contextmanager
 def going(options: dict[str, Any], label: str, unit: str = "cells") -> Iterator[dict[str, Any]]:
-    """A context with the words of `How` in a command's options, which are taken out of `options`."""
+    """A context that yields the words of `How`, and removes them from a command's `options`."""
     words = {word: options.pop(word) for word in HOW_OPTIONS if word in options}
     quiet, count = options.pop("quiet", False), options.pop("processes", None)
     with show_progress(label, unit, quiet=quiet) as progress:

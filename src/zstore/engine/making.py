@@ -358,7 +358,7 @@ def _survey(
 def _list_unchanged(
     store: Store, above: list[str], paths: list[str], asked: Choices, names: dict[str, set[str]]
 ) -> list[Documents] | None:
-    """The remembered documents above one new node, if one list of the store shows that they are unchanged.
+    """The cached documents of the groups above a new node, if one listing shows that they are unchanged.
 
     The list also gives the `names` at the node's path. None where documents are not remembered or have
     changed, or where the store holds too many keys to list.

@@ -30,7 +30,7 @@ def _dataset_class() -> type[Any]:
         raise UnsupportedError("datasets of torch need the package torch, which is not installed") from error
 
     class BatchDataset(IterableDataset):  # type: ignore[misc]
-        """Batches, of which each worker has a share."""
+        """Batches as a dataset of torch, of which each worker yields its share."""
 
         def __init__(self, batches: Any) -> None:
             self._batches = batches

@@ -93,7 +93,7 @@ class Page(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """The obstacle to unreachable chunks, and their first coordinates; None: all chunks not listed."""
+    """The error of chunks out of reach, and their first coordinates; None: all chunks that are not listed."""
 
     error: StoreError
     leading: Cell | None
@@ -737,7 +737,7 @@ def source_of(array: Array, missing: Missing | None = None) -> Source:
 
 
 def is_shown(array: Array) -> bool:
-    """Whether a source shows as the array, of which no chunk is stored."""
+    """Whether the array only shows a source, and has no stored chunks."""
     return shown_source(array.store, array.path) is not None
 
 

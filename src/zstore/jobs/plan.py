@@ -149,7 +149,7 @@ class Fold(Protocol[T]):
 
 
 def without_defaults(arguments: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as a record has them: one that earlier records lack only if it is not its default.
+    """The arguments for a record, which leaves out later additions that have their default.
 
     added  by name of those: the default, which a record without it means
     """

@@ -354,12 +354,12 @@ class BegunJob:
         return content
 
     def _leave(self) -> None:
-        """Let the next job at this path, within the same call, be one of its own."""
+        """Make the next job at this path, within the same call, a separate job."""
         if (asked := _asked.get()) is not None and not self._is_within:
             asked.jobs.pop((id(self.store), self.base), None)
 
     def note_end(self) -> None:
-        """Note in the record of a job that this call has begun, and leaves unfinished, that it has ended."""
+        """Note in the record that this call has ended, if it leaves a job unfinished that it began."""
         # Where that fails, the record says nothing wrong once the process has ended.
         with suppress(StoreError):
             if not self.is_resumed:
@@ -388,7 +388,7 @@ class BegunJob:
 
 
 def _work(writer: Any) -> Any:
-    """The id of a writer's work, which nobody else has."""
+    """An id for one writer's work, different from all others."""
     return writer.get("work") if isinstance(writer, Mapping) else writer
 
 
@@ -401,7 +401,7 @@ def _release(store: Store, base: str, paths: Iterable[str]) -> None:
 
 
 def forget(store: Store, base: str, work: str) -> None:
-    """Remove the record of such work at a place, after the work was undone.
+    """Remove the record of work at a path, after the work was undone.
 
     Raises
         StoreError: the store refused.

@@ -59,7 +59,7 @@ def in_words(value: Any, write: Callable[[Any], str] = repr) -> str:
 
 
 def refuse(value: Any, dtype: np.dtype[Any] | str, expected: str) -> MetadataError:
-    """The error for a fill value that is not of the data type, which is passed as a dtype or a name."""
+    """The error for a fill value that is invalid for a data type; `dtype` is the dtype or its name."""
     name = dtype if isinstance(dtype, str) else dtype.name
     return MetadataError(f"fill_value is {in_words(value)}; expected {expected} for data type {name}")
 

@@ -173,7 +173,7 @@ def parse_fills(
 
 
 def distinct_fills(fills: Mapping[str, int | float | MetadataError]) -> dict[str, int | float]:
-    """The different numbers of nodata, by the attribute that has each first; NaN is nodata in any case."""
+    """The different nodata numbers, by the first attribute that has each; NaN always is nodata."""
     found: dict[str, int | float] = {}
     for name, fill in fills.items():
         if not isinstance(fill, MetadataError) and not math.isnan(fill) and fill not in found.values():

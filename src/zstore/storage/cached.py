@@ -168,7 +168,7 @@ class Caching(BatchStore, PrefixStore):
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """The store's lock, under which all that is read is asked for."""
+        """The store's lock; while it is held, reads ask the store, not the cache."""
         with self.store.lock(key):
             self._held.__dict__["count"] = self._held.__dict__.get("count", 0) + 1
             try:

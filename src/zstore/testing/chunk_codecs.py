@@ -196,7 +196,7 @@ class SerializerContract(_ChunkContract):
 
 
 def _bytes(given: Any) -> bytes:
-    """Encoded bytes, or the bits of a chunk to compare; for objects, whose bits are addresses, their repr."""
+    """The bytes of encoded data or of a chunk, to compare them; the repr of a chunk of objects."""
     if isinstance(given, np.ndarray) and given.dtype.kind in "OT":
         return repr(given.tolist()).encode()
     return given.tobytes() if isinstance(given, np.ndarray) else bytes(given)

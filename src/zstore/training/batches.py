@@ -427,7 +427,7 @@ def _no_order(epoch: int, blocks: Blocks) -> Order:
 
 
 def _named(sources: Any) -> tuple[list[str] | int | None, list[Array | Source]]:
-    """The names of sources, their number, or None for a single one; and the sources."""
+    """(the names of several sources, or their number, or None for a single one; the sources)."""
     if isinstance(sources, Mapping) and not isinstance(sources, Group):
         return [*sources], [*map(_source, sources.values())]
     if isinstance(sources, Group):

@@ -490,7 +490,7 @@ def _all_valid(dataset: Dataset, bands: Sequence[PictureBand], read: Sequence[Ce
 
 
 def _halves(values: Cells, variable: Variable) -> Cells:
-    """Half of the values that are meant, by scale and offset: their differences are finite for all types."""
+    """Half of the unpacked values, whose differences are finite for all types."""
     halves = values.astype(np.float64) / 2
     with np.errstate(over="ignore", invalid="ignore"):
         if variable.scale_factor is not None:

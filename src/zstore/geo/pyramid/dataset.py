@@ -404,7 +404,7 @@ def _meant(array: Array, variable: Variable) -> tuple[Array, Variable]:
 
 
 def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
-    """A group's attributes with its georeference rendered anew; others' attributes stay."""
+    """A group's attributes with its georeference rendered again; attributes of others stay."""
     kept = {
         name: spelled(value)
         for name, value in held.items()

@@ -1,4 +1,4 @@
-"""Files made Zarr: their arrays as sources, read by boxes, and the job that stores them in a group."""
+"""Files converted to Zarr: their arrays as sources, read by boxes, and the job that stores them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class OpenFiles:
 
     @contextmanager
     def open(self, opener: Callable[[str], AbstractContextManager[Any]], path: str) -> Iterator[Any]:
-        """The file at a path, opened before or by `opener`, which also converts errors of reading it."""
+        """A context with the open file at a path; `opener` opens it, and converts errors of reading it."""
         with self._guard:
             at = next((at for at, (name, *_) in enumerate(self._idle) if name == path), None)
             _, stack, file = (path, ExitStack(), None) if at is None else self._idle.pop(at)
@@ -124,7 +124,7 @@ class OpenFiles:
             other.close()
 
     def close(self) -> None:
-        """Close the files that wait."""
+        """Close the files that nobody uses at the moment."""
         with self._guard:
             idle = [*self._idle]
             self._idle.clear()
@@ -618,7 +618,7 @@ class FileJob(Task[Group]):
         return Made.of(self.call(), sources, versions, self._frames(), self._marks())
 
     def _frames(self) -> dict[str, str]:
-        """By array, what of its documents changed chunks cannot make up for: all but shape and attributes."""
+        """Each array's documents without shape and attributes; if they change, all of it is made again."""
         return {name: array.frame() for name, array in self.arrays.items()}
 
     def _marks(self) -> dict[str, Marks]:

@@ -361,7 +361,7 @@ class _Band:
         return source_of(self.array)
 
     def read(self, window: tuple[slice, slice]) -> Items:
-        """The cells of a window, y before x; those of any nodata have the one that a GeoTIFF can have."""
+        """The cells of a window, y before x, with the one nodata that a GeoTIFF can have."""
         items = iter(self.items)
         sides = [0 if axis in self.axes else next(items, 0) for axis in range(self.array.ndim)]
         box = with_sides([slice(item, item + 1) for item in sides], self.axes, window)

@@ -1,4 +1,4 @@
-"""Several hierarchies shown as one: their arrays one behind the other, along the dimension that differs.
+"""Several hierarchies shown as one: their arrays joined along the dimension that differs.
 
 Members of a list, or of what a pattern such as "era5_*.nc" matches, are files or Zarrs of one structure.
 Items are read when they are used, but for coordinates, and arrays that have no place along that dimension.
@@ -74,7 +74,7 @@ class JoinedStore(SourceStore):
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
     ) -> Store:
-        """The members that "joined::PATTERN" matches; of one, its own store.
+        """The joined store of the members that "joined::PATTERN" matches; of a single member, its own store.
 
         Raises
             NotFoundError: there are none.
@@ -175,7 +175,7 @@ class _Joining:
 
     @property
     def said(self) -> str:
-        """The members in a few words."""
+        """A short text that names the members."""
         names = [_name(nodes) for nodes in self.members]
         shown = names if len(names) <= SHOWN_COUNT else [*names[:2], "...", names[-1]]
         return f"[{', '.join(shown)}]"
@@ -447,7 +447,7 @@ def _items(array: Array) -> Items:
 
 
 def _name(nodes: Mapping[str, Array | Group]) -> str:
-    """The place of a member, as short as it can be."""
+    """The path or URL of a member, as short as possible."""
     place = place_of(nodes[""]).rpartition("://")[2]
     near = os.path.relpath(place) if os.path.isabs(place) else place  # noqa: PTH117
     return place if near.startswith("..") else near
@@ -469,7 +469,7 @@ def _is_same(one: Items, other: Items) -> bool:
 
 
 def _fits(dtype: np.dtype[Any], parts: Sequence[View]) -> bool:
-    """Whether numbers of all parts become those of one data type without loss."""
+    """Whether one data type holds the numbers of all members without loss."""
     if any(one.dtype.kind not in "iuf" for one in parts):
         return False
     wanted = np.result_type(*{one.dtype for one in parts})
@@ -477,5 +477,5 @@ def _fits(dtype: np.dtype[Any], parts: Sequence[View]) -> bool:
 
 
 def _rounds(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether whole numbers of a data type are rounded by floats of another."""
+    """Whether a float type rounds some integers of another type."""
     return dtype.kind in "iu" and wanted.kind == "f" and dtype.itemsize * 8 > np.finfo(wanted).nmant + 1

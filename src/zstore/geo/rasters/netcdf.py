@@ -123,7 +123,7 @@ def _plan_netcdf(source: str | os.PathLike[str]) -> NetcdfJob:
 
 
 class NetcdfJob(FileJob):
-    """A file whose variables and groups become those of a group; nothing is written before `carry_out`.
+    """The conversion of a file's variables and groups into a group; `carry_out` writes them.
 
     Raises
         as `netcdf_to_zarr`, of what does not depend on what the target holds.

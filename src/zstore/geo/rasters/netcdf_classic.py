@@ -182,11 +182,11 @@ class _Header:
 
     @property
     def uncounted(self) -> int:
-        """The count that stands for one that was never written."""
+        """The value that stands for a count that was never written."""
         return (1 << (64 if self.version == 5 else 32)) - 1
 
     def named(self, parse: Callable[[], T]) -> dict[str, T]:
-        """A list of entries with names, each read by `parse`."""
+        """The named entries of a list, each read by `parse`."""
         self.number(4)  # what is listed
         parsed = dict[str, T]()
         for _ in range(self.count()):

@@ -164,7 +164,7 @@ def _write(h5netcdf: ModuleType, file: _NetcdfFile, path: Path, how: How) -> Pat
 
 
 def _level_of(compress: str | None) -> int | str | None:
-    """The level of deflate that is wanted of all arrays; "auto": each array's own; None: no compression."""
+    """The level of deflate for all arrays; "auto": each array's own; None: no compression."""
     if compress is None or compress == "auto":
         return compress
     name, _, level = compress.partition(":")
@@ -220,7 +220,7 @@ class _NetcdfAttributes(NamedTuple):
     kept: dict[str, Any]
 
     def put(self, node: Any, kept: Mapping[str, Any]) -> None:
-        """Set them on an open group or variable, with what else is kept of it."""
+        """Set the attributes of an open group or variable, with those that are kept as JSON."""
         for name, value in self.written.items():
             node.attrs[name] = value
         if self.kept or kept:
@@ -501,7 +501,7 @@ def _filters(array: Array, form: _NetcdfForm, level: int | str | None) -> dict[s
 
 
 def _split(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> _NetcdfAttributes:
-    """Attributes as NetCDF has them, and those that come back from it as something else."""
+    """The attributes that NetCDF can hold as they are, and those that it would change."""
     written, kept = dict[str, Any](), dict[str, Any]()
     for name, value in attributes.items():
         is_free = name not in INTERNAL and "/" not in name

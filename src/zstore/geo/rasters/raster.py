@@ -1,4 +1,4 @@
-"""Rasters that GDAL reads, as sources and made Zarr."""
+"""Rasters that GDAL reads, as sources of jobs and converted to Zarr."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ class WriteOptions:
 
 
 class RasterJob(FileJob):
-    """Rasters that become the arrays of one group at `target`; nothing is written before `carry_out`.
+    """The conversion of rasters into the arrays of one group at `target`; `carry_out` writes them.
 
     Raises
         as `raster_to_zarr`, of what does not depend on what the target holds.
@@ -476,7 +476,7 @@ class RasterJob(FileJob):
             root.consolidate()
 
     def _add_levels(self, root: Group) -> None:
-        """Make coarser levels of the finest, or again of its new cells; in parts, by whoever ends the job."""
+        """Make or update the coarser levels; of a job in parts, the last part does."""
         options, how, half = self.options, self.how, self.item_count
 
         def tell(done: int, of: int) -> None:

@@ -320,7 +320,7 @@ def _common_attributes(found: Sequence[Description]) -> dict[str, Any]:
 
 
 def _common(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The members that all mappings have with the same value; `tags` are compared one by one."""
+    """The members with the same value in all mappings; `tags` are compared one by one."""
     kept = {}
     for name, value in first.items():
         if name == "tags":

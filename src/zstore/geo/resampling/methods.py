@@ -52,7 +52,7 @@ class Span(NamedTuple):
 
     @property
     def outputs(self) -> Array:
-        """The wanted cells' indices."""
+        """The indices of the wanted cells."""
         return np.arange(self.begin, self.end)
 
 
@@ -455,7 +455,7 @@ class Run(NamedTuple):
             self._combine(source, result, None if is_aligned else self._windows())
 
     def _pick(self, source: Array, result: Array) -> None:
-        """Take the first cell of each window."""
+        """Compute the result from the first cell of each window."""
         if all(span.grid == "aligned" for span in self.spans):
             # There a vector holds several cells of the result; beyond, both this and numpy wait for memory.
             size, factor = source.dtype.itemsize, self.spans[-1].factor

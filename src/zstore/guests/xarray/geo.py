@@ -103,7 +103,7 @@ def write_flat(dataset: xr.Dataset, place: Destination, options: Options, profil
 
 
 def _lists_levels(group: Group) -> bool:
-    """Whether a group is a pyramid: it lists levels, readable or not."""
+    """Whether a group is a pyramid: it lists levels, which may be unreadable."""
     if "multiscales" in group.attrs or "ome" in group.attrs:
         return True
     try:

@@ -220,13 +220,13 @@ class Method:
         return made.reshape(-1)
 
     def narrow(self, most: int) -> Method:
-        """The method for cells that get at most so many items before they are joined, and may be smaller."""
+        """The method, with smaller cells if they hold `most` items each before they are joined."""
         is_small = self.fold == "sum" and self.folded.kind in "iu" and self.folded.itemsize <= 2
         fits = is_small and most <= 1 << (32 - 8 * self.folded.itemsize)
         return replace(self, fold="narrow_sum") if fits else self
 
     def begin(self, cells: CellStates) -> CellStates:
-        """The cells, wide enough for all the items that are joined to them."""
+        """The cells, in types wide enough for all items that will be joined to them."""
         is_narrow = self.fold == "sum" and cells.a.itemsize == 4
         a = cells.a.astype(np.int64) if is_narrow or (self.many and self.fold == "counts") else cells.a
         count = cells.count

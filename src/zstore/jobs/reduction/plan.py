@@ -77,7 +77,7 @@ class Groups:
 
 
 def part_of(items: Items, box: Box) -> Items:
-    """The items of a box, of an array whose dimensions of length 1 are as long as anything."""
+    """The items of a box; dimensions of length 1 stand for any length."""
     return items[tuple(slice(0, 1) if n == 1 else span for n, span in zip(items.shape, box, strict=True))]
 
 

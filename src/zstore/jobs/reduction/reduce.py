@@ -185,7 +185,7 @@ def _planned(outline: Outline, name: str, method: str, **ways: Any) -> Reduction
 
 
 def _only(by_name: Mapping[str, Any]) -> Any:
-    """The only value."""
+    """The only value of a mapping."""
     [one] = by_name.values()
     return one
 

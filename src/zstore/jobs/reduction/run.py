@@ -1,4 +1,4 @@
-"""The plan of a reduction, and the joining of what its units make."""
+"""The plan of a reduction, and the joining of the results of its units."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ class Result:
         out[box] = made.reshape(tuple(span.stop - span.start for span in box))
 
     def pack(self) -> bytes:
-        """The incomplete patches: the number and the planes of each."""
+        """The incomplete patches as bytes: the number and the planes of each."""
         parts = list[bytes]()
         for number, cells in self.patches.items():
             parts.append(number.to_bytes(8, "little"))

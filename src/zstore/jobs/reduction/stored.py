@@ -1,4 +1,4 @@
-"""Reductions into new nodes: an array, or a group of arrays with what surrounds them."""
+"""Reductions into new nodes: an array, or a group of arrays with their coordinates and other members."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class StoredReduction(Task["Array | Group"]):
 
     @once
     def said(self) -> dict[str, Any]:
-        """The description of the reduction, which takes a hash of all groups."""
+        """The description of the reduction, with a hash of all groups."""
         if self.outline is None:
             return self.planned[""].describe()
         arrays = {path: one.describe() for path, one in self.planned.items()}

@@ -669,7 +669,7 @@ class Planner:
         return plan
 
     def list_target(self) -> Spool:
-        """The keys of the target that the copy takes to be its own, or in its way."""
+        """The keys of the target that belong to the copy or are in its way."""
         return list_keys(self.there, self._is_in_the_way, self.doubtful)[0]
 
     @once
@@ -678,7 +678,7 @@ class Planner:
         return ListedKeys(self.here, self.is_copied, self.doubtful)
 
     def unchanged(self) -> Marks:
-        """The marks of the keys that are as they were when a finished copy was made, in order."""
+        """The marks of the keys that have not changed since a finished copy, in order."""
         marks = marks_of(self.listed.lines)
         return np.sort(marks[self._is_known(marks)])
 
@@ -723,7 +723,7 @@ class Planner:
         return {path for path, _, name in keys if name in MAKING}
 
     def check_own(self, plan: CopyPlan) -> None:
-        """Check that the nodes which the source has got since are not somebody else's in the target.
+        """Check that nodes new in the source are not somebody else's in the target.
 
         Those of an interrupted refresh have its intent, or are equal.
 
@@ -745,7 +745,7 @@ class Planner:
                 )
 
     def _is_own(self, key: str) -> bool:
-        """Whether it is the intent of this copy for one of its new nodes."""
+        """Whether a key holds the intent of this copy for one of its new nodes."""
         intent = parse_intent(self.there.get(key) or b"") if key.endswith(INTENT) else None
         return intent is not None and intent.is_part and intent.name == self.own_name
 
@@ -830,7 +830,7 @@ class Planner:
         counts.kept_count += len(sizes[KEEP])
 
     def _act(self, name: bytes, *, is_same_size: bool, is_known: bool) -> bytes:
-        """The action for a key that both have; `is_known`: a manifest or a finished copy has this version."""
+        """The action for a key in both stores; `is_known`: a manifest or a finished copy has this version."""
         if self.made is not None:
             return KEEP if is_known else COPY
         if self.if_exists == "skip":

@@ -86,7 +86,7 @@ class Manifest:
         return ((parse_name(each.name), each.digest.decode()) for each in self.sums())
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """Lines with the fields of a `Sum`, divided by NUL, in blocks."""
+        """Blocks of lines, each the fields of a `Sum` separated by NUL."""
         return self._sums.blocks()
 
     def sums(self) -> Iterator[Sum]:
@@ -290,7 +290,7 @@ def parse_entry(line: bytes) -> Entry:
 
 
 def mark_lines(lines: Sequence[bytes]) -> Marks:
-    """A number for each line, which is another where the key, the size or the version is."""
+    """A number for each line, which changes with its key, size or version."""
     return np.frombuffer(b"".join([hashlib.blake2b(line, digest_size=8).digest() for line in lines]), LITTLE)
 
 

@@ -1,4 +1,4 @@
-"""Models of arrays and groups in another Zarr format, and whether chunks keep their bytes."""
+"""Models of arrays and groups in another Zarr format, and the check whether chunks keep their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays written anew from others: with the same chunks copied, or with other chunks, codecs or keys.
+"""Arrays made from others: their chunks copied, or written with other chunks, codecs or keys.
 
 A pass reads one array and writes another. Its units are boxes of whole chunks of the array that is written,
 so no two units write the same chunk, and units can be made in any order, in any process, and twice. Where a
@@ -359,7 +359,7 @@ class _Buffers:
 
 @dataclass(frozen=True)
 class _Units(Plan[int]):
-    """The units of one pass: boxes of chunks of the target, each of which names the chunks that are left.
+    """The units of one pass: boxes of the target's chunks, each with the chunks in it that are not done.
 
     cells   the chunks that are wanted; these and `left` are not sent to other processes
     left    those of them that are still to be made
@@ -377,7 +377,7 @@ class _Units(Plan[int]):
         return {**self.__dict__, "cells": none, "left": none}
 
     def units(self) -> Iterator[Unit]:
-        """All units with wanted chunks, whether any is left or not: so the numbers of units stay the same."""
+        """All units with wanted chunks, done or not, so that the numbers of units stay the same."""
         return self.cells.units(self.counts, self.left)
 
     def known(self, unit: Unit) -> int | None:
@@ -388,11 +388,11 @@ class _Units(Plan[int]):
         return len(self.cells_of(unit))
 
     def cells_of(self, unit: Unit) -> list[Cell]:
-        """The chunks that are left of a unit."""
+        """The chunks of a unit that are not done."""
         return cells_of(unit, self.counts, self.target.counts)
 
     def holds(self, unit: Unit, result: int) -> bool:
-        """Whether the chunks that were left of a unit are stored."""
+        """Whether the chunks of a unit that were to be made are stored."""
         return all(self.target.store.size(self.target.key(cell)) for cell in self.cells_of(unit))
 
 
@@ -823,7 +823,7 @@ def _decoded(source: Side, visits: Sequence[Any]) -> Any:
 
 
 def _stretches(source: Side, visits: Sequence[Any]) -> Any:
-    """The cost of reading parts of uncompressed chunks, which are several stretches each."""
+    """The cost of reading parts of uncompressed chunks, each of them several byte ranges."""
     runs: Any = _product([v * 0 + 1 for v in visits])
     outer: Any = runs
     for n, v in zip(source.pieces.chunk_shape, visits, strict=True):

@@ -51,7 +51,7 @@ class Spool:
             self._keep()
 
     def add_text(self, text: bytes) -> None:
-        """Keep more lines, which are in order and differ, as one text in which each has its end."""
+        """Add sorted, different lines as one text, in which each ends in a line end."""
         if self._waiting:
             self._keep()
         if text:
@@ -83,7 +83,7 @@ class Spool:
             start += len(text)
 
     def _whole(self) -> _Sorted:
-        """The file of all lines, sorted."""
+        """The file with all lines, sorted."""
         with self._guard:
             if self._waiting:
                 self._keep()
@@ -108,7 +108,7 @@ class _Sorted:
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=RUN_SIZE)  # noqa: SIM115 - closed with this
 
     def add(self, text: bytes, count: int) -> None:
-        """Add lines, which are in order and differ, each with its end."""
+        """Add sorted, different lines, each with its line end."""
         first = text[: text.index(b"\n")]
         begin = self.runs.pop()[0] if self.runs and self._last < first else self.size
         try:
@@ -150,7 +150,7 @@ def split_lines(text: bytes) -> Lines:
 
 
 def _as_text(lines: Lines) -> tuple[bytes, int]:
-    """(sorted lines, each once and with its end; their number)."""
+    """(a text of the sorted lines, each once; their number)."""
     is_unique = not any(map(eq, lines, islice(lines, 1, None)))
     kept = lines if is_unique else dict.fromkeys(lines)
     return b"\n".join([*kept, b""]), len(kept)

@@ -1,4 +1,4 @@
-"""`verify`: whether every chunk of a hierarchy can be read, and whether a store is as its manifest says."""
+"""`verify`: checks that every chunk of a hierarchy can be read, and that a store is as its manifest says."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ class _Checked:
             made.missing_count += self._missing_count(listed, unreachable)
 
     def _missing_count(self, listed: int, unreachable: Sequence[Unreachable]) -> int:
-        """The number of chunks never written, of which so many are listed and others are out of reach."""
+        """The number of chunks never written: those neither listed nor out of reach."""
         counts = self._array.counts
         for _, leading in unreachable:
             if leading is None:

@@ -43,7 +43,7 @@ class ZipSource(ABC):
 
     @abstractmethod
     def _read(self, begin: int, size: int) -> Bytes:
-        """Those bytes, or fewer at the end."""
+        """The bytes of a range, fewer at the end of the source."""
 
     def read_tail(self, size: int) -> Bytes:
         """The last bytes, at most `size` of them; `self.size` is known after this."""

@@ -279,7 +279,7 @@ class Evidence:
 
 
 def _sole_witness(axes: Sequence[Axis], lines: Sequence[Line]) -> str | None:
-    """The reason why one axis of a raster is not told: its sole witness is wrong about the other; or None."""
+    """The reason to doubt one axis, if all statements about it are wrong about the other axis; else None."""
     for n, word, other in ((0, "rows", "columns"), (1, "columns", "rows")):
         against = {s.source for s in axes[1 - n].contrary(lines[1 - n])}
         wrong = {s.source for s in axes[n].contrary(lines[n])}
@@ -316,7 +316,7 @@ def _said_of(grid: Grid, level: int, axis: int, entry: LevelEntry | None = None)
 def _on_axis(
     grid: Grid, said: Sequence[Statement], level: int, axis: int, holder: str
 ) -> Iterator[AxisStatement]:
-    """The statements of documents, as they are about an axis of a grid."""
+    """The statements of documents about one axis of a grid."""
     for found in said:
         plain = _unrotated(found.affine)
         if plain is not None and not found.is_point and found.source not in (COORDINATES, TRANSFORMATIONS):
@@ -430,11 +430,11 @@ class Axis(NamedTuple):
         return max(self.factors[level], key=lambda f: sum(s.says(line.scaled(f), count) for s in own))
 
     def _scaled(self, line: Line, statement: AxisStatement) -> list[Line]:
-        """The lines that a statement's level may have, if the finest level has that one."""
+        """The possible lines of a statement's level, if the finest level has this line."""
         return [line.scaled(factor) for factor in self.factors[statement.level]]
 
     def _exact(self, line: Line, read: Line | None) -> Line:
-        """The line in the documents, if it agrees: coordinates may be rounded, transforms are not."""
+        """The line of the documents if it agrees with this one, which may be rounded; else this one."""
         return read if read is not None and read.is_at(line, self.counts[0]) else line
 
     def _is_turned(self, line: Line, statements: Sequence[AxisStatement]) -> bool:
@@ -498,7 +498,7 @@ def _pixels_against(
     rewritten: set[int],
     factors: Sequence[Sequence[float]],
 ) -> str | None:
-    """The reason why a level's cells contradict its affine: they are the finest's reordered; else None."""
+    """The reason why a level's cells contradict its affine: they run the other way; else None."""
     if pyramid is None or number == 0 or not rewritten & {0, number}:
         return None
     found = compare_pixels(pyramid, levels[number], levels[0], (factors[0][number], factors[1][number]))

@@ -190,7 +190,7 @@ def make_plan(
 
 
 def _check_trust(hierarchy: Hierarchy, trust: tuple[str, ...]) -> None:
-    """Refuse a name that is no statement's, which would decide nothing."""
+    """Refuse a trusted name that no statement has: it would decide nothing."""
     sources = set(Evidence(hierarchy).sources()) if trust else set()
     for word in trust:
         if not any(is_named(word, *source) for source in sources):

@@ -185,7 +185,7 @@ def put(draft: Draft, node: NodeView, changes: Mapping[str, Any]) -> None:
 
 
 def _states(value: Any, crs: Crs | None) -> bool:
-    """Whether a value is that CRS."""
+    """Whether a value of an attribute states this CRS."""
     found = parse_text_crs(value)
     return crs is not None and found is not None and found.is_same(crs)
 
@@ -566,7 +566,7 @@ def _model(draft: Draft, pyramid: Pyramid) -> GeoModel | None:
 
 
 def _is_in(convention: Convention, pyramid: Pyramid) -> bool:
-    """Whether a pyramid's levels are written in a convention already; lists stay the lists they are."""
+    """Whether a convention already lists a pyramid's levels; for Multiscales, any list does."""
     is_listed = isinstance(pyramid.stated, list) and isinstance(convention, Multiscales)
     return is_listed or bool(convention.parse(pyramid.group, pyramid.group.parent).levels)
 
@@ -668,7 +668,7 @@ def _with_unlisted(items: list[Any], pyramid: Pyramid, geo: GeoModel) -> list[An
 
 
 def _fix_item(item: Any, rendered: Mapping[str, Any], geo: GeoModel) -> Any:
-    """An item of a layout with the rendered one put over it; its scale is that from its own source."""
+    """An item of a layout, corrected by the rendered one; its scale is that from its own source level."""
     levels = {level.path: level for level in geo.levels}
     level = levels.get(str(member_of(item, "asset")))
     if level is None:
@@ -734,7 +734,7 @@ def _is_other_crs(pyramid: Pyramid, geo: GeoModel) -> bool:
 def _fix_matrix(
     matrix: dict[str, Any], rendered: dict[str, Any], pyramid: Pyramid, place: LevelPlace
 ) -> dict[str, Any]:
-    """A tile matrix with the rendered one put over it; it may begin any number of tiles before its level."""
+    """A tile matrix, corrected by the rendered one; it may begin any number of tiles before its level."""
     wanted, geo = dict(rendered), GeoModel(None, None, (1, 1))
     if _holds_all(matrix, place):
         wanted |= {name: matrix[name] for name in ("tileWidth", "tileHeight")}
