@@ -68,6 +68,28 @@ def test_ome_that_puts_every_levels_centre_at_the_corner_is_read_as_it_says() ->
     assert [tuple(level.affine) for level in geo.levels] == [(1, 0, -0.5, 0, 1, -0.5), (2, 0, -1, 0, 2, -1)]
 
 
+@pytest.mark.parametrize(
+    ("axes", "is_told"),
+    [
+        (["c", "y", "x"], True),
+        ([{"name": name} for name in "cyx"], True),
+        (["c", "x", "y"], False),
+        (None, False),
+    ],
+)
+def test_axes_of_ome_name_the_dimensions_of_arrays_without_names(axes, is_told) -> None:
+    """Of OME-Zarr 0.3 and 0.4, in Zarr v2, where ome-zarr-py names the axes of arrays nowhere else."""
+    datasets = [
+        {"path": path, "coordinateTransformations": scale(1.0, n, n)} for path, n in (("0", 1), ("1", 2))
+    ]
+    group = ome_tree(datasets, "0.4", ("c", "y", "x"), ((2, 8, 6), (2, 4, 3)), axes=axes)
+    for array in group.children.values():
+        array.dims = None
+    geo, findings = read_geo(group)
+    assert (geo.shape, len(geo.levels)) == ((8, 6), 2)
+    assert ("GZ-43" not in rules(findings)) is is_told
+
+
 def test_an_images_own_transformation_comes_after_its_datasets() -> None:
     datasets = [{"path": "s0", "coordinateTransformations": scale(1.0, 1.0, 1.0)}]
     outer = scale(1.0, -10.0, 10.0, translation=[0.0, 5000035.0, 300005.0])

@@ -429,6 +429,7 @@ class LevelEntry:
     extent           (y, x) cells that the tile matrix covers
     cell             (height, width) of a cell, in CRS units
     scale            (y, x) factors to the finest level
+    names_axes       whether the list says that the last two axes are y and x
     """
 
     path: str
@@ -440,6 +441,7 @@ class LevelEntry:
     scale: tuple[float, float] | None = None
     tile_shape: tuple[int, int] | None = None
     resampling: str | None = None
+    names_axes: bool = False
 
 
 @dataclass(frozen=True)

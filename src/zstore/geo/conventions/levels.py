@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -788,10 +788,7 @@ def _parse_datasets(items: Sequence[Any], node: GroupNode, findings: list[Findin
         return []
     levels = [_levels_of(entries) for entries in images]
     if levels[0] is not None and all(level == levels[0] for level in levels):
-        return [
-            LevelEntry(path, None, e.fallback_affine, e.extent, e.shape, e.cell, e.scale, e.tile_shape)
-            for path, e in zip(levels[0], images[0], strict=True)
-        ]
+        return [replace(entry, path=path) for path, entry in zip(levels[0], images[0], strict=True)]
     if len(images) > 1:
         message = f"multiscales lists {len(images)} images with levels of their own; the first one is read"
         findings.append(Finding("OC-10", "note", node.path, message))
@@ -813,7 +810,7 @@ def _parse_item(item: Any, node: GroupNode, findings: list[Finding]) -> list[Lev
         findings.append(Finding("OC-10", "error", node.path, message))
         return []
     axes = _axes_of(item)
-    places = _axis_places(axes)
+    names, places = _axis_names(axes), _axis_places(axes)
     # From 0.6 on, datasets lead to the image's own system, and what follows to others.
     has_systems = "coordinateSystems" in item
     outer = None if has_systems else _scaling(item.get("coordinateTransformations"), places)
@@ -828,7 +825,15 @@ def _parse_item(item: Any, node: GroupNode, findings: list[Finding]) -> list[Lev
         is_length = isinstance(tile, int) and not isinstance(tile, bool) and tile > 0
         cell = None if affine is None else affine.cell
         tile_shape = (tile, tile) if is_length else None
-        entries.append(LevelEntry(path, fallback_affine=affine, cell=cell, tile_shape=tile_shape))
+        entries.append(
+            LevelEntry(
+                path,
+                fallback_affine=affine,
+                cell=cell,
+                tile_shape=tile_shape,
+                names_axes=names[-2:] == ["y", "x"],
+            )
+        )
     return entries
 
 
@@ -865,12 +870,15 @@ def _steps(dataset: Mapping[str, Any], axes: Any) -> Any:
     return stated
 
 
+def _axis_names(axes: Any) -> list[Any]:
+    """The names of axes, which are names alone in OME-Zarr 0.3."""
+    named = axes if isinstance(axes, (list, tuple)) else ()
+    return [axis.get("name") if isinstance(axis, Mapping) else axis for axis in named]
+
+
 def _axis_places(axes: Any) -> tuple[int, int]:
     """The indices of y and x among the numbers of a transformation."""
-    names = [
-        axis.get("name") if isinstance(axis, Mapping) else axis
-        for axis in (axes if isinstance(axes, (list, tuple)) else ())
-    ]
+    names = _axis_names(axes)
     if "y" in names and "x" in names:
         return names.index("y"), names.index("x")
     # The order of the axes puts those of space last, y before x.

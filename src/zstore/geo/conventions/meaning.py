@@ -571,7 +571,7 @@ def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tup
     """The model of one grid; `entry` is its level in the pyramid's list, `root` the pyramid's own facts."""
     node, shape, parsed = grid.node, grid.shape, list(grid.facts)
     findings = [finding for facts in parsed for finding in facts.findings]
-    if not grid.is_known:
+    if not grid.is_known and not (entry is not None and entry.names_axes and node.dims is None):
         message = f"dimensions are {node.dims!r}: none is known for y or x; the last two are taken"
         is_named = node.dims is not None and None not in node.dims
         is_placed = entry is not None or any(facts.crs for facts in parsed)
