@@ -117,13 +117,13 @@ def test_the_layout_is_that_of_zarr_python_2(server: Server) -> None:
 
 
 def test_a_lock_is_renewed_while_it_is_held(url: str) -> None:
-    store = open_store(url, storage_options={"lock_timeout": 0.3})
-    other = open_store(url, storage_options={"lock_timeout": 0.3})
+    store = open_store(url, storage_options={"lock_timeout": 0.9})
+    other = open_store(url, storage_options={"lock_timeout": 0.9})
     order: list[str] = []
 
     def wait() -> None:
         # Not through the same process's shortcut, but as another machine would.
-        held = other._client.lock(f"zstore-lock:{other._name('a')}", timeout=0.3, sleep=0.005)  # type: ignore[attr-defined]
+        held = other._client.lock(f"zstore-lock:{other._name('a')}", timeout=0.9, sleep=0.005)  # type: ignore[attr-defined]
         held.acquire()
         order.append("other")
         held.release()
@@ -131,7 +131,7 @@ def test_a_lock_is_renewed_while_it_is_held(url: str) -> None:
     with store.lock("a"):
         thread = threading.Thread(target=wait)
         thread.start()
-        time.sleep(1.0)
+        time.sleep(1.2)
         order.append("first")
     thread.join()
     assert order == ["first", "other"]

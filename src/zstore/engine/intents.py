@@ -291,12 +291,12 @@ class Mark:
         self._store = store
 
     def is_held(self) -> bool:
-        """Whether it is still there: nobody has removed it, or put another one in its place."""
+        """Whether the intent is still there: nobody has removed it, or put another one in its place."""
         found = self._store.get(self.key)
         return found is not None and bytes(found) == self.data
 
     def remove(self) -> None:
-        """Remove it, and so leave its path to everybody."""
+        """Remove the intent, and so leave its path to everybody."""
         self._store.delete(self.key)
 
 
@@ -453,7 +453,7 @@ def _wait_for_shape(store: Store, path: str, mark: Mark) -> None:
 
 
 def _may_replace(store: Store, path: str, data: bytes | memoryview) -> bool:
-    """Whether the intent at an array whose shape is to change is a mere rest; False for one to wait for.
+    """Whether the intent at an array whose shape is to change was left behind; False for one to wait for.
 
     Raises
         StoreError: it is of work that others may go on with.

@@ -449,7 +449,7 @@ def _all_names(members: Sequence[SampledSource]) -> list[Name]:
 
 
 def _renamed(members: Sequence[SampledSource], given: Mapping[Name, Any]) -> dict[Name, Any]:
-    """The values by names of dimensions, of which numbers count those of the first source.
+    """The values by names of dimensions; a number means that dimension of the first source.
 
     Raises
         ValueError: no source has a dimension of that name.

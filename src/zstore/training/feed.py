@@ -1,4 +1,4 @@
-"""The way of samples from stored chunks to batches: blocks in memory, and threads that read and copy.
+"""From stored chunks to batches of samples: blocks in memory, and threads that read and copy.
 
 Each thread takes the most urgent work that can be done: to copy samples whose blocks are in memory into their
 batch, to read a block, or to plan what comes next. What is planned fits into memory, so a slow consumer holds
@@ -703,7 +703,7 @@ def gather_items(
 def gather_objects(
     held: Sequence[tuple[int, Block]], borders: tuple[Index, ...], begins: Index, out: Items
 ) -> None:
-    """The same for items that are objects, or strings of any length."""
+    """Copy the windows as `gather_items` does, for items that are objects, or strings of any length."""
     blocks, shape = dict(held), [len(one) - 1 for one in borders]
     lasts = begins + np.asarray(out.shape[1:], np.int64) - 1
     ends = [

@@ -306,7 +306,7 @@ class Meant(Carried):
         return Variable(dtype, nodata=hole, **kept)
 
     def without_ground(self) -> Meant:
-        """The same, with coordinates in the place of the grid."""
+        """The same meaning, with coordinates in place of the grid."""
         ground, coordinates = self.ground, dict(self.coordinates)
         if ground is None:
             return self
@@ -567,7 +567,7 @@ def _number(value: Any) -> Any:
 
 
 def _on_one_ground(told: Sequence[Meant], starts: Sequence[Sequence[int]]) -> list[Meant]:
-    """The inputs, each from a position in the result on; without grids, where these are not one grid."""
+    """The inputs, which start at positions in the result; without grids unless these form one grid."""
     placed = [(one, start) for one, start in zip(told, starts, strict=True) if one.ground is not None]
     if placed:
         (first, origin), *others = placed
@@ -581,7 +581,7 @@ def _on_one_ground(told: Sequence[Meant], starts: Sequence[Sequence[int]]) -> li
 
 
 def _joined(own: Sequence[Coordinate], axis: int) -> Coordinate | None:
-    """The coordinates one behind the other; counts of time in the units of the first."""
+    """The coordinates, concatenated; counts of time in the units of the first."""
     first = own[0]
     if all(one.attributes == first.attributes for one in own):
         return replace(first, items=concat([one.items for one in own], axis))

@@ -136,7 +136,7 @@ class Coarse(Source):
         )  # fmt: skip
 
     def read(self, box: Box, out: Items | None = None, of: Any = None) -> Items:
-        """The items of a box; `of` makes the array's, by a shape and a type, in the place of reading them."""
+        """The items of a box; `of(shape, dtype)` makes the source's items if given, else they are read."""
         made = np.empty(lengths(box), self.dtype) if out is None else out
         if made.size:
             part = plan_part(self.source.shape, self.factors, self.method, box)

@@ -148,7 +148,7 @@ class _Scene:
         return np.datetime64(utc, "us")
 
     def group(self, time: str) -> Any:
-        """A value that all items of one day or orbit have."""
+        """A key that all items of one day or orbit share."""
         if time == "day":
             return self.moment.astype("datetime64[D]")
         said = self.item.get("properties") or {}

@@ -159,7 +159,7 @@ def node_within(store: Store, address: str) -> Array | Group | None:
 
 
 def node_of(source: Array | Group | Source | PlaceLike) -> Array | Group:
-    """The node at an address, or the one that a view or another `Source` shows as."""
+    """The node at an address; of a view or another `Source`, the array that shows it."""
     node: Any = source if isinstance(source, Array | Group | Source) else open_node(source, mode="r")
     return open_node(SourceStore.of(node), mode="r") if isinstance(node, Source) else node
 
@@ -458,7 +458,7 @@ class Masking:
 
     @staticmethod
     def is_possible(dtype: np.dtype[Any], nodata: Any) -> bool:
-        """Whether there is a value to hide cells as: integers of 64 bits without nodata have none left."""
+        """Whether some value can mark hidden cells: integers of 64 bits without nodata have none."""
         return nodata is not None or dtype.kind == "f" or dtype.name in WIDENED
 
     def __init__(self, dtype: np.dtype[Any], nodata: Any, *, is_needed: bool) -> None:

@@ -579,7 +579,7 @@ class PyramidPlan:
         return plan
 
     def _say_one_nodata(self) -> None:
-        """Have the levels whose cells are computed say the one nodata that these have."""
+        """Write the one nodata of computed cells into the documents of their levels."""
         is_kept = self.grid.is_copied and all(layer.sampling is None for layer in self.layers)
         for level, layer in product(self.made_levels[is_kept:], self.layers):
             variable, attributes = layer.variable, self.documents[f"{level.path}/{layer.name}"]["attributes"]
@@ -638,7 +638,7 @@ class PyramidPlan:
         }
 
     def draft_groups(self, group: Group, nodes: NewNodes, build: str) -> None:
-        """Add the levels' groups, which say what build their cells are of, and all arrays beside the data."""
+        """Add the levels' groups, with the name of the build, and all arrays beside the data."""
         for level in self.geo.levels:
             if level.path in self.made:
                 attributes = join_attributes(

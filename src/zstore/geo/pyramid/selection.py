@@ -341,7 +341,7 @@ class _Part:
         return west + moved, south, east + moved, north
 
     def _move(self, path: str, models: dict[str, ArrayModel | GroupModel]) -> None:
-        """Put the place of the part into the documents of a group and its arrays, as far as they say any."""
+        """Write the part's position into the documents of a group and its arrays, where they state one."""
         grids = self._grids(path) if self.bbox is not None or self.values else ()
         for number, dataset in enumerate(grids):
             geo = dataset.geo
@@ -384,7 +384,7 @@ def named_in(array: Array, key: str) -> list[str]:
 
 
 def _moved(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes, with the place in those that have one."""
+    """The attributes, with the new position in those that state one."""
     made = dict(held)
     for name in held:
         if name == "GeoTransform" or name.startswith(RENDERED_PREFIXES) or name in ("multiscales",):
@@ -568,7 +568,7 @@ def _date_text(date: Any) -> str:
 
 
 def listed(values: Iterable[Any]) -> str:
-    """A few values for an error; the first and the last of many."""
+    """The values in words for an error; of many, the first and the last."""
     texts = [str(value) for value in values]
     if len(texts) > SHOWN_COUNT:
         return f"{', '.join(texts[: SHOWN_COUNT - 1])}, ... {texts[-1]}"

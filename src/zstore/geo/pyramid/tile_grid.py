@@ -38,7 +38,7 @@ FIRST_STEP = 64
 
 @dataclass(frozen=True)
 class GridTransform:
-    """From positions on a target grid to positions on a source grid, in cells from the first one's corner.
+    """A transform from positions on a target grid to those on a source grid, in cells from the corner.
 
     source_shape  (rows, columns) of the source; longitudes are taken once round the globe to meet it
     tolerance     how many cells of the source a place may be off; 0: none is approximated
@@ -126,7 +126,7 @@ class GridTransform:
         ]
 
     def _turn(self) -> tuple[float, float]:
-        """(columns, rows) of the source once round the globe eastwards."""
+        """(columns, rows) of the source that one turn round the globe eastwards comes to."""
         right, down = self.source_affine._replace(c=0, f=0).cell_at(self._circle(), 0.0)
         return right, down
 
@@ -137,7 +137,7 @@ class GridTransform:
         return abs(self._turn()[0]) if is_plain else 0.0
 
     def _circle(self) -> float:
-        """Once round the globe along the equator, in the source's unit."""
+        """The length of the equator, in the source's unit."""
         return 2 * math.pi * METRES_PER_RADIAN / self.source_crs.metres_per_unit
 
     def _project(self, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
@@ -712,7 +712,7 @@ class TileGrid(LevelGrid):
         )
 
     def after(self, grids: Sequence[Sequence[float]]) -> TileGrid:
-        """The same grid for a source that also lay on those grids when its tiles were made."""
+        """The same grid, with the tiles that were made when the source lay on those former grids."""
         sources, covered = list(self.sources), [self.tiles[0]]
         for grid in grids:
             if list(grid) not in sources:
@@ -814,7 +814,7 @@ class TileGrid(LevelGrid):
 def _transform(
     dataset: Dataset, matrix_set: TileMatrixSet, matrix: TileMatrix, tolerance: float
 ) -> GridTransform:
-    """From a matrix of the set to the source."""
+    """The transform from a matrix of the set to the source."""
     geo = dataset.geo
     if geo.crs is None or geo.affine is None:
         what = "CRS" if geo.crs is None else "affine"

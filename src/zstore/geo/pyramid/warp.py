@@ -1,4 +1,4 @@
-"""Views of arrays on other grids of the Earth: one array reprojected, or many laid over each other."""
+"""Views of arrays on other grids of the Earth: one array reprojected, or many as a mosaic."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Zones:
         return edges._placed(grid, own)
 
     def _placed(self, grid: GeoGrid, own: Crs) -> Zones:
-        """The edges from their CRS onto a grid."""
+        """The edges, projected from their CRS onto a grid."""
         affine, is_same = grid.affine, own.is_same(grid.crs)
 
         def place(points: Numbers, turn: float = 0.0) -> Numbers:
@@ -133,7 +133,7 @@ class Zones:
         return _together(made)
 
     def _bent(self, place: Callable[[Numbers], Numbers]) -> Zones:
-        """The edges cut into pieces that are nearly straight on the grid, too."""
+        """The edges, cut into pieces that are nearly straight on the grid."""
         done, left = list[Zones](), self
         for _ in range(HALVINGS):
             ends = left.ends
@@ -251,7 +251,7 @@ class Zones:
 
 
 def _together(several: Sequence[Zones]) -> Zones:
-    """The edges of several, ordered by zone."""
+    """The edges of several `Zones`, ordered by zone."""
     zone = np.concatenate([one.zone for one in several])
     ends = np.concatenate([one.ends for one in several], axis=1)
     direction = np.concatenate([one.direction for one in several])
