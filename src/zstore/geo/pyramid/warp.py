@@ -40,6 +40,9 @@ TOLERANCE = 1e-3
 WINDOW = 1 << 22
 # Sides of a lattice of places that shows how far a source reaches in another CRS.
 LATTICE = 65
+# The same of a source that is laid over others; where lines between its places bend less than this share of
+# the whole, they say how far the source reaches.
+COARSE_LATTICE, BEND = 17, 1 / 32
 # Differences between cells and corners below this, in cells, are those of rounding.
 SLACK = 1e-6
 
@@ -276,18 +279,45 @@ class Warped(Source):
         sides = slice(0, rows), slice(0, columns)
         # Places of the source are told between the antimeridians: what lies beyond shows nowhere.
         if -half <= left and right <= half:
-            count = (-(-rows // BLOCK_LENGTH), -(-columns // BLOCK_LENGTH))
-            blocks = TileMatrix("", 1.0, 1.0, (0.0, 0.0), (BLOCK_LENGTH, BLOCK_LENGTH), count)
-            tiles = cover(self.warp.transform, blocks)
-            if not len(tiles):
-                sides = slice(0, 0), slice(0, 0)
-            else:
-                top, bottom, west, east = (n * BLOCK_LENGTH for n in limits_of(tiles))
-                sides = (
-                    slice(top, min(bottom + BLOCK_LENGTH, rows)),
-                    slice(west, min(east + BLOCK_LENGTH, columns)),
-                )
+            sides = self._covered_plainly() or self._covered_blocks()
         return with_sides([slice(0, length) for length in self.shape], self.axes, sides)
+
+    def _covered_plainly(self) -> tuple[slice, slice] | None:
+        """The (y, x) window around a lattice of the source's places; None where lines between them bend."""
+        height, width = self.warp.transform.source_shape
+        lattice = np.meshgrid(np.linspace(0, width, COARSE_LATTICE), np.linspace(0, height, COARSE_LATTICE))
+        sides = list[slice]()
+        for places, size in zip(
+            self.warp.transform.to_target(*lattice), self.target.shape[::-1], strict=True
+        ):
+            if not np.isfinite(places).all():
+                return None
+            low, high = float(places.min()), float(places.max())
+            bends = (
+                places[1:-1] * 2 - places[:-2] - places[2:],
+                places.T[1:-1] * 2 - places.T[:-2] - places.T[2:],
+            )
+            # Between the places themselves it is an eighth of that, and there are two directions.
+            bend = max(float(np.abs(one).max()) for one in bends)
+            if bend > BEND * (high - low):
+                return None
+            begin, end = (min(max(place, 0), size) for place in (low - bend - 1, high + bend + 1))
+            sides.append(slice(math.floor(begin), math.ceil(end)))
+        return sides[1], sides[0]
+
+    def _covered_blocks(self) -> tuple[slice, slice]:
+        """The (y, x) window around all blocks that the source may touch, wherever it lies."""
+        rows, columns = self.target.shape
+        count = (-(-rows // BLOCK_LENGTH), -(-columns // BLOCK_LENGTH))
+        blocks = TileMatrix("", 1.0, 1.0, (0.0, 0.0), (BLOCK_LENGTH, BLOCK_LENGTH), count)
+        tiles = cover(self.warp.transform, blocks)
+        if not len(tiles):
+            return slice(0, 0), slice(0, 0)
+        top, bottom, west, east = (n * BLOCK_LENGTH for n in limits_of(tiles))
+        return (
+            slice(top, min(bottom + BLOCK_LENGTH, rows)),
+            slice(west, min(east + BLOCK_LENGTH, columns)),
+        )
 
 
 def _blocks(side: slice) -> Iterable[tuple[int, slice, slice]]:
