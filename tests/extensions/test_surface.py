@@ -43,7 +43,8 @@ OF_WINGS = {
     "is_shown",
     *("current_part", "expect_size", "forget", "units_at_once"),
     # Views, of which geo makes those on other grids of the Earth.
-    *("Addresses", "Carried", "View", "concat", "overlay", "unpack", "view"),
+    *("ACROSS", "Addresses", "Carried", "MadeBy", "MadeSource", "View", "concat", "origin_of", "overlay"),
+    *("stack", "unpack", "view"),
     # Pictures, which the command draws.
     "draw_picture",
 }

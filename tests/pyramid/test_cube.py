@@ -122,13 +122,102 @@ def test_what_items_do_not_state_is_read_of_their_rasters(items: Any, tmp_path: 
     np.testing.assert_array_equal(again[1].read(), made[0].read())
 
 
-def test_the_command_stores_the_cube(items: Any, tmp_path: Path) -> None:
+def _cells(folder: Path, grid: Any, number: int, hidden: Any) -> np.ndarray[Any, Any]:
+    """Physical numbers of a scene on the grid, without the cells that are hidden."""
+    array = zstore.open_array(folder / f"s{number}_B04.zarr")
+    data = np.where(
+        hidden(zstore.open_array(folder / f"s{number}_Q.zarr")[...]).repeat(2, 0).repeat(2, 1), 0, array[...]
+    )
+    kept = zstore.create_array(
+        folder / "kept", data=data.astype("u2"), attributes=dict(array.attrs), dimension_names=("y", "x"),
+        overwrite=True,
+    )  # fmt: skip
+    stored = zstore.reproject(kept, grid).read().astype("f4")
+    return np.where(stored == 0, np.nan, stored * np.float32(0.01 * (number + 1)) - np.float32(0.1))
+
+
+@pytest.fixture
+def quality(items: Any, tmp_path: Path) -> Any:
+    """The items, each with another scale, and with flags at 20 m: all scenes are of one day."""
+    for number, item in enumerate(items["features"]):
+        band = item["assets"]["B04"]
+        left = SCENES[number][1]
+        flags = np.random.default_rng(number).integers(0, 12, (30, 30)).astype("u1")
+        zstore.create_array(tmp_path / f"s{number}_Q.zarr", data=flags, dimension_names=("y", "x"))
+        place = {"proj:transform": [20, 0, left, 0, -20, 5300000], "proj:shape": [30, 30]}
+        value = {"data_type": "uint8"}
+        item["assets"]["Q"] = {
+            **band,
+            **place,
+            "href": f"./s{number}_Q.zarr",
+            "raster:bands": [value],
+            "eo:bands": [],
+        }
+        band["raster:bands"][0]["scale"] = 0.01 * (number + 1)
+        item["properties"]["datetime"] = f"2020-05-02T1{number}:00:00Z"
+    (tmp_path / "items.json").write_text(json.dumps(items))
+    return zstore.GeoGrid.around([tmp_path / f"s{n}_B04.zarr" for n in range(3)], resolution=10)
+
+
+@pytest.mark.parametrize(
+    ("merge", "words", "hidden"),
+    [
+        (None, {"mask_values": [3, 8]}, lambda q: np.isin(q, [3, 8])),
+        ("median", {"mask_bits": [2]}, lambda q: q & 4 != 0),
+        ("mean", {"mask_bits": [0, 3], "mask_values": [4]}, lambda q: (q & 9 != 0) | (q == 4)),
+        ("min", {"mask_values": [0]}, lambda q: q == 0),
+        ("max", {"mask_values": [1]}, lambda q: q == 1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:(All-NaN|Mean of empty):RuntimeWarning")
+def test_clouds_are_left_out_and_scenes_of_other_scales_merged(
+    quality: Any, tmp_path: Path, merge: Any, words: Any, hidden: Any
+) -> None:
+    scenes = np.stack([_cells(tmp_path, quality, number, hidden) for number in range(3)])
+    last = np.where(np.isnan(scenes[2]), np.where(np.isnan(scenes[1]), scenes[0], scenes[1]), scenes[2])
+    expected = last if merge is None else getattr(np, f"nan{merge}")(scenes, axis=0)
+    made = zstore.cube(tmp_path / "items.json", quality, "B04", unpack=True, merge=merge, mask="Q", **words)
+    assert made.dtype == "f4" and made.shape == (1, *quality.shape)
+    np.testing.assert_allclose(made[0].read(), expected, rtol=1e-5, atol=1e-6)
+    made.save(tmp_path / "c.view.json")
+    again = zstore.open(tmp_path / "c.view.json")
+    np.testing.assert_array_equal(again.read(), made.read())
+    stored: Any = zstore.convert(again, tmp_path / "c.zarr")
+    assert np.isnan(stored["B04"].fill_value) and "scale_factor" not in stored["B04"].attrs
+    assert stored["B04"].attrs["bands"] == [{"name": "B04", "eo:common_name": "red"}]
+
+
+def test_a_composite_of_moments(quality: Any, tmp_path: Path) -> None:
+    each = zstore.cube(tmp_path / "items.json", quality, "B04", unpack=True, time="item")
+    together = zstore.cube(tmp_path / "items.json", quality, "B04", unpack=True, merge="median")
+    composite = np.nanmedian(each, axis=0)
+    np.testing.assert_array_equal(composite.read(), together[0].read())
+    assert zstore.GeoGrid.of(composite) == quality
+
+
+def test_what_does_not_go_together(quality: Any, tmp_path: Path) -> None:
+    for words, error, match in (
+        ({}, MetadataError, "scale_factor is"),
+        ({"merge": "mean"}, UnsupportedError, "merge is 'mean', unpack False"),
+        ({"merge": "sum", "unpack": True}, UnsupportedError, "expected one of mean, median, min, max"),
+        ({"mask": "Q"}, UnsupportedError, "mask is 'Q', mask_values"),
+        ({"mask_bits": [1]}, UnsupportedError, "mask is None"),
+        ({"mask": "Q", "mask_bits": [64]}, UnsupportedError, "expected numbers from 0 to 63"),
+        ({"mask": "Q", "mask_bits": [8]}, MetadataError, "uint8; expected integers with the bits"),
+        ({"mask": "B99", "mask_bits": [1]}, NotFoundError, "no asset or band 'B99'"),
+    ):
+        with pytest.raises(error, match=match):
+            zstore.cube(tmp_path / "items.json", quality, "B04", **words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["cube", "convert"])
+def test_the_command_stores_the_cube(items: Any, tmp_path: Path, word: str) -> None:
     pytest.importorskip("click", reason="the command line needs click (extra 'cli')")
     from click.testing import CliRunner
 
     from zstore.cli.root import zstore as command
 
-    words = ["cube", str(tmp_path / "items.json"), str(tmp_path / "c.zarr"), "--bands", "B05", "--json"]
+    words = [word, str(tmp_path / "items.json"), str(tmp_path / "c.zarr"), "--bands", "B05", "--json"]
     made = CliRunner().invoke(command, words, catch_exceptions=False)
     assert made.exit_code == 0, made.output
     shown = zstore.cube(tmp_path / "items.json", bands="B05")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import ChangedError, MetadataError, UnsupportedError
+from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.pyramid.warp import Warped
 
 rasterio = pytest.importorskip("rasterio")
@@ -98,6 +99,7 @@ def test_cells_are_gdalwarps(
     made = zstore.reproject(array, grid, resampling=resampling)
     assert made.shape == grid.shape
     cells = made.read()
+    np.testing.assert_array_equal(zstore.mosaic([array], grid, resampling=resampling).read(), cells)
     expected = _gdal(array, crs, affine, made, resampling)
     differ = cells != expected
     if resampling == "nearest":
@@ -285,6 +287,77 @@ def _affine(size: float, left: float, top: float) -> Any:
     from zstore.geo.conventions.base import Affine
 
     return Affine(size, 0.0, float(left), 0.0, -size, float(top))
+
+
+def _views(array: Any, other: Any) -> dict[str, Any]:
+    mosaic = zstore.mosaic([array, other])
+    zone = {"type": "Polygon", "coordinates": [[(600500, 5299500), (602e3, 5299400), (6018e2, 5298e3)]]}
+    clipped = zstore.clip(mosaic, zone, crs="EPSG:32632")
+    return {
+        "warped": zstore.reproject(array, other, resampling="bilinear"),
+        "mosaic": mosaic,
+        "coarse": zstore.coarsen(array, 3, "max"),
+        "clipped": clipped,
+        "nested": zstore.coarsen(clipped[3:], 2) * 2,
+    }
+
+
+def test_documents_of_warped_coarser_and_clipped_views(tmp_path: Path) -> None:
+    array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    other = _raster(tmp_path / "b.zarr", "EPSG:32633", ZONE_33)
+    for name, made in _views(array, other).items():
+        made.save(tmp_path / f"{name}.view.json")
+        text = (tmp_path / f"{name}.view.json").read_text()
+        assert str(tmp_path) not in text and len(text) < 5000
+        again: Any = zstore.open(tmp_path / f"{name}.view.json")
+        assert (again.shape, again.dtype) == (made.shape, made.dtype)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(again))[5:9, 7:].read(), made[5:9, 7:].read())
+        np.testing.assert_array_equal(again.read(), made.read())
+        assert again.attributes == made.attributes
+        again.save(tmp_path / "again.view.json")
+        assert (tmp_path / "again.view.json").read_text() == text
+    assert "EPSG:32632" in _type("info", tmp_path / "nested.view.json")
+    array.resize((301, 400))
+    with pytest.raises(ChangedError, match="expected"):
+        zstore.open(tmp_path / "warped.view.json").read()
+
+
+def test_a_raster_with_a_mask_has_a_document(tmp_path: Path) -> None:
+    array = _raster(tmp_path / "g.zarr/a", "EPSG:32632", UTM_32)
+    group: Any = zstore.create_group(tmp_path / "h.zarr", attributes=dict(array.attrs))
+    names = ("y", "x")
+    group.create_array("a", data=array[...], dimension_names=names, attributes={"_FillValue": HOLE})
+    alpha = {"color_interpretation": "alpha"}
+    cells = (np.indices((300, 400)).sum(0) % 3 > 0).astype("u1")
+    group.create_array("alpha", data=cells, dimension_names=names, attributes=alpha)
+    made = zstore.reproject(group, zstore.GeoGrid.of(array))
+    made.save(tmp_path / "m.view.json")
+    cells = zstore.open(tmp_path / "m.view.json").read()
+    np.testing.assert_array_equal(cells, made.read())
+    assert (cells[0, ::3] == HOLE).all() and (cells[0, 1::3] != HOLE).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"by": "os.system"}, MetadataError, "made by 'os.system' of None; expected one of clip, coarsen"),
+        ({"with": {}}, MetadataError, "'reproject' of a view is damaged: TypeError"),
+        ({"with": {"more": 1}}, MetadataError, "'reproject' of a view is damaged: TypeError"),
+        ({"url": "../elsewhere"}, StoreError, "out of the place of its document"),
+        ({"of": []}, MetadataError, "'reproject' of a view is damaged"),
+        ({"of": [7]}, MetadataError, "7 is no number from 0"),
+        ({"shape": [3, 4]}, ChangedError, r"'reproject' made shape \(300, 400\)"),
+        ({"chunks": [0, 4]}, MetadataError, "expected positive lengths"),
+    ],
+)
+def test_damaged_documents_of_warped_views(tmp_path: Path, change: Any, error: Any, match: str) -> None:
+    array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
+    zstore.reproject(array, array).save(tmp_path / "a.view.json")
+    document = json.loads((tmp_path / "a.view.json").read_text())
+    document["steps"][1] |= change
+    (tmp_path / "a.view.json").write_text(json.dumps(document))
+    with pytest.raises(error, match=match):
+        zstore.open(tmp_path / "a.view.json").read()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

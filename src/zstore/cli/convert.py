@@ -50,12 +50,16 @@ from zstore.storage.kinds import (
 )
 from zstore.storage.url import find_file, find_pattern
 
-# The commands that make files of other kinds, and what they call their source and their target.
+# The commands that make files of other kinds, or Zarrs of them, and what they call source and target.
+ITEMS = FileKind("a list of STAC items")
 OTHERS = {
+    ITEMS: ("cube", "items", "target"),
     PICTURE: ("quicklook", "path", "output"),
     TILES: ("export", "store", "target"),
     REFERENCES: ("virtualize", "sources", "target"),
 }
+# Where the first bytes of a file in JSON say that it is of STAC.
+SNIFFED_SIZE = 4096
 ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", "meta")
 # The function of each kind of conversion, whose arguments say which options go with it, and its name.
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -138,6 +142,7 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     zstore convert cube.zarr june.tif --select time=2020-06,level=700 --bands t2m
     zstore convert cube.zarr cube.nc --codec zlib:5
     zstore convert era5_*.nc era5.zarr --chunks time=240,y=auto
+    zstore convert items.json cube.zarr --bands B04
     zstore convert S2_*.tif series.zarr --stack time --times S2_%Y%m%d_* --dry-run
     """
     source, *more = paths
@@ -157,7 +162,9 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
         raise click.UsageError("--remove-old goes with --metadata-only")
     target, is_stack = more[-1], options["stack"] is not None or len(more) > 1
     other = kind_by_name(target)
-    if other in OTHERS and not Path(target).is_dir():
+    if len(more) == 1 and _is_of_items(source):
+        other = ITEMS
+    if other in OTHERS and (other is ITEMS or not Path(target).is_dir()):
         _hand_over(ctx, other, list(paths[:-1]), target)
         return
     if options["times"] is not None and not is_stack:
@@ -295,6 +302,16 @@ def _said(options: dict[str, Any], function: Callable[..., Any]) -> dict[str, An
         both = {name: said[name] for name in ("chunks", "shards") if isinstance(said.get(name), int)}
         said |= {name: (length, length) for name, length in both.items()}
     return said
+
+
+def _is_of_items(source: str) -> bool:
+    """Whether a file in JSON lists STAC items."""
+    path = Path(source)
+    if not path.is_file() or kind_by_name(source) is not REFERENCES:
+        return False
+    with path.open("rb") as file:
+        start = file.read(SNIFFED_SIZE)
+    return b'"stac_version"' in start or b'"FeatureCollection"' in start
 
 
 def _is_zarr(source: str) -> bool:

@@ -9,6 +9,7 @@ import click
 from zstore import convert as convert_zarr
 from zstore import cube as cube_of_items
 from zstore.cli.options import (
+    NUMBERS,
     WORDS,
     asked,
     check_options,
@@ -21,7 +22,10 @@ from zstore.cli.options import (
 )
 
 # The options that say what is shown; the others say how it is stored, and are arguments of `convert`.
-SHOWN = ("bands", "time", "crs", "resolution", "like", "resampling", "nodata", "first")
+SHOWN = (
+    *("bands", "time", "crs", "resolution", "like", "resampling", "nodata", "first"),
+    *("merge", "unpack", "mask", "mask_values", "mask_bits"),
+)
 ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
 
 
@@ -33,6 +37,15 @@ ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
 @click.option("--bands", **WORDS, help="Keys of assets or names of bands; without it, the only raster.")
 @click.option("--time", **one_of("day", "item", "orbit"), help="What is one moment: a day's scenes together.")
 @grid_options("scene")
+@click.option(
+    "--merge",
+    type=click.Choice(["mean", "median", "min", "max"]),
+    help="What is made of valid cells of one moment.",
+)
+@click.option("--unpack", is_flag=True, help="Store physical numbers: scale and offset are applied.")
+@click.option("--mask", metavar="BAND", help="A band of classes or flags, by which cells are left out.")
+@click.option("--mask-values", **NUMBERS, help="Classes of --mask that are left out, like 3,8,9.")
+@click.option("--mask-bits", **NUMBERS, help="Bits of --mask that are left out, 0 the lowest.")
 @how_options(convert_zarr)
 @click.pass_context
 def cube(ctx: click.Context, /, items: str, target: str, **options: Any) -> None:
@@ -40,6 +53,7 @@ def cube(ctx: click.Context, /, items: str, target: str, **options: Any) -> None
 
     \b
     zstore cube items.json cube.zarr --bands B04 --crs EPSG:3035 --resolution 30
+    zstore cube items.json clear.zarr --bands B04,B08 --mask SCL --mask-values 3,8,9 --unpack --merge median
     zstore cube items.json cube.zarr --bands red,nir --storage-option allow=https://example.com/scenes
     """
     check_options(ctx, convert_zarr, "a cube", ARGUMENTS)
@@ -50,5 +64,6 @@ def cube(ctx: click.Context, /, items: str, target: str, **options: Any) -> None
         bands = bands[0]
     with asked():
         how = {name: options[name] for name in SHOWN if name not in ("bands", "like")}
+        how |= {name: how[name] or () for name in ("mask_values", "mask_bits")}
         shown = cube_of_items(items, options["like"], bands, **how)
     store_view(options, shown, target, label="sampling")

@@ -129,6 +129,14 @@ def _words_of(value: str) -> list[str]:
     return [word.strip() for word in value.split(",")]
 
 
+def _numbers_of(value: str) -> list[int]:
+    """Whole numbers separated by commas."""
+    words = _words_of(value)
+    if not all(word.isdecimal() for word in words):
+        raise click.BadParameter(f"{value!r} is no list of whole numbers, like 3,8,9")
+    return [*map(int, words)]
+
+
 def _values_of(value: str) -> dict[str, str]:
     """Values by the names of dimensions: "time=2020-06,level=700"."""
     pairs = [pair.partition("=") for pair in _words_of(value)]
@@ -155,6 +163,7 @@ CUT: dict[str, Any] = {"type": _cut_of, "metavar": "N or Y,X or T,Y,X or NAME=N,
 SIZE: dict[str, Any] = {"type": _bytes_of, "metavar": "SIZE"}
 NUMBER: dict[str, Any] = {"type": number_of, "metavar": "N"}
 WORDS: dict[str, Any] = {"type": _words_of, "metavar": "A,B,..."}
+NUMBERS: dict[str, Any] = {"type": _numbers_of, "metavar": "N,M,..."}
 VALUES: dict[str, Any] = {"type": _values_of, "metavar": "NAME=VALUE,..."}
 BOX: dict[str, Any] = {"type": _box_of, "metavar": "XMIN,YMIN,XMAX,YMAX"}
 FILE: dict[str, Any] = {"type": click.Path(dir_okay=False, path_type=Path)}

@@ -147,6 +147,14 @@ JOBS = (
     Offer("netcdf_to_zarr", "zstore.geo.rasters.netcdf:netcdf_to_zarr"),
 )
 
+# What makes the sources of views that their documents name.
+MAKERS = (
+    Offer("reproject", "zstore.geo.pyramid.warp:make_warped"),
+    Offer("coarsen", "zstore.geo.pyramid.coarsen:make_coarse"),
+    Offer("clip", "zstore.geo.pyramid.zonal:make_clipped"),
+    Offer("scene", "zstore.geo.pyramid.cube:make_scene"),
+)
+
 # `zstore info` is the function `info` of the module `zstore.cli.info`, with underscores for hyphens.
 COMMANDS = tuple(
     Offer(word, "zstore.cli.{0}:{0}".format(word.replace("-", "_")), summary=summary)

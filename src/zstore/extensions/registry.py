@@ -267,6 +267,8 @@ conventions = Registry("convention", builtin.CONVENTIONS)
 resamplers = Registry("resampler", builtin.RESAMPLERS)
 commands = Registry("command", builtin.COMMANDS)
 jobs = Registry("job", builtin.JOBS)
+# Of zstore alone: a document leads to no code of plugins.
+makers = Registry("maker", builtin.MAKERS, load=list)
 
 REGISTRIES = {
     registry.kind: registry

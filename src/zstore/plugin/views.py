@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from zstore.views.carried import Carried
 from zstore.views.document import Addresses
-from zstore.views.view import View, concat, overlay, unpack, view
+from zstore.views.functions import ACROSS
+from zstore.views.made import MadeBy, MadeSource, origin_of
+from zstore.views.view import View, concat, overlay, stack, unpack, view
 
-__all__ = ["Addresses", "Carried", "View", "concat", "overlay", "unpack", "view"]
+__all__ = [
+    "ACROSS",
+    "Addresses",
+    "Carried",
+    "MadeBy",
+    "MadeSource",
+    "View",
+    "concat",
+    "origin_of",
+    "overlay",
+    "stack",
+    "unpack",
+    "view",
+]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,12 +21,14 @@ from urllib.parse import unquote
 import numpy as np
 
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
+from zstore.extensions.registry import makers
 from zstore.indexing.transform import IndexTransform
 from zstore.nodes.array import Array
 from zstore.storage.base import Store, join_url
 from zstore.storage.references import absolute_address, is_below
 from zstore.storage.url import open_store
-from zstore.views.functions import BY_PLACE, Call, Cast, Input, Unpack
+from zstore.views.functions import ACROSS, BY_PLACE, Across, Call, Cast, Input, Unpack
+from zstore.views.made import MadeBy, MadeSource, Remade
 from zstore.views.steps import (
     ArrayAddress,
     BoxedItems,
@@ -39,6 +41,7 @@ from zstore.views.steps import (
     StoredItems,
     ViewStep,
     postorder,
+    step_of,
 )
 
 VERSION = 1
@@ -144,10 +147,10 @@ def render(root: ViewStep, folder: str = "") -> Json:
     transforms: dict[Any, int] = {}
     rendered: list[Json] = []
     steps: list[Json] = []
-    for step in postorder(root):
-        made = _render_source(step, folder) if not step.inputs else _render_step(step)
-        if step.inputs:
-            made["of"] = [numbers[id(one)] for one in step.inputs]
+    for step, inputs in _with_inputs(root, {}):
+        made = _render_step(step) if step.inputs else _render_source(step, folder)
+        if inputs:
+            made["of"] = [numbers[id(one)] for one in inputs]
         if isinstance(step, Selection):
             number = transforms.setdefault(step.transform.key, len(rendered))
             if number == len(rendered):
@@ -158,9 +161,39 @@ def render(root: ViewStep, folder: str = "") -> Json:
     return {"zstore_view": VERSION, "transforms": rendered, "steps": steps}
 
 
+def _with_inputs(
+    root: ViewStep, seen: dict[int, ViewStep]
+) -> Iterator[tuple[ViewStep, tuple[ViewStep, ...]]]:
+    """Each step of a tree once with its inputs, after them; those of a made source are its origins.
+
+    seen  by their ids the steps that were, which live as long
+    """
+    for step in postorder(root):
+        if id(step) in seen:
+            continue
+        seen[id(step)] = step
+        inputs = step.inputs
+        if isinstance(step, BoxedItems) and isinstance(step.source, MadeSource):
+            inputs = tuple(map(step_of, step.source.making().of))
+            for one in inputs:
+                yield from _with_inputs(one, seen)
+        yield step, inputs
+
+
 def _render_source(step: ViewStep, folder: str) -> Json:
     if isinstance(step, MemoryItems):
         return {"step": "items", **_render_items(step.items)}
+    if isinstance(step, BoxedItems) and isinstance(step.source, MadeSource):
+        making = step.source.making()
+        return {
+            "step": "made",
+            "by": making.by,
+            "shape": list(step.shape),
+            "dtype": _render_dtype(step.dtype),
+            "chunks": list(step.source.grid.chunk_shape),
+            "with": {name: _render_value(value) for name, value in making.options.items()},
+            **({} if making.url is None else {"url": _relative(making.url, folder)}),
+        }
     if not isinstance(step, StoredItems):
         raise UnsupportedError(
             f"a view of {_name(step)} has no document; expected stored arrays, which have addresses"
@@ -171,17 +204,21 @@ def _render_source(step: ViewStep, folder: str) -> Json:
         raise UnsupportedError(
             "a view of an array in memory has no document; expected arrays with addresses", path=url
         )
-    full = absolute_address(url)
     return {
         "step": "array",
-        "url": full[len(folder) + 1 :]
-        if folder and full.startswith(f"{folder}/")
-        else full.removeprefix("file://"),
+        "url": _relative(url, folder),
         "path": path,
         "shape": list(step.shape),
         "dtype": _render_dtype(step.dtype),
         "chunks": list(array.chunks),
     }
+
+
+def _relative(url: str, folder: str) -> str:
+    """An address as a document in a folder has it."""
+    full = absolute_address(url)
+    is_below = folder and full.startswith(f"{folder}/")
+    return full[len(folder) + 1 :] if is_below else full.removeprefix("file://")
 
 
 def _name(step: ViewStep) -> str:
@@ -203,6 +240,8 @@ def _render_step(step: ViewStep) -> Json:
         }
     assert isinstance(step, Computation)
     function = step.function
+    if isinstance(function, Across):
+        return {"step": "across", "function": function.name}
     if isinstance(function, Cast):
         return {"step": "astype", "dtype": _render_dtype(step.dtype)}
     if isinstance(function, Unpack):
@@ -268,6 +307,15 @@ def _render_constant(value: Any) -> Any:
     return _render_items(np.asarray(value))
 
 
+def _render_value(value: Any) -> Any:
+    """The options of a made source: lists and objects of constants."""
+    if isinstance(value, Mapping):
+        return {"object": {str(name): _render_value(one) for name, one in value.items()}}
+    return (
+        [_render_value(one) for one in value] if isinstance(value, list | tuple) else _render_constant(value)
+    )
+
+
 def _render_option(value: Any) -> Any:
     if isinstance(value, np.dtype) or (
         isinstance(value, type) and issubclass(value, np.generic | int | float)
@@ -317,6 +365,9 @@ def parse(document: Any, addresses: Addresses) -> ViewStep:
                 steps.append(_parse_array(member, addresses, shared))
             elif member["step"] == "items":
                 steps.append(MemoryItems(_parse_items(member)))
+            elif member["step"] == "made":
+                inputs = [steps[_number(at, len(steps))] for at in member.get("of", ())]
+                steps.append(_parse_made(member, inputs, addresses))
             else:
                 steps.append(
                     _parse_step(member, [steps[_number(at, len(steps))] for at in member["of"]], transforms)
@@ -357,10 +408,31 @@ def _parse_array(member: Json, addresses: Addresses, shared: dict[Any, Any]) -> 
     return StoredItems(ArrayAddress(full, path, shape, dtype, chunks, addresses.options(full)))
 
 
+def _parse_made(member: Json, inputs: list[ViewStep], addresses: Addresses) -> BoxedItems:
+    """A source that is made when it is read: of inputs, or of an address."""
+    by, url, shape, chunks = (
+        member["by"],
+        member.get("url"),
+        _lengths(member["shape"]),
+        _lengths(member["chunks"]),
+    )
+    if by not in makers.names() or not isinstance(url, str | None):
+        known = ", ".join(makers.names())
+        raise MetadataError(f"made by {by!r} of {url!r}; expected one of {known}")
+    if len(shape) != len(chunks) or 0 in chunks:
+        raise MetadataError(f"chunks are {chunks}; expected positive lengths as in shape {shape}")
+    options = {str(name): _parse_value(value) for name, value in member["with"].items()}
+    full = None if url is None else addresses.settle(url)
+    making = MadeBy(by, options, tuple(inputs), full, None if full is None else addresses.options(full))
+    return BoxedItems(Remade(making, shape, _parse_dtype(member["dtype"]), chunks))
+
+
 def _parse_step(member: Json, inputs: list[ViewStep], transforms: list[IndexTransform]) -> ViewStep:
     kind = member["step"]
     if kind == "call":
         return _parse_call(member, inputs)
+    if kind == "across":
+        return _parse_across(member, inputs)
     if kind in ("concat", "overlay"):
         if not inputs or any(step.dtype != inputs[0].dtype for step in inputs):
             # Of one type, in whatever order of bytes.
@@ -444,6 +516,15 @@ def _parse_call(member: Json, inputs: list[ViewStep]) -> Computation:
     return Computation(tuple(inputs), call, call.dtype([step.dtype for step in inputs]))
 
 
+def _parse_across(member: Json, inputs: list[ViewStep]) -> Computation:
+    if member["function"] not in ACROSS or not inputs:
+        raise MetadataError(f"function {member['function']!r} is none of {', '.join(ACROSS)}, of inputs")
+    if any((step.shape, step.dtype) != (inputs[0].shape, inputs[0].dtype) for step in inputs):
+        raise MetadataError(f"inputs of {member['function']} differ in shape or dtype")
+    across = Across(member["function"])
+    return Computation(tuple(inputs), across, across.dtype(inputs[0].dtype))
+
+
 def _parse_argument(value: Any, count: int) -> Any:
     if isinstance(value, dict) and "input" in value:
         return Input(_number(value["input"], count))
@@ -465,6 +546,12 @@ def _parse_constant(value: Any) -> Any:
         return complex(real, imaginary)
     items = _parse_items(value)
     return items if items.ndim else items[()]
+
+
+def _parse_value(value: Any) -> Any:
+    if isinstance(value, Mapping) and set(value) == {"object"}:
+        return {name: _parse_value(one) for name, one in value["object"].items()}
+    return [*map(_parse_value, value)] if isinstance(value, list) else _parse_constant(value)
 
 
 def _parse_dtype(value: Any) -> np.dtype[Any]:

@@ -68,6 +68,60 @@ class Call(Function):
 
 
 @dataclass(frozen=True)
+class Across(Function):
+    """One of numpy's reductions that leave NaN out, from the items that the inputs have at the same place.
+
+    name  "nanmin", "nanmax", "nanmean" or "nanmedian"; numpy warns of places without a number, this does not
+    """
+
+    name: str
+
+    def __call__(self, inputs: Sequence[Items], out: Items) -> None:
+        if self.name == "nanmedian":
+            out[...] = _median(np.stack(inputs).astype(out.dtype, copy=False))
+        elif self.name == "nanmean":
+            with np.errstate(all="ignore"):
+                total, count = np.zeros(out.shape, np.result_type(out, "f8")), np.zeros(out.shape, np.int64)
+                for one in inputs:
+                    is_number = ~np.isnan(one)
+                    np.add(total, one, out=total, where=is_number)
+                    count += is_number
+                out[...] = total / count
+        else:
+            choose = np.fmin if self.name == "nanmin" else np.fmax
+            out[...] = inputs[0]
+            for one in inputs[1:]:
+                choose(out, one, out=out)
+
+    def dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The dtype of the result for inputs of a dtype.
+
+        Raises
+            TypeError: the function takes no such items.
+        """
+        if dtype.kind not in "biuf":
+            raise TypeError(f"numpy.{self.name} of a view does not take {dtype}; expected real numbers")
+        made: np.dtype[Any] = np.asarray(getattr(np, self.name)(np.zeros((1, 1), dtype), axis=0)).dtype
+        return made
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ACROSS = ("nanmax", "nanmean", "nanmedian", "nanmin")
+
+
+def _median(items: Items) -> Items:
+    """The median of the numbers along the first axis; NaN where there is none."""
+    items.sort(axis=0)  # NaN last
+    count = (~np.isnan(items)).sum(0)
+    low, high = (np.clip(at, 0, len(items) - 1)[None] for at in ((count - 1) // 2, count // 2))
+    below, above = (np.take_along_axis(items, at, 0)[0] for at in (low, high))
+    made: Items = np.where(below == above, below, (below + above) / 2)
+    return made
+
+
+@dataclass(frozen=True)
 class Cast(Function):
     """A conversion to the dtype of the result, as by numpy's `astype`."""
 

@@ -203,6 +203,28 @@ class BoxedItems(ViewStep):
         return np.asarray(self.source[box])
 
 
+def step_of(source: Any) -> ViewStep:
+    """The last step of a view; a stored array, items in memory or anything read by boxes as a source of one.
+
+    Raises
+        TypeError: it is nothing of the kind.
+    """
+    step = source if isinstance(source, ViewStep) else getattr(source, "step", None)
+    if isinstance(step, ViewStep):
+        return step
+    if isinstance(source, Array):
+        return StoredItems(source)
+    if isinstance(source, Source):
+        return BoxedItems(source)
+    if isinstance(source, np.ndarray):
+        return MemoryItems(source)
+    if hasattr(source, "shape") and hasattr(source, "dtype") and hasattr(source, "__getitem__"):
+        return BoxedItems(source)
+    if isinstance(source, list | tuple | int | float | complex | bool | np.generic):
+        return MemoryItems(np.asarray(source))
+    raise TypeError(f"{source!r} is nothing to view; expected an array, a view, or numbers")
+
+
 def _even_edges(length: int, chunk: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     count = -(-length // max(chunk, 1))
     return np.minimum(np.arange(count + 1, dtype=np.int64) * chunk, length)

@@ -28,7 +28,7 @@ from zstore.storage.kinds import VIEW, kind_by_name
 from zstore.storage.memory import MemoryStore
 from zstore.views import document, flat, plan
 from zstore.views.carried import Carried, carry
-from zstore.views.functions import BY_PLACE, Call, Cast, Input, Unpack, check_by_place
+from zstore.views.functions import BY_PLACE, Across, Call, Cast, Input, Unpack, check_by_place
 from zstore.views.steps import (
     BoxedItems,
     Computation,
@@ -40,6 +40,7 @@ from zstore.views.steps import (
     edges,
     postorder,
     select,
+    step_of,
 )
 
 __all__ = ["View", "concat", "overlay", "stack", "unpack", "view"]
@@ -184,7 +185,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         It is called with blocks of any shape, on several threads, and must make each item from the items at
         the same place: where blocks end is the plan's choice.
         """
-        steps = [_step(one) for one in (self, *others)]
+        steps = [step_of(one) for one in (self, *others)]
         call = Call(function, tuple(map(Input, range(len(steps)))), tuple(options.items()))
         return _computed(call, steps, np.dtype(dtype))
 
@@ -473,28 +474,12 @@ def view(source: Any) -> View:
     Raises
         TypeError: it is nothing of the kind.
     """
-    return View(_step(source))
-
-
-def _step(source: Any) -> ViewStep:
-    if isinstance(source, View):
-        return source.step
-    if isinstance(source, Array):
-        return StoredItems(source)
-    if isinstance(source, Source):
-        return BoxedItems(source)
-    if isinstance(source, np.ndarray):
-        return MemoryItems(source)
-    if hasattr(source, "shape") and hasattr(source, "dtype") and hasattr(source, "__getitem__"):
-        return BoxedItems(source)
-    if isinstance(source, list | tuple | int | float | complex | bool | np.generic):
-        return MemoryItems(np.asarray(source))
-    raise TypeError(f"{source!r} is nothing to view; expected an array, a view, or numbers")
+    return View(step_of(source))
 
 
 def _common(sources: Iterable[Any]) -> list[ViewStep]:
     """The sources as steps of one dtype, numpy's for all of them together."""
-    steps = [_step(source) for source in sources]
+    steps = [step_of(source) for source in sources]
     if not steps:
         raise ValueError("no sources; expected one or more")
     first = steps[0].dtype
@@ -650,7 +635,7 @@ def _call(
             arguments.append(one)
         else:
             arguments.append(Input(len(steps)))
-            steps.append(_step(one))
+            steps.append(step_of(one))
     if any(isinstance(value, View) for value in [*arguments, *options.values()]):
         return _by_items(function, given, options)
     call = Call(function, tuple(arguments), tuple(sorted(options.items())), output)
@@ -702,6 +687,20 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     if len({*made}) != len(made):
         raise ValueError(f"axes {axis} name one twice")
     return made
+
+
+def _across(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One of numpy's reductions as a view, of one axis; anything else is made of the items."""
+    across = Across(function.__name__)
+
+    def reduced(a: Any, axis: Any = None, **options: Any) -> Any:
+        if not isinstance(a, View) or not isinstance(axis, int | np.integer) or options or not a.size:
+            return _by_items(function, (a, axis), options)
+        [axis] = _axes(axis, a.ndim)
+        slices = [a[(slice(None),) * axis + (at,)].step for at in range(a.shape[axis])]
+        return View(Computation(tuple(slices), across, across.dtype(a.dtype)))
+
+    return reduced
 
 
 def _expand_dims(a: View, axis: Any) -> View:
@@ -756,6 +755,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.squeeze: _squeeze,
     np.flip: _flip,
     np.broadcast_to: _broadcast_to,
+    **{function: _across(function) for function in (np.nanmax, np.nanmean, np.nanmedian, np.nanmin)},
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],

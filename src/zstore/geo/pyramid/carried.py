@@ -31,7 +31,7 @@ from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_group
 from zstore.plugin.jobs import Source, as_array
-from zstore.plugin.views import Carried, View, concat, view
+from zstore.plugin.views import ACROSS, Carried, View, concat, view
 from zstore.storage.memory import MemoryStore
 
 Shape = tuple[int, ...]
@@ -374,8 +374,11 @@ class Meant(Carried):
                 if joined is not None:
                     coordinates[name] = joined
         variable = _common(told)
-        if first.band_axis == axis and is_whole:
-            bands = [one.variable.bands for one in told]
+        bands = [one.variable.bands for one in told]
+        # One band at several moments is no axis of bands.
+        is_series = len(bands) > 1 and all(own == bands[0] and len(own) == 1 for own in bands)
+        is_named = first.dimensions[axis].lower() in BAND_NAMES
+        if first.band_axis == axis and is_whole and (is_named or not is_series):
             is_each = all(len(own) == one.shape[axis] for own, one in zip(bands, told, strict=True))
             variable = replace(variable, bands=tuple(chain.from_iterable(bands)) if is_each else ())
         return replace(
@@ -547,6 +550,11 @@ def _result(said: Sequence[Meant], function: str, dtype: np.dtype[Any]) -> Varia
         holes = [_cast(hole, agreed.dtype, dtype) for hole in (agreed.nodata, *agreed.other_nodata)]
         others = tuple(hole for hole in holes[1:] if hole is not None)
         return replace(agreed, **flags, dtype=dtype, nodata=holes[0], other_nodata=others)
+    if function in ACROSS:
+        # NaN alone was left out: of any other nodata, which numpy takes for a number, nothing is known.
+        hole = agreed.nodata if agreed.nodata != agreed.nodata else None
+        none = dict.fromkeys(("flag_values", "flag_masks", "flag_meanings"))
+        return replace(agreed, **none, dtype=dtype, nodata=hole, other_nodata=())
     packed = any((one.variable.scale_factor, one.variable.add_offset) != (None, None) for one in said)
     keeps_units = function in SAME_UNITS and not packed
     return Variable(dtype, units=agreed.units if keeps_units else None)

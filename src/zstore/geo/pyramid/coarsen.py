@@ -18,7 +18,7 @@ from zstore.model.packing import fit_nodata, with_one_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import Source, name_job, source_of
-from zstore.plugin.views import View, view
+from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, view
 
 __all__ = ["coarsen"]
 
@@ -57,20 +57,25 @@ def coarsen(
     hole, others = meant.variable.nodata, meant.variable.other_nodata
     if nodata is not None:
         hole, others = fit_nodata(nodata, array.dtype), ()
-    made = Coarse(source_of(array), tuple(factors), resampling, hole, others, meant)
+    made = Coarse(source_of(array), tuple(factors), resampling, hole, others, array, meant)
     # What does not go together is refused here, by one cell.
     if 0 not in made.shape:
         made.read(tuple(slice(0, 1) for _ in made.shape), of=np.zeros)
     return view(made)
 
 
+def make_coarse(source: Any, factors: Any, resampling: str, nodata: Any) -> Source:
+    """The source of views that a document describes."""
+    return coarsen(view(source), [*map(int, factors)], resampling, nodata=nodata)
+
+
 @dataclass(frozen=True)
-class Coarse(Source):
+class Coarse(MadeSource):
     """An array at a whole fraction of its resolution, made when a box is read.
 
     nodata  the value that is left out
     others  further ones, which coarser cells have `nodata` for
-    origin  the meaning of the array
+    array   the source, as `carried_of` describes it; `origin` is its meaning
     """
 
     source: Source
@@ -78,7 +83,12 @@ class Coarse(Source):
     method: str
     nodata: Any
     others: tuple[int | float, ...]
+    array: Any = field(compare=False, repr=False)
     origin: Meant = field(compare=False, repr=False)
+
+    def making(self) -> MadeBy:
+        options = {"factors": self.factors, "resampling": self.method, "nodata": self.nodata}
+        return MadeBy("coarsen", options, (origin_of(self.array),))
 
     @property
     def shape(self) -> Shape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -21,8 +21,8 @@ from zstore.geo.conventions.content import parse_bands
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.timeaxis import TimeAxis
 from zstore.geo.pyramid.boxes import Box, Items, Shape
-from zstore.geo.pyramid.carried import Coordinate, Ground, Meant
-from zstore.geo.pyramid.dataset import open_dataset, open_only_array
+from zstore.geo.pyramid.carried import Coordinate, Ground, Meant, check_alike
+from zstore.geo.pyramid.dataset import Mask, open_dataset, open_only_array
 from zstore.geo.pyramid.warp import (
     GeoGrid,
     Placed,
@@ -31,24 +31,33 @@ from zstore.geo.pyramid.warp import (
     grid_around,
     grid_of,
     overlay_warped,
+    place_warped,
+    starts_of,
     warp_array,
 )
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import Source, source_of
-from zstore.plugin.views import Addresses, View, concat, view
+from zstore.plugin.jobs import source_of
+from zstore.plugin.views import Addresses, MadeBy, MadeSource, View, concat, overlay, stack, view
 from zstore.storage.references import absolute_address
 from zstore.storage.url import open_store, with_storage_options
 
 __all__ = ["cube"]
 
+# What is made of several valid cells of one moment.
+MERGES: dict[str, Any] = {"mean": np.nanmean, "median": np.nanmedian, "min": np.nanmin, "max": np.nanmax}
 TIMES = ("day", "item", "orbit")
 # Media types of assets that are rasters.
 RASTERS = ("image/tiff", "image/jp2", "application/vnd+zarr", "application/vnd.zarr", "application/x-netcdf")
 # Rows and columns of an asset that are read at a time, as long as nobody has opened it.
 BLOCK_LENGTH = 512
+# What an asset, or its band, states of its values.
+VALUES = (
+    "data_type",
+    *(f"{prefix}{name}" for name in ("nodata", "scale", "offset", "unit") for prefix in ("", "raster:")),
+)
 CRS_MEMBERS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson")
 
 
@@ -64,6 +73,11 @@ def cube(
     resampling: str = "nearest",
     nodata: Any = None,
     first: bool = False,
+    merge: Literal["mean", "median", "min", "max"] | None = None,
+    unpack: bool = False,
+    mask: str | None = None,
+    mask_values: Sequence[int] = (),
+    mask_bits: Sequence[int] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> View:
     """A view of the assets of STAC items along time, on one grid of the Earth; no item of an array is read.
@@ -81,6 +95,12 @@ def cube(
     resampling  "nearest", "bilinear", "cubic" or "average"
     nodata      of scenes without it; None: the scenes' own, which has to be the same
     first       whether of valid cells the first scene's count, and not the last's
+    merge       what is made of several valid cells of one moment, of physical numbers alone; None: one counts
+    unpack      whether cells are physical numbers, float32, with NaN for nodata: scenes may then differ in
+                nodata, scale and offset, which are applied scene by scene
+    mask        an asset or band of classes or flags, as `bands` names them, on any grid: cells are left out
+                where it has one of `mask_values`, or a bit of `mask_bits`, 0 the lowest. Where it has nodata
+                itself, they stay
     storage_options   how to reach what items lead to; `allow` for places that are not below their document
 
     Shapes
@@ -88,16 +108,23 @@ def cube(
     Raises
         NotFoundError: an item has no such asset.
         MetadataError: no items; JSON that is no STAC; items without a date, a CRS or an affine; scenes that
-            differ in nodata, scale, offset or units.
-        UnsupportedError: several pages of items, of which this is one; an asset of several bands.
+            differ in units, or, without `unpack`, in nodata, scale or offset.
+        UnsupportedError: several pages of items, of which this is one; an asset of several bands; `merge`
+            without `unpack`, `mask` without values or bits, or these without it.
         StoreError: a document leads to a place that is not allowed.
     """
     if time not in TIMES:
         raise UnsupportedError(f"time is {time!r}; expected one of {', '.join(TIMES)}")
+    hidden = _Hidden(mask, tuple(mask_values), tuple(mask_bits))
+    if merge is not None and (merge not in MERGES or not unpack):
+        known = ", ".join(MERGES)
+        raise UnsupportedError(
+            f"merge is {merge!r}, unpack {unpack}; expected one of {known}, of unpacked cells"
+        )
     scenes = sorted(read_items(items, storage_options), key=lambda scene: scene.moment)
     if not scenes:
         raise MetadataError("there are no items; expected one or more")
-    wanted = [bands] if isinstance(bands, str) else [*(bands or (_only_raster(scenes),))]
+    wanted = [bands] if isinstance(bands, str) else [*(bands or (_only_raster(scenes, mask),))]
     has_bands = not isinstance(bands, str | None)
     grouped = dict[Any, list[_Scene]]()
     for number, scene in enumerate(scenes):
@@ -105,17 +132,99 @@ def cube(
     together = list[list[list[_Asset]]]()
     for group in grouped.values():
         moment = group[0].moment.astype("datetime64[D]") if time == "day" else group[0].moment
-        together.append([[scene.asset(band, moment, has_bands) for scene in group] for band in wanted])
+        together.append([[hidden.of(scene, band, moment, has_bands) for scene in group] for band in wanted])
     own = dict.fromkeys(asset.placed for several in together for each in several for asset in each)
     target = grid_around([*own], crs, resolution) if grid is None else as_grid(grid)
     boxes = dict[Any, Box]()
 
     def layer(assets: Sequence[_Asset]) -> View:
-        warps = [asset.warped(target, resampling, nodata) for asset in assets]
+        warps = [hidden.warped(asset, target, resampling, nodata) for asset in assets]
+        if unpack:
+            return _merged(warps, merge, boxes, first)
         return overlay_warped(warps, first=first, boxes=boxes)
 
     layers = [[layer(assets) for assets in several] for several in together]
     return concat([concat(several, axis=1) if len(several) > 1 else several[0] for several in layers], axis=0)
+
+
+def _merged(warps: Sequence[Warped], merge: str | None, boxes: dict[Any, Box], first: bool) -> View:
+    """The physical numbers of arrays on one grid, laid over each other or merged."""
+    for warped in warps:
+        check_alike(_physical(warps[0]), _physical(warped), warped.place)
+    places, shape = place_warped(warps, boxes), warps[0].shape
+    parts = [_unpacked(warped)[box] for warped, box in zip(warps, places, strict=True)]
+    if merge is None or len(parts) == 1:
+        return overlay(parts, starts_of(places), shape=shape, first=first)
+    whole = [overlay([part], starts_of([box]), shape=shape) for part, box in zip(parts, places, strict=True)]
+    made: View = MERGES[merge](stack(whole), axis=0)
+    return made
+
+
+def _physical(warped: Warped) -> Variable:
+    """The meaning of an array's unpacked cells."""
+    return replace(warped.variable, nodata=None, other_nodata=(), scale_factor=None, add_offset=None)
+
+
+def _unpacked(warped: Warped) -> View:
+    """The physical numbers of an array on another grid."""
+    said = warped.variable
+    scale, offset = 1.0 if said.scale_factor is None else said.scale_factor, said.add_offset or 0.0
+    return view(warped).scale(scale, offset, nodata=warped.warp.nodata, dtype="f4")
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """The cells that a quality band hides: those of some classes, and those with flags.
+
+    values  the classes
+    bits    the numbers of the flags, 0 the lowest
+    """
+
+    band: str | None
+    values: tuple[int, ...]
+    bits: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if (self.band is None) == bool(self.values or self.bits):
+            said = f"mask is {self.band!r}, mask_values {self.values}, mask_bits {self.bits}"
+            raise UnsupportedError(f"{said}; expected a band, and values or bits of it")
+        if any(not 0 <= bit < 64 for bit in self.bits):
+            raise UnsupportedError(f"mask_bits are {self.bits}; expected numbers from 0 to 63")
+
+    def of(self, scene: _Scene, band: str, moment: Any, has_bands: bool) -> _Asset:
+        """The asset of a band, with that of the quality band beside it."""
+        asset = scene.asset(band, moment, has_bands)
+        if self.band is None:
+            return asset
+        return replace(asset, quality=scene.asset(self.band, moment, has_bands))
+
+    def warped(self, asset: _Asset, grid: GeoGrid, resampling: str, nodata: Any) -> Warped:
+        """An asset on another grid, without the cells that are hidden."""
+        made, quality = asset.warped(grid, resampling, nodata), asset.quality
+        if quality is None:
+            return made
+        own, hole = asset.placed, quality.variable.nodata
+        if quality.placed == own:
+            cells = view(quality)
+        else:
+            cells = view(quality.warped(own, "nearest", 0 if hole is None else None))
+        is_kept = ~self._hides(cells)
+        if hole is not None:
+            is_kept = is_kept | (cells == hole)
+        return made.masked(Mask.of(is_kept, tuple(range(len(made.shape)))))
+
+    def _hides(self, cells: View) -> Any:
+        """Whether each cell has a class or a flag that hides."""
+        dtype = cells.dtype
+        if dtype.kind not in "iu" or any(bit >= 8 * dtype.itemsize for bit in self.bits):
+            raise MetadataError(
+                f"mask {self.band!r} is of data type {dtype}; expected integers with the bits {self.bits}"
+            )
+        flags = np.array(sum(1 << bit for bit in {*self.bits}), f"u{dtype.itemsize}").astype(dtype)[()]
+        if not self.values:
+            return (cells & flags) != 0
+        is_class = np.isin(cells, self.values)
+        return is_class | ((cells & flags) != 0) if self.bits else is_class
 
 
 @dataclass(frozen=True)
@@ -194,17 +303,31 @@ class _Scene:
         )
 
 
+def make_scene(
+    url: str, storage_options: Any, key: str, said: Any, values: Any, bands: Any, moment: str, has_bands: bool
+) -> _Asset:
+    """The source of views that a document describes."""
+    named = tuple(Band(**one) for one in bands)
+    return _Asset(url, key, said, values, named, np.datetime64(moment), bool(has_bands), storage_options)
+
+
+def _plain(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that say something."""
+    return {name: value for name, value in members.items() if value is not None and value != {}}
+
+
 def _bands(asset: Mapping[str, Any]) -> tuple[Band, ...]:
     return parse_bands(asset.get("eo:bands")) or parse_bands(asset.get("bands")) or ()
 
 
-def _only_raster(scenes: Sequence[_Scene]) -> str:
-    """The key of the only asset of all items that is a raster of data."""
+def _only_raster(scenes: Sequence[_Scene], mask: str | None) -> str:
+    """The key of the only asset of all items that is a raster of data, beside that of the mask."""
     there = dict.fromkeys(
         key
         for scene in scenes
         for key, asset in scene.assets.items()
-        if str(asset.get("type", "")).startswith(RASTERS)
+        if key != mask
+        and str(asset.get("type", "")).startswith(RASTERS)
         and not {"thumbnail", "overview", "visual", "metadata"} & {*asset.get("roles", ())}
     )
     if len(there) != 1:
@@ -215,7 +338,7 @@ def _only_raster(scenes: Sequence[_Scene]) -> str:
 
 
 @dataclass(frozen=True)
-class _Asset(Source):
+class _Asset(MadeSource):
     """A raster that an item leads to, as one moment of a cube; it is opened when something is read of it.
 
     said    what the item and the asset state of the grid
@@ -230,6 +353,21 @@ class _Asset(Source):
     moment: np.datetime64
     has_bands: bool
     options: Mapping[str, Any] | None = field(repr=False, compare=False)
+    quality: _Asset | None = field(default=None, repr=False)
+
+    def making(self) -> MadeBy:
+        said = {
+            name: self.said.get(name) for name in ("proj:shape", "proj:transform", "data_type", *CRS_MEMBERS)
+        }
+        options = {
+            "key": self.key,
+            "said": _plain(said),
+            "values": _plain({name: self.values.get(name) for name in VALUES}),
+            "bands": [_plain(asdict(band)) for band in self.bands],
+            "moment": str(self.moment),
+            "has_bands": self.has_bands,
+        }
+        return MadeBy("scene", options, url=self.address, storage_options=self.options)
 
     @once
     def opened(self) -> Array:

@@ -26,6 +26,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group, is_decodable
 from zstore.nodes.open import open as open_node
 from zstore.plugin.jobs import Source, SourceStore, StoredArray, as_array, source_of
+from zstore.plugin.views import View, origin_of
 from zstore.storage.base import Store, join_url
 from zstore.storage.url import open_store
 
@@ -437,11 +438,18 @@ WIDENED = frozenset(("bool", "uint8", "int8", "uint16", "int16", "uint32", "int3
 class Mask:
     """The mask of an array of data, which is valid where the mask is not 0.
 
-    axes  the dimensions of the data that are the mask's
+    axes    the dimensions of the data that are the mask's
+    origin  what a document names for the mask
     """
 
     array: Source
     axes: tuple[int, ...]
+    origin: Any = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, shown: View, axes: tuple[int, ...]) -> Mask:
+        """The mask that a view is."""
+        return cls(shown, axes, shown)
 
     def read(self, box: tuple[slice, ...]) -> Items:
         """Whether the cells of a box of the data are valid; to be broadcast over its other dimensions."""
@@ -530,7 +538,7 @@ def make_mask(array: Array, data: Array, axes: tuple[int, int], nodata: Any, whe
             f"{data.basename!r} of data type {data.dtype} has no nodata to hide masked cells as",
             path=where,
         )
-    return Mask(source_of(array), axes)
+    return Mask(source_of(array), axes, origin_of(array))
 
 
 # Records

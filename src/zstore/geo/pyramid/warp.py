@@ -18,7 +18,7 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import TileMatrix
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, with_sides
 from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
-from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, make_mask, open_dataset
+from zstore.geo.pyramid.dataset import Dataset, Mask, PlaceLike, find_mask, make_mask, open_dataset
 from zstore.geo.pyramid.tile_grid import GridTransform, Warp, cover, limits_of
 from zstore.geo.resampling.sample import SAMPLINGS
 from zstore.model.grid import RegularGrid
@@ -26,7 +26,7 @@ from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import Source, name_job, source_of
-from zstore.plugin.views import View, overlay, view
+from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, overlay, view
 
 __all__ = ["GeoGrid", "mosaic", "reproject"]
 
@@ -66,6 +66,21 @@ class GeoGrid:
             MetadataError: it has no CRS, or no affine.
         """
         return grid_of(open_dataset(source))
+
+    @classmethod
+    def from_json(cls, said: Any) -> GeoGrid:
+        """The grid that `to_json` says.
+
+        Raises
+            MetadataError: no CRS or affine.
+        """
+        rows, columns = map(int, said["shape"])
+        return cls(Crs.from_user(said["crs"]), Affine.from_user(said["affine"]), (rows, columns))
+
+    def to_json(self) -> dict[str, Any]:
+        """The grid as a document has it: the CRS by its code, or as WKT."""
+        crs = self.crs.code if self.crs.code and Crs.from_user(self.crs.code) == self.crs else self.crs.wkt
+        return {"crs": crs, "affine": [*self.affine], "shape": [*self.shape]}
 
     @classmethod
     def around(
@@ -157,26 +172,40 @@ def overlay_warped(warps: Sequence[Warped], *, first: bool, boxes: dict[Any, Box
     Raises
         MetadataError: they differ in nodata, scale, offset or units, or in their other dimensions.
     """
-    views, starts, shape = list[View](), list[list[int]](), warps[0].shape
-    boxes = {} if boxes is None else boxes
     for warped in warps:
         check_alike(warps[0].variable, warped.variable, warped.place)
+    places = place_warped(warps, {} if boxes is None else boxes)
+    views = [view(warped)[box] for warped, box in zip(warps, places, strict=True)]
+    holes = [warped.warp.nodata for warped in warps]
+    return overlay(views, starts_of(places), shape=warps[0].shape, nodata=holes, first=first)
+
+
+def place_warped(warps: Sequence[Warped], boxes: dict[Any, Box]) -> list[Box]:
+    """The box of the grid that each array covers; `boxes` as for `overlay_warped`.
+
+    Raises
+        MetadataError: they differ in their other dimensions.
+    """
+    places, shape = list[Box](), warps[0].shape
+    for warped in warps:
         if warped.shape != shape:
             raise MetadataError(
                 f"a source has the shape {warped.shape} on the grid; expected {shape}, as the first has",
                 path=warped.place,
             )
         place = warped.warp.transform, shape
-        box = boxes.get(place) or warped.covered()
-        boxes[place] = box
-        views.append(view(warped)[box])
-        starts.append([side.start for side in box])
-    holes = [warped.warp.nodata for warped in warps]
-    return overlay(views, starts, shape=shape, nodata=holes, first=first)
+        boxes[place] = boxes.get(place) or warped.covered()
+        places.append(boxes[place])
+    return places
+
+
+def starts_of(boxes: Sequence[Box]) -> list[list[int]]:
+    """The positions at which boxes begin."""
+    return [[side.start for side in box] for box in boxes]
 
 
 @dataclass(frozen=True)
-class Warped(Source):
+class Warped(MadeSource):
     """An array as it is on another grid, sampled when a box is read.
 
     array     the source, with its names, attributes and coordinates; any that `carried_of` describes
@@ -199,6 +228,18 @@ class Warped(Source):
             origin, shape=self.shape, variable=self.variable, ground=ground, coordinates=coordinates,
             dimensions=self.variable.dimensions,
         )  # fmt: skip
+
+    def making(self) -> MadeBy:
+        mask, of = self.warp.mask, origin_of(self.array)
+        options = {"grid": self.target.to_json(), "resampling": self.warp.sampling}
+        options["nodata"] = self.warp.nodata
+        if mask is None:
+            return MadeBy("reproject", options, (of,))
+        return MadeBy("reproject", {**options, "mask_axes": mask.axes}, (of, mask.origin))
+
+    def masked(self, mask: Mask) -> Warped:
+        """The same, without the cells of the source that a mask hides."""
+        return replace(self, warp=replace(self.warp, mask=mask))
 
     @property
     def axes(self) -> tuple[int, int]:
@@ -320,6 +361,20 @@ class Warped(Source):
         )
 
 
+def make_warped(
+    source: Any, mask: Any = None, *, grid: Any, resampling: str, nodata: Any, mask_axes: Any = ()
+) -> Warped:
+    """The source of views that a document describes."""
+    warped = _warp(open_dataset(view(source)), GeoGrid.from_json(grid), resampling, nodata)
+    if mask is None:
+        return warped
+    hiding = Mask.of(view(mask), tuple(map(int, mask_axes)))
+    lengths_of_axes = [warped.warp.source.shape[axis] for axis in hiding.axes]
+    if [*hiding.array.shape] != lengths_of_axes:
+        raise ValueError(f"a mask of shape {hiding.array.shape}; expected {lengths_of_axes}")
+    return warped.masked(hiding)
+
+
 def _blocks(side: slice) -> Iterable[tuple[int, slice, slice]]:
     """(first cell, its cells in the result, its cells in the block) of each block under a side of a box."""
     for first in range(side.start // BLOCK_LENGTH * BLOCK_LENGTH, side.stop, BLOCK_LENGTH):
@@ -339,7 +394,7 @@ def _warp(dataset: Dataset, grid: GeoGrid, resampling: str, nodata: Any) -> Warp
         return warped
     hole = warped.warp.nodata
     mask = make_mask(dataset.arrays[mask_name], array, axes, hole, dataset.place)
-    return replace(warped, warp=replace(warped.warp, mask=mask))
+    return warped.masked(mask)
 
 
 def warp_array(

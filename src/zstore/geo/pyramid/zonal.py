@@ -32,8 +32,8 @@ from zstore.model.grid import Grid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Source, name_job, source_of
-from zstore.plugin.views import View, view
+from zstore.plugin.jobs import Source, as_array, name_job, source_of
+from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, view
 
 __all__ = ["ZonalStatistics", "clip", "zonal_statistics"]
 
@@ -183,8 +183,23 @@ def clip(
     hull = laid.hull
     if not volume(hull):
         raise MetadataError(f"no zone lies on a cell of {meant.name!r}; expected zones that do")
-    made = view(Clipped(source_of(array), laid, hole, meant))
+    made = view(Clipped(source_of(array), laid, hole, array, meant))
     return made[with_sides([slice(None)] * array.ndim, laid.axes, hull)]
+
+
+def make_clipped(source: Any, zones: Any, cells: str, axes: Any, nodata: Any) -> Clipped:
+    """The source of views that a document describes."""
+    shown = as_array(view(source))
+    (y, x), numbers = map(int, axes), (zones["zone"], zones["ends"], zones["direction"])
+    zone, ends, direction = numbers[0].astype(np.int64), *(one.astype(np.float64) for one in numbers[1:])
+    if cells not in CELLS or not 0 <= y < shown.ndim or not 0 <= x < shown.ndim or x == y:
+        raise ValueError(f"cells {cells!r} along axes {y}, {x}")
+    if ends.shape != (4, len(zone)) or direction.shape != zone.shape or (np.diff(zone) < 0).any():
+        raise ValueError("edges of zones do not go together")
+    laid = _Laid(
+        Zones(int(zones["count"]), zone, ends, direction), (y, x), (shown.shape[y], shown.shape[x]), cells
+    )
+    return Clipped(source_of(shown), laid, fit_nodata(nodata, shown.dtype), shown, carried_of(shown))
 
 
 @dataclass(frozen=True)
@@ -331,16 +346,23 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class Clipped(Source):
+class Clipped(MadeSource):
     """An array whose cells beside zones are nodata.
 
-    origin  the meaning of the array
+    array   the source, as `carried_of` describes it; `origin` is its meaning
     """
 
     source: Source
     laid: _Laid = field(compare=False, repr=False)
     nodata: Any
+    array: Any = field(compare=False, repr=False)
     origin: Meant = field(compare=False, repr=False)
+
+    def making(self) -> MadeBy:
+        zones = self.laid.zones
+        edges = {"count": zones.count, "zone": zones.zone, "ends": zones.ends, "direction": zones.direction}
+        options = {"zones": edges, "cells": self.laid.cells, "axes": self.laid.axes, "nodata": self.nodata}
+        return MadeBy("clip", options, (origin_of(self.array),))
 
     @property
     def shape(self) -> Shape:

@@ -1,0 +1,294 @@
+"""What do mosaics of scenes from several UTM zones cost, beside gdalwarp and odc-stac?
+
+A hundred scenes of 1830 × 1830 uint16 (Sentinel-2's at 60 m; ten places in three zones, ten days each),
+with nodata beside a swath and classes of clouds, as Zarr and as GeoTIFF of the same tiles and codec, are
+brought to one grid in EPSG:3035. Each way runs in a process of its own; times are its processor time,
+children's too, the least of some rounds. gdalwarp runs with `-et 0`, and with its own tolerance, of an
+eighth of a cell.
+
+    python -m benchmarks.mosaics make DIRECTORY
+    python -m benchmarks.mosaics costs|cells|median DIRECTORY [RESAMPLING ...]
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIDE, CELL, CHUNK, DAYS = 1830, 60.0, 512, 10
+STEP = SIDE * CELL - 9000.0  # neighbouring tiles of a zone overlap, as Sentinel-2's do
+PLACES = (
+    *((32631, 600000.0 + n * STEP) for n in range(2)),
+    *((32632, 300000.0 + n * STEP) for n in range(5)),
+    *((32633, 300000.0 + n * STEP) for n in range(3)),
+)
+TOP = 5300040.0
+METHODS = ("nearest", "bilinear", "cubic", "average")
+ROUNDS = 3
+WAYS = ("zstore", "zstore, GeoTIFF", "gdalwarp -et 0", "gdalwarp", "odc-stac")
+CLOUDS = (3, 8, 9)  # classes that are masked: shadows, and clouds of two degrees
+
+
+def make(place: Path) -> None:
+    """Store scenes and classes, and the STAC items of both."""
+    import rasterio
+
+    import zstore
+
+    items: list[dict[str, Any]] = []
+    y, x = np.mgrid[:SIDE, :SIDE]
+    for day in range(DAYS):
+        for number, (zone, left) in enumerate(PLACES):
+            rng = np.random.default_rng(day * len(PLACES) + number)
+            ground = (
+                3000 + 1500 * np.sin(y / 40 + number) * np.cos(x / 55) + 300 * rng.standard_normal(y.shape)
+            )
+            waves = np.sin(y / rng.uniform(60, 140) + day) + np.cos(x / rng.uniform(60, 140) - day)
+            classes = np.where(waves > 1.2, 8, np.where(waves > 1.0, 3, 4)).astype("u1")
+            cells = np.clip(np.where(classes == 8, 9000, ground), 1, 10000).astype("u2")
+            is_beside = x + y * 0.2 > SIDE * rng.uniform(0.8, 1.3)
+            cells[is_beside] = classes[is_beside] = 0
+            affine, name = [CELL, 0.0, left, 0.0, -CELL, TOP], f"d{day}p{number}"
+            said = {"proj:code": f"EPSG:{zone}", "proj:transform": affine, "proj:shape": [SIDE, SIDE]}
+            assets: dict[str, Any] = {}
+            for band, data in (("red", cells), ("scl", classes)):
+                attributes = {"spatial:dimensions": ["y", "x"], "spatial:transform": affine, "_FillValue": 0}
+                zstore.create_array(
+                    place / f"{name}_{band}.zarr", data=data, chunks=(CHUNK, CHUNK), compressors="zstd:1",
+                    dimension_names=("y", "x"), attributes={**attributes, "proj:code": said["proj:code"]},
+                )  # fmt: skip
+                profile = {
+                    "driver": "GTiff",
+                    "count": 1,
+                    "width": SIDE,
+                    "height": SIDE,
+                    "dtype": data.dtype.name,
+                }
+                profile |= {"tiled": True, "blockxsize": CHUNK, "blockysize": CHUNK, "compress": "zstd"}
+                profile |= {
+                    "crs": said["proj:code"],
+                    "transform": rasterio.Affine(*affine),
+                    "nodata": 0,
+                    "zstd_level": 1,
+                }
+                with rasterio.open(place / f"{name}_{band}.tif", "w", **profile) as raster:
+                    raster.write(data, 1)
+                value = {"data_type": data.dtype.name, "nodata": 0}
+                assets[band] = {
+                    **said,
+                    "href": f"./{name}_{band}.zarr",
+                    "roles": ["data"],
+                    "raster:bands": [value],
+                }
+            properties = {"datetime": f"2020-05-{day + 1:02}T10:00:00Z", **said}
+            geometry = {"type": "Polygon", "coordinates": [_outline(zone, left)]}
+            items.append(
+                {
+                    "type": "Feature", "stac_version": "1.0.0", "id": name, "properties": properties,
+                    "links": [], "assets": assets, "geometry": geometry, "bbox": [0, 40, 20, 50],
+                }
+            )  # fmt: skip
+    (place / "items.json").write_text(json.dumps({"type": "FeatureCollection", "features": items}))
+    grid = zstore.GeoGrid.around(
+        [place / f"d0p{number}_red.zarr" for number in range(len(PLACES))], crs="EPSG:3035", resolution=CELL
+    )
+    (place / "grid.json").write_text(json.dumps([list(grid.affine), list(grid.shape)]))
+
+
+def _outline(zone: int, left: float) -> list[list[float]]:
+    from pyproj import Transformer
+
+    change, length = Transformer.from_crs(zone, 4326, always_xy=True), SIDE * CELL
+    corners = [(0, 0), (0, -length), (length, -length), (length, 0), (0, 0)]
+    return [list(change.transform(left + right, TOP + up)) for right, up in corners]
+
+
+def grid_of(place: Path) -> Any:
+    """The grid, as zstore has it."""
+    import zstore
+    from zstore.geo.conventions.base import Affine
+    from zstore.geo.conventions.crs import Crs
+
+    affine, shape = json.loads((place / "grid.json").read_text())
+    return zstore.GeoGrid(Crs.from_user("EPSG:3035"), Affine(*affine), tuple(shape))
+
+
+def names(place: Path, band: str, ending: str, days: range = range(DAYS)) -> list[str]:
+    return [str(place / f"d{day}p{number}_{band}.{ending}") for day in days for number in range(len(PLACES))]
+
+
+def by_zstore(place: Path, method: str, ending: str = "zarr") -> None:
+    import zstore
+
+    made = zstore.mosaic(names(place, "red", ending), grid_of(place), resampling=method)
+    zstore.convert(made, place / "out", chunks=(CHUNK, CHUNK), compressors="zstd:1", overwrite=True)
+
+
+def by_gdalwarp(
+    place: Path, method: str, tolerance: float, days: range = range(DAYS), band: str = "red"
+) -> None:
+    (a, _, c, _, e, f), (rows, columns) = json.loads((place / "grid.json").read_text())
+    bounds = [c, f + e * rows, c + a * columns, f]
+    options = [
+        "-q",
+        "-overwrite",
+        "-t_srs",
+        "EPSG:3035",
+        "-r",
+        method.replace("nearest", "near"),
+        "-et",
+        tolerance,
+    ]
+    options += [
+        "-te",
+        *bounds,
+        "-ts",
+        columns,
+        rows,
+        "-srcnodata",
+        0,
+        "-dstnodata",
+        0,
+        "-wm",
+        256,
+        "-co",
+        "TILED=YES",
+    ]
+    options += [
+        "-co",
+        "COMPRESS=ZSTD",
+        "-co",
+        "ZSTD_LEVEL=1",
+        "-co",
+        f"BLOCKXSIZE={CHUNK}",
+        "-co",
+        f"BLOCKYSIZE={CHUNK}",
+    ]
+    subprocess.run(
+        ["gdalwarp", *map(str, options), *names(place, band, "tif", days), place / "out.tif"], check=True
+    )
+
+
+def by_odc(place: Path, method: str) -> None:
+    import odc.geo.geobox
+    import odc.stac
+    import pystac
+    import rasterio
+
+    affine, shape = json.loads((place / "grid.json").read_text())
+    text = (place / "items.json").read_text().replace("./", f"{place}/").replace(".zarr", ".tif")
+    items = [pystac.Item.from_dict(one) for one in json.loads(text)["features"]]
+    box = odc.geo.geobox.GeoBox(shape, rasterio.Affine(*affine), "EPSG:3035")
+    loaded = odc.stac.load(
+        items,
+        bands=["red"],
+        geobox=box,
+        resampling=method,
+        chunks={"y": 2048, "x": 2048},
+        groupby=lambda *_: 0,
+    )
+    assert loaded.red.shape == (1, *shape), loaded.red.shape
+    loaded.red.data.compute()
+
+
+def run_one(place: Path, way: str, method: str) -> None:
+    """One way, and what its process took."""
+    if way == "zstore":
+        by_zstore(place, method)
+    elif way == "zstore, GeoTIFF":
+        by_zstore(place, method, "tif")
+    elif way == "odc-stac":
+        by_odc(place, method)
+    else:
+        by_gdalwarp(place, method, 0 if way.endswith("0") else 0.125)
+
+
+def measure(place: Path, way: str, method: str) -> tuple[float, float]:
+    """(seconds of processor, MiB at most) of a way."""
+    code = (
+        "import os, resource, sys\nfrom pathlib import Path\nfrom benchmarks import mosaics\n"
+        "mosaics.run_one(Path(sys.argv[1]), *sys.argv[2:]); used = os.times()\n"
+        "whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN\n"
+        "peak = max(resource.getrusage(who).ru_maxrss for who in whose)\n"
+        "print(sum(used[:4]), peak / 1024)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, place, way, method], capture_output=True, text=True, check=True
+    )
+    used, peak = map(float, done.stdout.splitlines()[-1].split())
+    return used, peak
+
+
+def costs(place: Path, methods: list[str]) -> None:
+    """A table of what each way takes."""
+    print("| resampling | " + " | ".join(WAYS) + " | peak, MiB |\n|---|" + "--:|" * (len(WAYS) + 1))
+    for method in methods:
+        found = [[measure(place, way, method) for way in WAYS] for _ in range(ROUNDS)]
+        seconds = [min(one[0] for one in own) for own in zip(*found, strict=True)]
+        peaks = [max(one[1] for one in own) for own in zip(*found, strict=True)]
+        row = " | ".join(f"{one:.1f}" for one in seconds)
+        print(f"| {method} | {row} | {', '.join(f'{peak:.0f}' for peak in peaks)} |", flush=True)
+
+
+def cells(place: Path, methods: list[str]) -> None:
+    """How cells of ten scenes differ from gdalwarp's."""
+    import rasterio
+
+    import zstore
+
+    print("| resampling | equal | by at most 1 | in one alone |\n|---|--:|--:|--:|")
+    for method in methods:
+        own = zstore.mosaic(names(place, "red", "zarr", range(1)), grid_of(place), resampling=method).read()
+        by_gdalwarp(place, method, 0, range(1))
+        with rasterio.open(place / "out.tif") as raster:
+            theirs = raster.read(1)
+        both, off = (own != 0) & (theirs != 0), np.abs(own.astype(np.int64) - theirs)
+        alone = np.count_nonzero((own != 0) != (theirs != 0)) / np.count_nonzero(both)
+        equal, near = (np.mean(off[both] <= most) for most in (0, 1))
+        print(f"| {method} | {equal:.4%} | {near:.4%} | {alone:.4%} |", flush=True)
+
+
+def median(place: Path, methods: list[str]) -> None:
+    """How a median of ten days without clouds differs from numpy's on gdalwarp's cells, and what it takes."""
+    import resource
+    import time
+
+    import rasterio
+
+    import zstore
+
+    grid, begin = grid_of(place), time.process_time()
+    words: dict[str, Any] = {"mask": "scl", "mask_values": CLOUDS, "unpack": True}
+    made = np.nanmedian(zstore.cube(place / "items.json", grid, "red", **words), axis=0)
+    zstore.convert(made, place / "median", chunks=(CHUNK, CHUNK), compressors="zstd:1", overwrite=True)
+    used, peak = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    [(_, stored)] = [one for one in zstore.open_group(place / "median").arrays() if one[1].ndim == 2]
+    cells = []
+    for day in range(DAYS):
+        bands = []
+        for band in ("red", "scl"):
+            by_gdalwarp(place, "nearest", 0, range(day, day + 1), band)
+            with rasterio.open(place / "out.tif") as raster:
+                bands.append(raster.read(1))
+        cells.append(np.where((bands[0] == 0) | np.isin(bands[1], CLOUDS), np.nan, bands[0].astype("f4")))
+    expected = np.nanmedian(np.stack(cells), axis=0)
+    own = stored[...]
+    same = (own == expected) | (np.isnan(own) & np.isnan(expected))
+    print(f"{used:.1f} s of processor, {peak:.0f} MiB at most; {same.mean():.4%} of cells are equal")
+
+
+def main() -> None:
+    command, place, *methods = sys.argv[1], Path(sys.argv[2]).absolute(), *sys.argv[3:]
+    if command == "make":
+        make(place)
+    else:
+        {"costs": costs, "cells": cells, "median": median}[command](place, methods or [*METHODS])
+
+
+if __name__ == "__main__":
+    main()
