@@ -128,6 +128,43 @@ def test_places_are_said_and_validated(volume, profile):
         assert translation["translation"] == [4.0, 60.0, 60.0]
 
 
+def test_steps_and_units_of_axes_are_kept(volume):
+    """Those of an image of OME-Zarr, as it states them, and those of a coordinate in rising steps."""
+    source = zstore.create_group(MemoryStore())
+    axes = [
+        {"name": "c", "type": "channel"},
+        {"name": "z", "type": "space", "unit": "micrometer"},
+        {"name": "y", "type": "space", "unit": "micrometer"},
+        {"name": "x", "type": "space", "unit": "micrometer"},
+    ]
+    steps = (
+        {"type": "scale", "scale": [1.0, 0.5, 0.2, 0.2]},
+        {"type": "translation", "translation": [0, 3.0, 0.1, 0.1]},
+    )
+    datasets = [{"path": "0/a", "coordinateTransformations": list(steps)}]
+    outer = [{"type": "scale", "scale": [1.0, 2.0, 1.0, 1.0]}]
+    image = {"axes": axes, "datasets": datasets, "coordinateTransformations": outer}
+    source.attrs["ome"] = {"version": "0.5", "multiscales": [image]}
+    data = np.ones((2, 8, 64, 64), "u2")
+    source.create_array("0/a", data=data, dimension_names=("c", "z", "y", "x"))
+    for zarr_source, factors in ((source, (2, 2, 2)), (source["0/a"], (1, 2, 2, 2))):
+        for copies in (True, False):
+            way = {"factors": factors, "levels": 2, "profile": "ome", "copy_base": copies}
+            (made,) = zstore.build_pyramid(zarr_source, MemoryStore(), **way).attrs["ome"]["multiscales"]
+            if zarr_source is source:
+                assert made["axes"] == axes
+                told = made["datasets"][-1]["coordinateTransformations"]
+                assert told[0]["scale"] == [1.0, 4.0, 0.8, 0.8]
+                assert told[1]["translation"] == [0.0, 6.0 + 1.5, 0.4, 0.4]
+    volume["z"][...] = 2.0 + 0.25 * np.arange(SHAPE[0])
+    volume["z"].attrs["units"] = "m"
+    made = zstore.build_pyramid(volume, MemoryStore(), factors=(2, 2, 2), levels=1, profile="ome")
+    image = next(one for one in made.attrs["ome"]["multiscales"] if one["name"] == "floats")
+    assert image["axes"][0] == {"name": "z", "type": "space", "unit": "meter"}
+    scale, translation = image["datasets"][1]["coordinateTransformations"]
+    assert (scale["scale"][0], translation["translation"][0]) == (0.5, 2.125)
+
+
 def test_an_update_makes_what_depends_on_a_region_and_what_has_grown(volume):
     made = zstore.build_pyramid(volume, MemoryStore(), factors=(2, 2, 2), levels=2)
     floats = made["0/floats"]

@@ -201,6 +201,22 @@ class Stac:
     content: Mapping[str, Any] | str
 
 
+class ImageAxis(NamedTuple):
+    """A dimension as an image of OME-Zarr states it; the items of the finest level lie `step` apart.
+
+    first  the centre of the first of them
+    """
+
+    type: str | None = None
+    unit: str | None = None
+    step: float = 1.0
+    first: float = 0.0
+
+    def coarser(self, factor: int) -> ImageAxis:
+        """The axis of a level with one item of `factor`."""
+        return self._replace(step=self.step * factor, first=self.first + self.step * (factor - 1) / 2)
+
+
 @dataclass(frozen=True)
 class Variable:
     """The meaning of the values of one array.
@@ -285,6 +301,7 @@ class GeoModel:
     stac          what a catalogue says of them
     plugins       conventions of plugins that say any of it, and that say it again where it is written
     sources       by fact ("crs", "affine", "levels"), what states it: an attribute, and the path of its node
+    axes          of an image of OME-Zarr, its dimensions by name
     """
 
     crs: Crs | None
@@ -298,6 +315,7 @@ class GeoModel:
     stac: Stac | None = None
     plugins: tuple[str, ...] = field(default=(), compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    axes: Mapping[str, ImageAxis] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def bounds(self) -> tuple[float, float, float, float] | None:
@@ -456,6 +474,7 @@ class Facts:
     bbox          (xmin, ymin, xmax, ymax)
     levels        of a pyramid, () if its levels are unknown; None: no pyramid
     variable      of an array: its nodata, scale, units, flags, bands
+    axes          of an image of OME-Zarr, its dimensions by name
     convention    its name, which reading fills in
     """
 
@@ -471,6 +490,7 @@ class Facts:
     variable: Variable | None = None
     time: TimeAxis | None = None
     stac: Stac | None = None
+    axes: Mapping[str, ImageAxis] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), compare=False)
     convention: str = field(default="", compare=False)
 

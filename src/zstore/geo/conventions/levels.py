@@ -19,6 +19,7 @@ from zstore.geo.conventions.base import (
     Finding,
     GeoModel,
     GroupNode,
+    ImageAxis,
     Level,
     LevelEntry,
     Node,
@@ -536,7 +537,17 @@ TYPES = {
     **dict.fromkeys(("band", "bands", "channel", "c"), "channel"),
     **dict.fromkeys(("z", "depth", "height", "altitude"), "space"),
 }
+# OME-Zarr's names of units, by those of CRSs and of CF.
 UNITS = {"metre": "meter", "kilometre": "kilometer", "foot": "foot"}
+LENGTHS = {
+    **UNITS,
+    "m": "meter",
+    "km": "kilometer",
+    "cm": "centimeter",
+    "mm": "millimeter",
+    "nm": "nanometer",
+    **dict.fromkeys(("um", "µm", "micron"), "micrometer"),
+}
 # (steps, first centre), each (y, x).
 Scaling = tuple[tuple[float, float], tuple[float, float]]
 
@@ -626,7 +637,8 @@ class Ome(Convention):
         stated = ome.get("multiscales") if isinstance(ome, Mapping) else former if is_ome(former) else None
         if not isinstance(stated, (list, tuple)):
             return Facts() if stated is None else Facts(levels=())
-        return Facts(levels=tuple(_parse_datasets(stated, node, findings)), findings=tuple(findings))
+        levels, axes = tuple(_parse_datasets(stated, node, findings)), _parse_axes(stated)
+        return Facts(levels=levels, axes=axes, findings=tuple(findings))
 
     def render(self, geo: GeoModel, zarr_format: int) -> Documents:
         """`ome`, with one image per array of data; arrays that OME-Zarr has no axes for are not listed.
@@ -643,7 +655,7 @@ class Ome(Convention):
             axes = _axes(variable, geo)
             if axes is not None:
                 datasets = [
-                    _image_dataset(path, level, [axis["name"] for axis in axes])
+                    _image_dataset(path, level, [axis["name"] for axis in axes], geo)
                     for path, level in zip(_paths(geo, name), geo.levels, strict=True)
                 ]
                 image = {"name": name, "axes": axes, "datasets": datasets}
@@ -718,30 +730,35 @@ def _axes(variable: Variable, geo: GeoModel) -> list[dict[str, Any]] | None:
         return None
     axes: list[dict[str, Any]] = []
     for name in names[:-2]:
+        known = geo.axes.get(name, ImageAxis())
         has_fewer = any(name in level.others for level in geo.levels)
-        kind = "space" if has_fewer else axis_type(name, geo)
-        axes.append({"name": name} if kind is None else {"name": name, "type": kind})
+        kind = known.type or ("space" if has_fewer else axis_type(name, geo))
+        said = {"name": name, "type": kind, "unit": known.unit}
+        axes.append({key: value for key, value in said.items() if value is not None})
     kinds = [axis.get("type", "channel") for axis in axes]
     if kinds != [kind for kind in ("time", "channel", "space") if kind in kinds]:
         return None
     unit = None if geo.crs is None or geo.affine is None else UNITS.get(geo.crs.unit_name)
     for name in geo.dimensions:
-        axes.append({"name": name, "type": "space"} | ({} if unit is None else {"unit": unit}))
+        own = unit or geo.axes.get(name, ImageAxis()).unit
+        axes.append({"name": name, "type": "space"} | ({} if own is None else {"unit": own}))
     return axes
 
 
 def axis_type(name: str, geo: GeoModel) -> str | None:
     """The type of a dimension beside y and x, as OME-Zarr calls it: time, channel or space; None: unknown."""
     is_time = geo.time is not None and name == geo.time.name
-    return "time" if is_time else TYPES.get(name.lower())
+    return "time" if is_time else geo.axes.get(name, ImageAxis()).type or TYPES.get(name.lower())
 
 
-def _image_dataset(path: str, level: Level, names: Sequence[str]) -> dict[str, Any]:
+def _image_dataset(path: str, level: Level, names: Sequence[str], geo: GeoModel) -> dict[str, Any]:
     # Without an affine, cells are counted in the finest level's, as the items of other dimensions are.
     cell = level.factors if level.affine is None else level.affine.cell
-    others = [float(level.others.get(name, 1)) for name in names[:-2]]
-    scale = others + [float(length) for length in cell]
-    translation = [(length - 1) / 2 for length in others] + [length / 2 for length in cell]
+    scale, translation = [float(length) for length in cell], [length / 2 for length in cell]
+    for name in reversed(names[:-2]):
+        axis = geo.axes.get(name, ImageAxis()).coarser(level.others.get(name, 1))
+        scale.insert(0, axis.step)
+        translation.insert(0, axis.first)
     return {
         "path": path,
         "coordinateTransformations": [
@@ -874,6 +891,29 @@ def _axis_names(axes: Any) -> list[Any]:
     """The names of axes, which are names alone in OME-Zarr 0.3."""
     named = axes if isinstance(axes, (list, tuple)) else ()
     return [axis.get("name") if isinstance(axis, Mapping) else axis for axis in named]
+
+
+def _parse_axes(items: Sequence[Any]) -> dict[str, ImageAxis]:
+    """The axes of the first image by name, with the steps of its first dataset, the finest."""
+    item = next(iter(objects(items)), {})
+    if not isinstance(item.get("datasets"), (list, tuple)):
+        return {}
+    stated, found = _axes_of(item), dict[str, ImageAxis]()
+    dataset = next(iter(objects(item.get("datasets"))), {})
+    lines = [_steps(dataset, stated)]
+    lines += [] if "coordinateSystems" in item else [item.get("coordinateTransformations")]
+    for place, axis in enumerate(stated if isinstance(stated, (list, tuple)) else ()):
+        axis = axis if isinstance(axis, Mapping) else {"name": axis}
+        name, *words = (axis.get(key) for key in ("name", "type", "unit"))
+        step, first = 1.0, 0.0
+        for line in lines:
+            if (scaling := _scaling(line, (place, place))) is not None:
+                (factor, _), (shift, _) = scaling
+                step, first = step * factor, first * factor + shift
+        if isinstance(name, str):
+            kind, unit = (word if isinstance(word, str) else None for word in words)
+            found[name] = ImageAxis(kind, unit, step, first)
+    return found
 
 
 def _axis_places(axes: Any) -> tuple[int, int]:

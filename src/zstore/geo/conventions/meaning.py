@@ -262,7 +262,7 @@ class Meaning:
         read_at_once(list(wanted), store.request_count)
 
     def _finished(self, geo: GeoModel, root: Facts, findings: Sequence[Finding]) -> Reading:
-        geo = replace(geo, stac=root.stac, plugins=tuple(self._plugins))
+        geo = replace(geo, stac=root.stac, axes=root.axes, plugins=tuple(self._plugins))
         return Reading(geo, tuple(_unique([*root.findings, *findings])))
 
     def dialects(self, node: Any, level: str | None = None) -> list[str]:

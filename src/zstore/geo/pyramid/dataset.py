@@ -306,7 +306,7 @@ def free_extras(dataset: Dataset, dimensions: Iterable[str] = ()) -> dict[str, A
 
 
 def _level_dataset(level: LevelPlace, pyramid: GeoModel, root: Any) -> Dataset:
-    geo = replace(level.geo or pyramid, plugins=pyramid.plugins)
+    geo = replace(level.geo or pyramid, plugins=pyramid.plugins, axes=pyramid.axes)
     if isinstance(level.node, HeldArray):
         is_bare = geo.crs is None and is_image(root)
         return replace(_array_dataset(level.node, geo), is_image=is_bare, others=level.others)

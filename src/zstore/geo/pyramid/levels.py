@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -19,13 +19,14 @@ from zstore.geo.conventions.base import (
     Document,
     Documents,
     GeoModel,
+    ImageAxis,
     Level,
     Variable,
     warn_of,
 )
 from zstore.geo.conventions.cf import unwrap, unwrap_bounds
 from zstore.geo.conventions.content import circle_of, is_direction, render_variable
-from zstore.geo.conventions.levels import axis_type
+from zstore.geo.conventions.levels import LENGTHS, axis_type
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.dataset import (
@@ -445,7 +446,8 @@ class FactorGrid(LevelGrid):
         if self.is_absent:
             # The first level that is made stands for the finest, and cells are counted in its cells.
             first = self._level(geo, names[1], 1)
-            geo, names = replace(geo, shape=first.shape, affine=first.affine), names[1:]
+            axes = {name: axis.coarser(first.others.get(name, 1)) for name, axis in geo.axes.items()}
+            geo, names = replace(geo, shape=first.shape, affine=first.affine, axes=axes), names[1:]
         levels = [self._level(geo, name, step) for step, name in enumerate(names)]
         if self.own_tile is not None:
             levels[0] = replace(levels[0], tile_shape=self.own_tile)
@@ -569,7 +571,9 @@ class PyramidPlan:
             MetadataError: what is to be said contradicts itself, or no such profile.
         """
         variables = {layer.name: layer.variable for layer in layers}
-        geo = grid.place(replace(dataset.geo, levels=(), resampling=resampling, variables=variables))
+        axes = {**_axes_of(dataset, grid.others), **dataset.geo.axes}
+        geo = replace(dataset.geo, levels=(), resampling=resampling, variables=variables, axes=axes)
+        geo = grid.place(geo)
         documents, findings = render_geo(geo, encoding.zarr_format, profile=profile)
         warn_of(findings, stacklevel=4)
         grid.describe(geo, documents, profile)
@@ -791,6 +795,21 @@ class PyramidPlan:
         if encoding.compressors != "auto":
             codecs = {"compressors": encoding.compressors}
         return {**codecs, "chunks": chunks, "shards": shards}
+
+
+def _axes_of(dataset: Dataset, names: Iterable[str]) -> dict[str, ImageAxis]:
+    """The axes of dimensions that have coordinates in regular, rising steps, by name."""
+    found = dict[str, ImageAxis]()
+    for name in names:
+        array = dataset.extras.get(name)
+        if array is None or array.ndim != 1 or array.dtype.kind not in "iuf" or array.size < 2:
+            continue
+        centres = decode(array[...], array.attrs).astype(np.float64)
+        step = (centres[-1] - centres[0]) / (len(centres) - 1)
+        if step > 0 and np.allclose(np.diff(centres), step, rtol=1e-6, atol=0):
+            unit = LENGTHS.get(str(array.attrs.get("units")))
+            found[name] = ImageAxis("space", unit, float(step), float(centres[0]))
+    return found
 
 
 def describe_bounds(dataset: Dataset, geo: GeoModel, documents: Documents) -> None:
