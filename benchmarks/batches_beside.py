@@ -46,7 +46,7 @@ def zstore_batches(path: Path, chunk: int) -> Iterator[Any]:
 def insitubatch_batches(path: Path, chunk: int) -> Iterator[Any]:
     from insitubatch import InSituDataset, obstore_store, open_geometries, split_by_chunk
 
-    store = obstore_store(f"file://{path.parent}")
+    store = obstore_store(f"file://{path.parent.resolve()}")
     geometries = open_geometries(store, variables=[path.name])
     manifest = split_by_chunk(geometries[path.name], fractions=(1.0, 0.0, 0.0))
     made = InSituDataset(

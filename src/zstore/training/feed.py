@@ -496,10 +496,12 @@ class Feed:
         boxes: Boxes = {}
         for source, dims in enumerate(self._axes):
             shape = [blocks.shape[d] for d in dims]
-            ends = [number_cells(cells[:, dims], shape) for cells in (first, last)]
-            for one, other in {*zip(*ends, strict=True)}:
-                for number in _between(one, other, shape):
-                    boxes[blocks.epoch, source, number] = self._box(blocks, source, number)
+            one, other = (number_cells(cells[:, dims], shape) for cells in (first, last))
+            numbers = {*one.tolist()}
+            for n in np.flatnonzero(one != other).tolist():
+                numbers.update(_between(one.item(n), other.item(n), shape))
+            for number in sorted(numbers):
+                boxes[blocks.epoch, source, number] = self._box(blocks, source, number)
         return boxes
 
     def _make_box(self, blocks: Blocks, source: int, number: int) -> SizedBox:
@@ -674,12 +676,12 @@ def _between(one: int, other: int, shape: Sequence[int]) -> Iterable[int]:
     return np.ravel_multi_index(sides, shape).reshape(-1).tolist()
 
 
-def number_cells(cells: Index, shape: Sequence[int]) -> list[int]:
+def number_cells(cells: Index, shape: Sequence[int]) -> Index:
     """The number of each cell of a grid, in the order of numpy's items."""
     numbers = np.zeros(len(cells), np.int64)
     for along, length in zip(cells.T, shape, strict=True):
         numbers = numbers * length + along
-    return numbers.tolist()
+    return numbers
 
 
 def _at(part: SampleArray, run: SampleRun) -> tuple[slice, ...]:
@@ -710,7 +712,8 @@ def gather_objects(
         np.stack([one.searchsorted(at, "right") - 1 for one, at in zip(borders, places.T, strict=True)], -1)
         for places in (begins, lasts)
     ]
-    for row, (one, other) in enumerate(zip(*(number_cells(cells, shape) for cells in ends), strict=True)):
+    numbers = [number_cells(cells, shape).tolist() for cells in ends]
+    for row, (one, other) in enumerate(zip(*numbers, strict=True)):
         for number in _between(one, other, shape):
             _copy_overlap(blocks[number], begins[row].tolist(), (lasts[row] + 1).tolist(), out[row])
 

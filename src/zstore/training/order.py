@@ -148,8 +148,9 @@ class BlockOrder:
     def rounds(self, first: int = 0) -> Iterator[Round]:
         """The rounds of the epoch, from one of them on."""
         count, step = len(self._places), self.step
-        # Rounds of few samples are drawn together.
-        at_once = max(1, ROUND_SIZE * self._blocks.count // max(1, step * self._samples.count))
+        # Rounds are drawn together where they have few samples, and such as are needed for the first one.
+        few = ROUND_SIZE * self._blocks.count // max(1, step * self._samples.count)
+        at_once = max(1, few, self._ramp // step)
         earliest = max(0, first - ceil((self.window + self._reach) / step))
         drawn: list[Any] = [*self._draw(0, 0)]
         for begin in range(earliest, ceil((count + self.window) / step), at_once):
