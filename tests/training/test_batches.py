@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -292,20 +293,32 @@ def test_samples_that_cannot_be_read(
     array: zstore.Array, memory: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(array, 3)
+    begins = []
     with pytest.raises(CodecError, match="c/3/0/0"):
-        [*array.batches(sample={"time": 2}, memory=memory)]
+        for batch in array.batches(sample={"time": 2}, memory=memory, shuffle=False, batch_size=2):
+            begins += [int(sample[0, 0, 0]) // 42 for sample in batch]
+    assert begins == [*range(10)]  # the error comes in the place of its batch, with samples 10 and 11
     batches = array.batches(sample={"time": 2}, memory=memory, on_error="skip", batch_size=5)
     begins = sorted(int(sample[0, 0, 0]) // 42 for sample in samples_of(batches))
     assert begins == [n for n in range(49) if not 11 <= n < 16]
     assert batches.counts.skipped_count == 5 == len([r for r in caplog.records if "is skipped" in r.message])
 
 
-def test_errors_of_transforms_come_to_the_loop(array: zstore.Array) -> None:
+def test_errors_of_transforms_come_in_the_place_of_their_batch(array: zstore.Array) -> None:
     def fail(batch: Any) -> Any:
-        raise RuntimeError("no such luck")
+        if batch[0, 0, 0, 0] == DATA[12, 0, 0]:
+            raise RuntimeError("no such luck")
+        return batch
 
+    taken = []
+    batches = array.batches(sample={"time": 2}, transform=fail, shuffle=False, batch_size=4)
     with pytest.raises(RuntimeError, match="no such luck"):
-        [*array.batches(sample={"time": 2}, transform=fail)]
+        for batch in batches:
+            taken.append(batch[:, 0, 0, 0].tolist())
+    assert taken == DATA[:12, 0, 0].reshape(3, 4).tolist()
+    batches._making = replace(batches._making, arrange=lambda arrays: arrays[0])
+    assert next(iter(batches))[0, 0, 0, 0] == DATA[12, 0, 0]  # and the next iteration begins there
+    batches.close()
 
 
 def threads_of_batches() -> list[threading.Thread]:

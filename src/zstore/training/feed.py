@@ -148,16 +148,23 @@ class Lot:
     count   the number of its samples
     left    how many of them are still to be copied
     places  where the order goes on after each of its batches
-    values  the batches as users get them, once they are made, that were not taken yet
+    values  the batches as users get them, once they are made, that were not taken yet; those before an error
+    error   that of the batch after them
+    end     the row at which it came; without one, the end of the samples
     """
 
     def __init__(self, samples: int) -> None:
-        self.count = self.left = samples
+        self.count = self.left = self.end = samples
         self.arrays: Arrays | None = None
         self.places: list[Place] = []
         self.left_out: list[int] = []
         self.error: Exception | None = None
         self.values: deque[Any] | None = None
+
+    def fail(self, row: int, error: Exception) -> None:
+        """Note the error of a sample, unless there is one of a sample before it."""
+        if row < self.end:
+            self.end, self.error = row, error
 
 
 @dataclass(order=True)
@@ -266,11 +273,11 @@ class Feed:
             lot = self._lots.get(self._taken)
             if lot is None or self._is_closed:
                 return None
-            if lot.error is not None:
+            assert lot.values is not None
+            if not lot.values and lot.error is not None:
                 raise lot.error
-            assert lot.values
             value, place = lot.values.popleft(), lot.places.pop(0)
-            if not lot.values:
+            if not lot.values and lot.error is None:
                 del self._lots[self._taken]
                 self._taken += 1
                 self._can_work.notify()
@@ -282,7 +289,7 @@ class Feed:
         lot = self._lots.get(self._taken)
         if lot is None:
             return self._is_planned
-        return lot.values is not None or lot.error is not None
+        return lot.values is not None
 
     def close(self, *, wait: bool = True) -> None:
         """End the threads; `wait` until they have, each after the chunk that it reads."""
@@ -520,45 +527,36 @@ class Feed:
             if lot.arrays is None:
                 arrays = zip(self._spare, making.samples.parts, making.dtypes, strict=True)
                 lot.arrays = [spare.take((lot.count, *part.shape), dtype) for spare, part, dtype in arrays]
-        left_out: list[int] = []
-        error: Exception | None = None
-        try:
-            left_out = self._fill(portion, lot.arrays)
-        except (ZstoreError, OSError) as failure:
-            error = failure
-        if error is None:
-            rows = slice(portion.row, portion.row + len(portion.samples))
-            for array, scale in zip(lot.arrays, making.scales, strict=True):
-                if scale is not None:
-                    np.subtract(array[rows], scale[0], out=array[rows])
-                    np.divide(array[rows], scale[1], out=array[rows])
+        left_out = self._fill(portion, lot.arrays)
+        rows = slice(portion.row, portion.row + len(portion.samples))
+        for array, scale in zip(lot.arrays, making.scales, strict=True):
+            if scale is not None:
+                np.subtract(array[rows], scale[0], out=array[rows])
+                np.divide(array[rows], scale[1], out=array[rows])
         with self._lock:
             lot.left_out += left_out
-            lot.error = lot.error or error
             lot.left -= len(portion.samples)
             self._planned_count -= 1
             self.counts.sample_count += len(portion.samples) - len(left_out)
             for block in (portion.held or {}).values():
                 block.pin_count -= 1
-            is_last = not lot.left and lot.error is None
-            if lot.error is not None:
-                self._can_take.notify_all()
+            is_last = not lot.left
         if is_last:
+            values = deque[Any]()
             try:
-                values = deque(map(making.arrange, self._cut(lot)))
+                values.extend(map(making.arrange, self._cut(lot)))
             except Exception as failure:
                 lot.error = failure
             with self._lock:
-                lot.arrays = None
-                if lot.error is None:
-                    lot.values = values
+                lot.arrays, lot.values = None, values
                 self._can_take.notify_all()
 
     def _cut(self, lot: Lot) -> Iterator[Arrays]:
-        """The arrays of each batch of a lot, without the samples that are left out."""
+        """The arrays of each batch of a lot, without the samples that are left out, up to an error."""
         assert lot.arrays is not None
-        for begin in range(0, lot.count, self._making.batch_size):
-            end = min(begin + self._making.batch_size, lot.count)
+        size = self._making.batch_size
+        for begin in range(0, lot.count if lot.error is None else lot.end // size * size, size):
+            end = min(begin + size, lot.count)
             arrays = [array[begin:end] for array in lot.arrays]
             if left_out := [row - begin for row in lot.left_out if begin <= row < end]:
                 kept = np.setdiff1d(np.arange(end - begin), left_out)
@@ -566,40 +564,47 @@ class Feed:
             yield arrays
 
     def _fill(self, portion: Portion, arrays: Arrays) -> list[int]:
-        """Copy the samples of a portion; returns the rows of those that are left out."""
-        making = self._making
+        """Copy the samples of a portion; returns the rows of those that are left out.
+
+        Where an error is to be raised, these are the row of the first one and all after it.
+        """
+        is_alone = portion.held is None or any(block.error is not None for block in portion.held.values())
         rows = range(portion.row, portion.row + len(portion.samples))
-        held = portion.held
-        broken = {key for key, block in (held or {}).items() if block.error is not None}
-        left_out: list[int] = []
-        if held is None or broken:
-            for row, start in zip(rows, portion.starts, strict=True):
-                if not self._fill_alone(portion, arrays, row, start):
-                    left_out.append(row)
-        else:
+        if not is_alone:
             self._fill_rows(portion, arrays, portion.row, portion.starts)
-        if making.accept is None:
-            return left_out
+            if self._making.accept is None:
+                return []
+        left_out: list[int] = []
         for place, row in enumerate(rows):
-            if row in left_out:
-                continue
-            for attempt in range(1, TRIED_COUNT + 1):
-                if making.accept([array[row] for array in arrays]):
-                    break
-                if attempt < TRIED_COUNT:
-                    start = portion.blocks.starts(portion.samples[place : place + 1], attempt)
-                    if held is None or broken:
-                        self._fill_alone(portion, arrays, row, start[0])
-                    else:
-                        self._fill_rows(portion, arrays, row, start)
-            else:
+            is_there = not is_alone or self._fill_alone(portion, arrays, row, portion.starts[place])
+            if is_there and self._making.accept is not None:
+                is_there = self._try_crops(portion, arrays, place, is_alone)
+            if not is_there:
                 left_out.append(row)
-                with self._lock:
-                    self.counts.refused_count += 1
+                if portion.lot.end <= row:
+                    return [*left_out, *rows[place + 1 :]]
         return left_out
 
+    def _try_crops(self, portion: Portion, arrays: Arrays, place: int, is_alone: bool) -> bool:
+        """Whether a sample is accepted, or another crop that is then in its place."""
+        making, row = self._making, portion.row + place
+        assert making.accept is not None
+        for attempt in range(1, TRIED_COUNT + 1):
+            if making.accept([array[row] for array in arrays]):
+                return True
+            if attempt == TRIED_COUNT:
+                break
+            start = portion.blocks.starts(portion.samples[place : place + 1], attempt)
+            if not is_alone:
+                self._fill_rows(portion, arrays, row, start)
+            elif not self._fill_alone(portion, arrays, row, start[0]):
+                return False
+        with self._lock:
+            self.counts.refused_count += 1
+        return False
+
     def _fill_alone(self, portion: Portion, arrays: Arrays, row: int, start: Index) -> bool:
-        """Read one sample by itself; False where an error is skipped."""
+        """Read one sample by itself; False where it cannot be read."""
         making = self._making
         with self._lock:
             self.counts.direct_count += 1
@@ -619,9 +624,10 @@ class Feed:
                     else:
                         out[...] = member.source.read(box)
         except (ZstoreError, OSError) as error:
-            if making.on_error == "raise":
-                raise
             with self._lock:
+                if making.on_error == "raise":
+                    portion.lot.fail(row, error)
+                    return False
                 self.counts.skipped_count += 1
             log.warning("sample at %s is skipped: %s", start.tolist(), printable(str(error)))
             return False
