@@ -13,6 +13,7 @@ eighth of a cell.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ PLACES = (
 TOP = 5300040.0
 METHODS = ("nearest", "bilinear", "cubic", "average")
 ROUNDS = 3
+COMPARED_DAYS = 3  # whose median is numpy's on gdalwarp's cells
 WAYS = ("zstore", "zstore, GeoTIFF", "gdalwarp -et 0", "gdalwarp", "odc-stac")
 CLOUDS = (3, 8, 9)  # classes that are masked: shadows, and clouds of two degrees
 
@@ -133,45 +135,18 @@ def by_gdalwarp(
     place: Path, method: str, tolerance: float, days: range = range(DAYS), band: str = "red"
 ) -> None:
     (a, _, c, _, e, f), (rows, columns) = json.loads((place / "grid.json").read_text())
-    bounds = [c, f + e * rows, c + a * columns, f]
-    options = [
-        "-q",
-        "-overwrite",
-        "-t_srs",
-        "EPSG:3035",
-        "-r",
-        method.replace("nearest", "near"),
-        "-et",
-        tolerance,
-    ]
-    options += [
-        "-te",
-        *bounds,
-        "-ts",
-        columns,
-        rows,
-        "-srcnodata",
-        0,
-        "-dstnodata",
-        0,
-        "-wm",
-        256,
-        "-co",
-        "TILED=YES",
-    ]
-    options += [
-        "-co",
-        "COMPRESS=ZSTD",
-        "-co",
-        "ZSTD_LEVEL=1",
-        "-co",
-        f"BLOCKXSIZE={CHUNK}",
-        "-co",
-        f"BLOCKYSIZE={CHUNK}",
-    ]
-    subprocess.run(
-        ["gdalwarp", *map(str, options), *names(place, band, "tif", days), place / "out.tif"], check=True
+    bounds = f"{c} {f + e * rows} {c + a * columns} {f}"
+    words = (
+        f"-q -overwrite -t_srs EPSG:3035 -r {method.replace('nearest', 'near')} -et {tolerance} -te {bounds} "
+        f"-ts {columns} {rows} -srcnodata 0 -dstnodata 0 -wm 256 -co TILED=YES -co COMPRESS=ZSTD "
+        f"-co ZSTD_LEVEL=1 -co BLOCKXSIZE={CHUNK} -co BLOCKYSIZE={CHUNK}"
     )
+    made = str(made_by_gdal(place))
+    subprocess.run(["gdalwarp", *words.split(), *names(place, band, "tif", days), made], check=True)
+
+
+def made_by_gdal(place: Path) -> Path:
+    return place / f"out{os.getpid()}.tif"
 
 
 def by_odc(place: Path, method: str) -> None:
@@ -245,7 +220,7 @@ def cells(place: Path, methods: list[str]) -> None:
     for method in methods:
         own = zstore.mosaic(names(place, "red", "zarr", range(1)), grid_of(place), resampling=method).read()
         by_gdalwarp(place, method, 0, range(1))
-        with rasterio.open(place / "out.tif") as raster:
+        with rasterio.open(made_by_gdal(place)) as raster:
             theirs = raster.read(1)
         both, off = (own != 0) & (theirs != 0), np.abs(own.astype(np.int64) - theirs)
         alone = np.count_nonzero((own != 0) != (theirs != 0)) / np.count_nonzero(both)
@@ -254,7 +229,7 @@ def cells(place: Path, methods: list[str]) -> None:
 
 
 def median(place: Path, methods: list[str]) -> None:
-    """How a median of ten days without clouds differs from numpy's on gdalwarp's cells, and what it takes."""
+    """How a median of days without clouds differs from numpy's on gdalwarp's cells, and what it takes."""
     import resource
     import time
 
@@ -264,16 +239,18 @@ def median(place: Path, methods: list[str]) -> None:
 
     grid, begin = grid_of(place), time.process_time()
     words: dict[str, Any] = {"mask": "scl", "mask_values": CLOUDS, "unpack": True}
-    made = np.nanmedian(zstore.cube(place / "items.json", grid, "red", **words), axis=0)
+    items = json.loads((place / "items.json").read_text().replace("./", f"{place}/"))["features"]
+    items = items[: COMPARED_DAYS * len(PLACES)]
+    made = np.nanmedian(zstore.cube(items, grid, "red", **words), axis=0)
     zstore.convert(made, place / "median", chunks=(CHUNK, CHUNK), compressors="zstd:1", overwrite=True)
     used, peak = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     [(_, stored)] = [one for one in zstore.open_group(place / "median").arrays() if one[1].ndim == 2]
     cells = []
-    for day in range(DAYS):
+    for day in range(COMPARED_DAYS):
         bands = []
         for band in ("red", "scl"):
             by_gdalwarp(place, "nearest", 0, range(day, day + 1), band)
-            with rasterio.open(place / "out.tif") as raster:
+            with rasterio.open(made_by_gdal(place)) as raster:
                 bands.append(raster.read(1))
         cells.append(np.where((bands[0] == 0) | np.isin(bands[1], CLOUDS), np.nan, bands[0].astype("f4")))
     expected = np.nanmedian(np.stack(cells), axis=0)

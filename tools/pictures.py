@@ -302,6 +302,54 @@ def draw_job() -> str:
     return svg(770, 170, "A long job in four steps", parts)
 
 
+def draw_zones(folder: str) -> np.ndarray:
+    """Two rasters of neighbouring UTM zones, on the grid of the first."""
+    names = []
+    for zone, left, part in ((32632, 722000, slice(0, 240)), (32633, 271500, slice(200, 440))):
+        names.append(f"{folder}/{zone}.zarr")
+        place = {**PLACE, "proj:code": f"EPSG:{zone}", "spatial:transform": [30, 0, left, 0, -30, 5210000]}
+        data, dims = heights()[:200, part], ["y", "x"]
+        zstore.create_array(
+            names[-1], data=data, dimension_names=dims, attributes={**place, "_FillValue": -1}
+        )
+    return quicklook(
+        zstore.convert(zstore.mosaic(names), f"{folder}/mosaic.zarr"), size=900, colours="viridis"
+    )
+
+
+def draw_cube(folder: str) -> np.ndarray:
+    """Three days without their clouds, and the median of all days, side by side."""
+    y, x = np.mgrid[:160, :160]
+    items, place = [], {**PLACE, "_FillValue": -1}
+    for day in range(1, 6):
+        clouds = np.sin(x / 19 + 2 * day) + np.cos(y / 23 - day) > 0.5
+        cells = {
+            "height": np.where(clouds, 4000, heights()[:160, :160]).astype("i2"),
+            "class": clouds.astype("u1"),
+        }
+        assets = {name: {"href": f"{folder}/{name}{day}.zarr"} for name in cells}
+        for name, data in cells.items():
+            zstore.create_array(
+                assets[name]["href"],
+                data=data,
+                dimension_names=["y", "x"],
+                attributes=place if name == "height" else PLACE,
+            )
+        when = {"datetime": f"2020-06-0{day}T10:00:00Z"}
+        items.append({"type": "Feature", "id": str(day), "properties": when, "assets": assets})
+    days = zstore.cube(items, bands="height", mask="class", mask_values=[1], unpack=True)
+    shown = [*(days[day] for day in range(3)), np.nanmedian(days, axis=0)]
+    panels = []
+    for number, view in enumerate(shown):
+        stored = zstore.convert(view, f"{folder}/panel{number}.zarr")
+        pixels = quicklook(stored, size=160, colours="viridis", limits=(0, 2800))
+        panel = np.full((160, 168, 4), (0, 0, 0, 255), "u1")
+        panel[:, :160, : pixels.shape[2]] = pixels
+        panel[:, 160:] = 0
+        panels.append(panel)
+    return np.concatenate(panels, axis=1)[:, :-8]
+
+
 def draw(place: Path) -> list[Path]:
     """Draw all pictures there, and say which."""
     place.mkdir(parents=True, exist_ok=True)
@@ -329,6 +377,8 @@ def draw(place: Path) -> list[Path]:
         group.create_array("height", data=heights(), chunks=128, dimension_names=["y", "x"])
         pyramid = zstore.build_pyramid(group, f"{made}/pyramid.zarr", levels=5, method="average")
         (place / "pyramid.png").write_bytes(encode_png(preview(pyramid, size=128)))
+        (place / "zones.png").write_bytes(encode_png(draw_zones(made)))
+        (place / "cube.png").write_bytes(encode_png(draw_cube(made)))
         turned = zstore.create_group(f"{made}/turned.zarr", attributes={**PLACE, "spatial:transform": TURNED})
         turned.create_array("height", data=heights()[:300, :400], dimension_names=["y", "x"])
         (place / "turned.png").write_bytes(encode_png(quicklook(turned, size=360)))

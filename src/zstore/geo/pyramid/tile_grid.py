@@ -504,9 +504,10 @@ class Warp:
                 inside &= (columns >= 0) & (columns <= width) & (rows >= 0) & (rows <= height)
         if not inside.any():
             return None
-        sides = []
+        is_whole, sides = bool(inside.all()), []
         for places, size, scale in ((rows, height, self.scale[0]), (columns, width, self.scale[1])):
-            low, high = float(places[inside].min()), float(places[inside].max())
+            among = places if is_whole else places[inside]
+            low, high = float(among.min()), float(among.max())
             if high < 0 or low > size:
                 return None
             reach = reach_of(self.sampling, scale)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ __all__ = ["GeoGrid", "mosaic", "reproject"]
 CODE = re.compile(r"[A-Za-z]{3,}:[A-Za-z0-9]+")
 # Rows and columns of the blocks that are sampled at a time; places depend on a block, and on no selection.
 BLOCK_LENGTH = 256
+# The blocks whose places are kept for the next source: of a MiB each, a few for every thread.
+KEPT_COUNT = 16
 # In cells of the source: how far an approximated place may be off.
 TOLERANCE = 1e-3
 # The cells of the source that are read at a time.
@@ -303,7 +306,9 @@ class Warped(MadeSource):
                     min(BLOCK_LENGTH, size - at)
                     for size, at in zip(self.target.shape, (row, column), strict=True)
                 )
-                across, down = self.warp.places(row, column, (height, width))
+                across, down = _places(
+                    self.warp.transform, row, column, (height, width), self.warp.sampling == "average"
+                )
                 part = (
                     slice(place_y.start, place_y.stop + more),
                     slice(place_x.start, place_x.stop + more),
@@ -373,6 +378,17 @@ def make_warped(
     if [*hiding.array.shape] != lengths_of_axes:
         raise ValueError(f"a mask of shape {hiding.array.shape}; expected {lengths_of_axes}")
     return warped.masked(hiding)
+
+
+@lru_cache(KEPT_COUNT)
+def _places(
+    transform: GridTransform, row: int, column: int, shape: tuple[int, int], corners: bool
+) -> tuple[Any, Any]:
+    """The places under a block of the grid, which scenes of one tile share."""
+    made = transform.under_block(row, column, shape, corners=corners)
+    for one in made:
+        one.flags.writeable = False
+    return made
 
 
 def _blocks(side: slice) -> Iterable[tuple[int, slice, slice]]:
