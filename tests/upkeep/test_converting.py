@@ -96,6 +96,28 @@ def test_nodata_is_the_same_for_xarray_in_every_format(dtype, fill, stated):
     assert zstore.open(places[3])["a"].attrs.asdict() == zstore.open(places[1])["a"].attrs.asdict()
 
 
+@pytest.mark.parametrize(
+    ("items", "fill"),
+    [
+        ([True, False], False), ([1j, 0], 0), (["a", ""], ""), ([b"ab", b""], b""),
+        (np.array(["a", ""], np.dtypes.StringDType()), ""),
+    ],
+)  # fmt: skip
+def test_zeros_and_empty_texts_are_no_nodata_in_v2(items, fill):
+    """xarray takes v2's fill value for missing values of every type."""
+    xr = pytest.importorskip("xarray", reason="xarray says what is missing")
+    store, made, again = zstore.create_group(MemoryStore()).store, MemoryStore(), MemoryStore()
+    array = zstore.create_array(
+        store, "a", data=np.array(items), fill_value=fill, dimension_names=["x"], zarr_format=3
+    )
+    zstore.convert(store, made, zarr_format=2, check=True)
+    zstore.convert(made, again, zarr_format=3, check=True)
+    for place in (store, made, again):
+        assert xr.open_dataset(place, engine="zstore").a.values.tolist() == array[...].tolist()
+    assert zstore.open_array(made, "a").fill_value is None
+    assert zstore.open_array(again, "a").fill_value == array.fill_value == fill
+
+
 CHAINS: dict[str, dict[str, Any]] = {
     "raw": {"compressors": None},
     "zlib": {"compressors": {"id": "zlib", "level": 3}},

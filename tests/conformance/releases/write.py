@@ -1,6 +1,6 @@
 """One set of tricky stores as the installed release of a writer writes them, with the values that it reads.
 
-    PYTHON write.py zarr|n5|tensorstore|gdal TARGET     in an environment that has the writer
+    PYTHON write.py zarr|n5|xarray|tensorstore|gdal TARGET     in an environment that has the writer
     PYTHON write.py pack releases.json.xz TARGET...  every different node of all targets, and who wrote it
 
 Nodes are TARGET/FORMAT/NAME. TARGET/expected.json has the writer's version and, of each node, the kind of its
@@ -242,6 +242,64 @@ def tree(zarr, path, options, is_3):
     return np.array([repr((name, top.attrs[name])) for name in sorted(top.attrs)], object)
 
 
+def write_xarray(target):
+    """A dataset of xarray's with what its encoding of CF has, by way of zarr-python."""
+    import xarray
+    import zarr
+
+    is_3 = zarr.__version__[0] != "2"
+    made = xarray.Dataset(coords={
+        "time": np.arange(6).astype("M8[D]").astype("M8[ns]"), "x": np.arange(4) * 0.5,
+        "name": ("x", np.array(["a", "ß", "", "日本"], object)), "fixed": ("x", ["aa", "b", "", "c"]),
+        "scalar": 3,
+    })  # fmt: skip
+    items = (NUMBERS.ravel()[:24].reshape(6, 4) + 280).astype("f4")
+    items[1, 1] = np.nan
+    unsigned = {"dtype": "i1", "_Unsigned": "true", "_FillValue": -1}
+    fill = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768}
+    for name, dims, values, encoding in [
+        ("packed", "time x", items, fill), ("plain", "time x", items, {}),
+        ("flag", "time x", items > 290, {}),
+        ("unsigned", "time", [0.0, 1, 127, 200, 254, 3], unsigned),
+        ("when", "x", np.array(["2000-01-01", "NaT", "1950-02-03", "2020-01-01T00:00:01"], "M8[ns]"), {}),
+        ("span", "x", np.array([1, 2, 3, 10**9], "m8[s]").astype("m8[ns]"), {}),
+        ("bytes", "x", np.array([b"a", b"bc", b"", b"d"]), {}),
+        ("complex", "x", [1 + 2j, 0, 3, 4], {}), ("half", "x", np.array([1, 2, np.nan, 4], "f2"), {}),
+        ("nothing", "none", np.zeros(0), {}),
+    ]:  # fmt: skip
+        made[name] = (tuple(dims.split()), values)
+        made[name].encoding = encoding
+    made.attrs.update(title="ß", number=3, list=[1, 2.5], nan=float("nan"), array=np.arange(3))
+    for zarr_format in (2, 3) if is_3 else (2,):
+        options = {"zarr_format": zarr_format} if is_3 else {}
+        yield (
+            f"xarray/v{zarr_format}",
+            lambda f=zarr_format, o=options: one_xarray(made, f"{target}/xarray/v{f}", o),
+        )
+
+
+def one_xarray(made, path, options):
+    """Write the dataset, and read it."""
+    import xarray
+
+    made.to_zarr(path, **options)
+    return tell(xarray.open_zarr(path))
+
+
+def tell(opened):
+    """The variables of a dataset in words, with few digits: releases decode to other dtypes."""
+    told = []
+    for name in sorted(opened.variables):
+        variable = opened.variables[name]
+        items = variable.values
+        if items.dtype.kind in "mM":
+            items = items.astype(f"{items.dtype.kind}8[ns]").astype("i8")
+        items = items.astype(object).ravel().tolist()
+        values = [f"{item:.5g}" if isinstance(item, float) else repr(item) for item in items]
+        told.append(" ".join([name, *variable.dims, "=", *values]))
+    return np.array(told, object)
+
+
 def write_tensorstore(target):
     """The stores of tensorstore."""
     import tensorstore
@@ -337,6 +395,8 @@ def version_of(writer):
         import rasterio
 
         return f"GDAL {rasterio.__gdal_version__}"
+    if writer == "xarray":
+        return f"xarray {version('xarray')}, zarr-python {version('zarr')}"
     if writer == "n5":
         return f"N5 by zarr-python {version('zarr')}"
     return {"zarr": "zarr-python", "tensorstore": "tensorstore"}[writer] + " " + version(writer)
@@ -362,9 +422,13 @@ def main(writer, target):
     """Write all, and `expected.json`."""
     warnings.simplefilter("ignore")
     expected, refused = {}, {}
-    cases = {"zarr": write_zarr, "n5": write_n5, "tensorstore": write_tensorstore, "gdal": write_gdal}[
-        writer
-    ](target)
+    cases = {
+        "zarr": write_zarr,
+        "n5": write_n5,
+        "xarray": write_xarray,
+        "tensorstore": write_tensorstore,
+        "gdal": write_gdal,
+    }[writer](target)
     for name, write in cases:
         try:
             values = np.asarray(write())

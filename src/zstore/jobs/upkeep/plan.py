@@ -181,14 +181,18 @@ def _refilled(model: ArrayModel, zarr_format: ZarrFormat) -> ArrayModel:
 
     Null becomes the value that it reads as in v3, which has no null. Of arrays with dimension names xarray,
     and all who read alike, take v2's fill value for nodata, and v3's attribute `_FillValue`: one becomes
-    the other, and zeros that are a fill value but no nodata become null in v2.
+    the other, and zeros (of texts, none) that are a fill value but no nodata become null in v2.
     """
     fill = model.effective_fill_value if zarr_format == 3 else model.fill_value
     made = replace(model, zarr_format=zarr_format, fill_value=fill)
     dtype, attributes = model.data_type.numpy, dict(model.attributes)
     is_other = (zarr_format == 3) != (model.zarr_format == 3)
-    if not is_other or model.dimension_names is None or dtype.kind not in "iuf":
+    if not is_other or model.dimension_names is None or dtype.kind == "V":
         return made
+    if dtype.kind not in "iuf":
+        is_null = model.effective_fill_value == replace(model, fill_value=None).effective_fill_value
+        is_bare = zarr_format != 3 and is_null and "_FillValue" not in attributes
+        return replace(made, fill_value=None) if is_bare else made
     stated = attributes.pop("_FillValue", None)
     try:
         nodata = model.fill_value if stated is None else decode_fill(stated, dtype)
