@@ -14,7 +14,7 @@ pytest.importorskip("pyproj", reason="CRSs are rendered with pyproj (extra 'geo'
 pytest.importorskip("scipy", reason="curvilinear grids are drawn by scipy (extra 'meshes')")
 healpix = pytest.importorskip("healpix", reason="HEALPix is drawn by healpix (extra 'meshes')")
 
-from zstore_serve import router  # noqa: E402
+from zstore_serve import meshes, router  # noqa: E402
 
 import zstore  # noqa: E402
 from zstore.errors import UnsupportedError  # noqa: E402
@@ -144,6 +144,26 @@ def test_what_healpix_states_has_to_fit() -> None:
         UnsupportedError, match="indexing_scheme 'zuniq'; expected 0 to 29, and nested or ring"
     ):
         router(store)
+
+
+def test_without_their_packages_rows_and_columns_are_shown_and_healpix_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(meshes, "find_spec", lambda name: None)
+    (about,) = get(router(mesh(*skew(), skew()[0])), "/collections").document["collections"]
+    assert about["tiles"] == "pixels" and "scipy, which is not installed" in caplog.text
+    group = zstore.create_group(store := MemoryStore())
+    stated = {
+        "name": "healpix",
+        "refinement_level": 0,
+        "indexing_scheme": "ring",
+        "spatial_dimension": "cell",
+    }
+    group.create_array("v", data=np.arange(12.0), dimension_names=("cell",), attributes={"dggs": stated})
+    with pytest.raises(UnsupportedError, match="found by healpix, which is not installed"):
+        router(store)
+    monkeypatch.undo()
+    assert value_at(router(store), 180 + 45, 80) == 0
 
 
 def test_an_unstructured_grid_is_refused_by_name() -> None:

@@ -8,11 +8,13 @@ Spec: CF 1.13, 5.2 (two-dimensional coordinates) and appendix F (HEALPix); zarr-
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +32,8 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Window = tuple[slice, slice]
+
+log = logging.getLogger("zstore_serve")
 
 CRS84 = Crs.from_user("OGC:CRS84")
 NAMES = {
@@ -80,10 +84,28 @@ def open_meshes(group: zstore.Group) -> list[list[Dataset]]:
     made = []
     for axes, names in found.items():
         data = [name for name in names if name not in placing]
-        if data:
+        if data and _is_drawn(axes):
             cells = Curvilinear.of(arrays, axes) if len(axes) == 2 else Healpix.of(arrays, data[0], axes[0])
             made.append(list(_levels(group, arrays, data, axes, cells)))
     return made
+
+
+def _is_drawn(axes: Sequence[str]) -> bool:
+    """Whether the package that looks for cells is there; rows and columns can do without a place.
+
+    Raises
+        UnsupportedError: it is missing, and cells of HEALPix are no rows and columns.
+    """
+    package = "healpix" if len(axes) == 1 else "scipy"
+    if find_spec(package) is not None:
+        return True
+    what = (
+        f"cells along {', '.join(axes)} are found by {package}, which is not installed (zstore-serve[meshes])"
+    )
+    if len(axes) == 1:
+        raise UnsupportedError(what)
+    log.warning("%s; they are shown without a place", what)
+    return False
 
 
 def unstructured(group: zstore.Group) -> str:
@@ -169,11 +191,8 @@ class Curvilinear:
     @cached_property
     def tree(self) -> Any:
         """(the tree of the centres that are known, their places in the flat array)."""
-        try:
-            from scipy.spatial import KDTree
-        except ImportError:
-            what = "curvilinear grids are drawn by scipy, which is not installed (zstore-serve[meshes])"
-            raise UnsupportedError(what) from None
+        from scipy.spatial import KDTree
+
         known = np.flatnonzero(np.isfinite(self.lon))
         return KDTree(self.vectors.reshape(-1, 3)[known]), known
 
@@ -305,11 +324,8 @@ class Healpix:
 
     def find(self, lon: Floats, lat: Floats) -> tuple[tuple[Counts, ...], Mask]:
         """See `Cells`."""
-        try:
-            import healpix
-        except ImportError:
-            what = "HEALPix is drawn by the package healpix, which is not installed (zstore-serve[meshes])"
-            raise UnsupportedError(what) from None
+        import healpix
+
         found = np.asarray(healpix.ang2pix(self.sides, lon, lat, nest=self.nested, lonlat=True), np.int64)
         if self.order is None:
             return (found,), np.ones(found.shape, bool)
