@@ -293,6 +293,10 @@ def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: st
     assert "%40time=3" in link
     browser.open(link)
     assert colour_at(browser, middle) == [175, 175, 175]
+    assert browser.run("graticule.getVisible()")
+    browser.run("at('lines').click()")
+    browser.open(browser.run("location.href"))
+    assert not browser.run("graticule.getVisible()") and not browser.run("at('lines').checked")
     assert browser.run("map.getView().getCenter()") == pytest.approx(middle)
 
 
@@ -323,7 +327,13 @@ def test_pixels_without_a_place(browser: Browser, address: str, kept: Path) -> N
 
 
 def test_a_microscope_stack_lies_as_it_was_seen(browser: Browser, address: str, kept: Path) -> None:
-    browser.open(f"{address}#scene=cells.zarr&low=0&high=255&band=GFP")
+    # The first view has all channels, each in its colour.
+    browser.open(f"{address}#scene=cells.zarr")
+    assert browser.run("[kindOf(), at('categories').innerText].join()").split() == ["mix,", "DAPI", "GFP"]
+    assert browser.run("at('legend').hidden")
+    bright, dark = colour_at(browser, [40, -40], kept), colour_at(browser, [400, -400])
+    assert bright[0] == 0 and bright[1] == 255 and dark[:2] == [0, 0]
+    browser.open(f"{address}#scene=cells.zarr&kind=one&low=0&high=255&band=GFP")
     assert browser.run("[...at('band').options].map(o => o.value).join()") == "DAPI,GFP"
     assert colour_at(browser, [40, -40], kept) == [250] * 3
     # In tiles with transparent pixels the darkest of 256 steps is drawn as the next.

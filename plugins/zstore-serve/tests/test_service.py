@@ -436,6 +436,24 @@ def test_an_area_of_too_many_cells_is_refused_and_one_beside_has_none() -> None:
     assert beside == {"statistics": {"v": {"count": 0}}, "level": None}
 
 
+def test_channels_are_added_in_their_colours() -> None:
+    application = router(cube())
+    words = "bands=red,nir&mix=FF0000,00FF40&rescale=5,105&time=@1"
+    (about,) = get(application, "/collections").document["collections"]
+    base = f"/collections/{about['id']}"
+    picture = get(application, f"{base}/preview.png?{words}").picture
+    red, nir = (
+        np.clip(
+            (zstore.open_array(cube(), name, mode="r")[1, 0] * 0.1 + 5.0 - 5) * 2.55 + 0.5, 0, 255
+        ).astype("u1")
+        for name in ("red", "nir")
+    )
+    assert np.array_equal(picture[..., 0], red) and np.array_equal(picture[..., 1], nir)
+    assert np.array_equal(picture[..., 2], nir.astype(int) * 0x40 // 255)
+    for wrong in ("mix=FF0000", "mix=FF0000,green", "mix=FF0000,00FF00&colormap=viridis"):
+        assert ask(application, f"{base}/preview.png?bands=red,nir&{wrong}").status == 400, wrong
+
+
 def test_expressions_are_numpys() -> None:
     store = cube()
     application = router(store)

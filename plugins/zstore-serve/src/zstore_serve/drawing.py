@@ -32,6 +32,7 @@ __all__ = [
     "encode",
     "encode_npy",
     "encode_tiff",
+    "mix",
     "terrain_rgb",
 ]
 
@@ -162,6 +163,23 @@ def draw(
         return Picture(np.where(valid, np.maximum(stretched[0], 1), np.uint8(0)), holed)
     samples = np.stack(stretched, axis=-1)
     if is_whole:
+        return Picture(samples)
+    samples[~valid] = 0
+    return Picture(np.concatenate([samples, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1))
+
+
+def mix(
+    bands: Sequence[tuple[Items, Mask]],
+    limits: Sequence[tuple[float, float]],
+    colours: Sequence[tuple[int, int, int]],
+) -> Picture:
+    """A picture of bands that each shine in a colour of its own, between limits; they add up."""
+    shine = np.zeros((*bands[0][0].shape, 3), np.uint32)
+    for (values, _), pair, colour in zip(bands, limits, colours, strict=True):
+        shine += stretch(values, *pair)[..., None] * np.array(colour, np.uint32)
+    samples = np.minimum(shine // 255, 255).astype(np.uint8)
+    valid = np.logical_and.reduce([mask for _, mask in bands])
+    if valid.all():
         return Picture(samples)
     samples[~valid] = 0
     return Picture(np.concatenate([samples, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1))

@@ -92,7 +92,7 @@ class PictureMaker:
         """The (colour, name) of each category; {} where values are drawn as numbers."""
         if style.limits is not None or style.colour_map is not None or style.algorithm is not None:
             return {}
-        if selection.expression is not None or len(selection.bands) != 1:
+        if selection.expression is not None or len(selection.bands) != 1 or style.mix:
             return {}
         (band,) = selection.bands.values()
         is_whole = scene.finest.arrays[band.array].dtype.kind in "iu"
@@ -203,6 +203,8 @@ def _draw(
     bands: Sequence[ValidValues], style: Style, frame: Frame, categories: Mapping[int, Any],
     limits: Sequence[tuple[float, float]],
 ) -> drawing.Picture:  # fmt: skip
+    if style.mix:
+        return drawing.mix(bands, limits, style.mix)
     if categories:
         return drawing.draw_categories(*bands[0], categories)
     if style.algorithm == "terrainrgb":

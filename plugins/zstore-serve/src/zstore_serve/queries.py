@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ __all__ = [
 
 SELECTION_PARAMETERS = frozenset(("bands", "expression", "resampling"))
 STYLE_PARAMETERS = frozenset(
-    ("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude", "scale")
+    ("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude", "scale", "mix")
 )
 ALGORITHMS = ("hillshade", "relief", "terrainrgb")
 PERCENTILES = (2.0, 98.0)
@@ -114,7 +115,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class Style:
-    """How values become a picture; with `limits` None, percentiles are the limits."""
+    """How values become a picture; with `limits` None, percentiles are the limits.
+
+    mix  the colour of each band's greatest values, where bands are added; (): one band, or red, green, blue
+    """
 
     limits: tuple[tuple[float, float], ...] | None
     percentiles: tuple[float, float]
@@ -123,6 +127,7 @@ class Style:
     azimuth: float = 315.0
     altitude: float = 45.0
     scale: str | None = None
+    mix: tuple[tuple[int, int, int], ...] = ()
 
 
 def parse_selection(scene: Scene, parameters: Parameters) -> Selection:
@@ -168,7 +173,8 @@ def parse_style(parameters: Parameters, selection: Selection) -> Style:
         Problem: a parameter has a value that means nothing, or that does not fit so many bands.
     """
     band_count = 1 if selection.expression is not None else len(selection.bands)
-    if band_count not in (1, 3):
+    mix = _parse_mix(parameters, band_count) if "mix" in parameters else ()
+    if band_count not in (1, 3) and not mix:
         raise Problem(
             400, f"{band_count} bands make no picture; expected one, or three for red, green and blue"
         )
@@ -190,8 +196,8 @@ def parse_style(parameters: Parameters, selection: Selection) -> Style:
     name = parameters.text("colormap") or None
     if name is not None:
         colour_map(name)
-        if band_count == 3:
-            raise Problem(400, "colormap is given with three bands; expected one band")
+        if band_count != 1:
+            raise Problem(400, f"colormap is given with {band_count} bands; expected one band")
     algorithm = parameters.text("algorithm") or None
     if algorithm is not None and (algorithm not in ALGORITHMS or band_count != 1):
         expected = f"expected one of {', '.join(ALGORITHMS)}, of one band"
@@ -201,4 +207,15 @@ def parse_style(parameters: Parameters, selection: Selection) -> Style:
     scale = parameters.text("scale") or None
     if scale not in (None, "linear", "log"):
         raise Problem(400, f"scale is {scale[:80]!r}; expected linear or log")
-    return Style(limits, percentiles, name, algorithm, azimuth, altitude, scale)
+    return Style(limits, percentiles, name, algorithm, azimuth, altitude, scale, mix)
+
+
+def _parse_mix(parameters: Parameters, band_count: int) -> tuple[tuple[int, int, int], ...]:
+    """The colours of bands that are added."""
+    words = parameters.text("mix").split(",")
+    if len(words) != band_count or not all(re.fullmatch("[0-9a-fA-F]{6}", word) for word in words):
+        expected = f"expected {band_count} colours as 00FF00, one for each band"
+        raise Problem(400, f"mix is {parameters.text('mix')[:80]!r}; {expected}")
+    if "colormap" in parameters or "algorithm" in parameters:
+        raise Problem(400, "mix is given with colormap or algorithm; expected one of them")
+    return tuple((colour[0], colour[1], colour[2]) for colour in map(bytes.fromhex, words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ CRS84 = Crs.from_user("OGC:CRS84")
 DEPTH = 3
 MOST_SCENES = 64
 LONGEST_TITLE = 120
+# So many are shown together at most.
+MOST_CHANNELS = 16
 # Files of an exported site, which lie beside the folders of its scenes; no scene may have such an id.
 SITE_FILES = ("tilejson.json", "index.html", "ol.js", "ol.css")
 
@@ -88,6 +91,7 @@ class Scene:
     mask            the array that says where all others are valid
     window          (y, x) of the finest level that holds data
     rgb_bands       the bands that are red, green and blue; () where no three are
+    channels        of a microscope's image, the bands that are shown together, and the colour of each
     source          what to open it by where its store lies: the store's name, and the path in it
     ome_dimensions  the names of all arrays' dimensions, where OME-Zarr's metadata have them; else ()
     limits          of values, by band and selection, kept as long as the scene: both are of one state
@@ -104,6 +108,7 @@ class Scene:
     window: tuple[slice, slice] = (slice(0, 0), slice(0, 0))
     rgb_bands: tuple[str, ...] = ()
     ome_dimensions: tuple[str, ...] = ()
+    channels: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     limits: dict[Any, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -309,6 +314,20 @@ def _ome_names(node: Any, finest: Dataset) -> tuple[tuple[str, ...], list[str]]:
     return tuple(names), labels if len(set(labels)) == len(labels) else []
 
 
+def _channels(node: Any, bands: Sequence[str]) -> dict[str, str]:
+    """The bands that are active channels in OME-Zarr's metadata, with their colours; {} unless all have."""
+    stated = node.attrs.get("ome", node.attrs)
+    omero = stated.get("omero") if isinstance(stated, Mapping) else None
+    listed = omero.get("channels") if isinstance(omero, Mapping) else None
+    channels = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    colours = [str(one.get("color", "")) for one in channels]
+    if len(channels) != len(bands) or not all(re.fullmatch("[0-9a-fA-F]{6}", one) for one in colours):
+        return {}
+    named = zip(bands, channels, colours, strict=True)
+    active = {band: colour for band, one, colour in named if one.get("active", True) is not False}
+    return active if len(active) <= MOST_CHANNELS else {}
+
+
 def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) -> Scene:
     """The scene of these levels, with an id that none of the `known` has."""
     finest = levels[0]
@@ -345,7 +364,8 @@ def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) ->
         window = zstore.open_tiles(finest.root).window(finest.level, geo.shape)
     return Scene(
         _free_id(name, known), title, levels, bands, dimensions, geo.crs if geo.affine is not None else None,
-        _factors(levels), mask, window, find_rgb_bands(finest, bands), ome_dimensions, _source(node, place),
+        _factors(levels), mask, window, find_rgb_bands(finest, bands), ome_dimensions,
+        _channels(node, [*bands]) if is_image else {}, _source(node, place),
     )  # fmt: skip
 
 

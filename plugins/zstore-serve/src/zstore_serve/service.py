@@ -268,6 +268,7 @@ class Service:
         about = {
             **self._describe_collection(request, scene), "bands": bands, "dimensions": axes, "levels": levels,
             "colours": scene.rgb_bands, "size": scene.shape, "source": scene.source,
+            "channels": scene.channels,
         }  # fmt: skip
         return self._json(request, about)
 
