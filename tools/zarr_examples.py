@@ -47,9 +47,10 @@ FLOOR = 0.95
 
 # Why a statement behaves otherwise, by a pattern that its text or difference has.
 REASONS = {
-    r"CacheStore|cached_store|cache_info|cached_keys": "CacheStore is zstore.CachedStore, on disk",
+    r"info\[|cached_keys": "documents that are kept have other white space",
     r"subchunk_write_order": "shards have no order of inner chunks to be told",
     r"'default_zarr_format'": "the settings are not all the same",
+    r"Store type": "a store in memory that has a name is of another class",
     r"endian=None": "items of one byte have a byte order in zstore's documents of shards",
     r"grandchild": "a group that can be written to reads the store, not its parent's consolidated metadata",
     r"A group exists in store": "errors have zstore's words",

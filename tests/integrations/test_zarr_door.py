@@ -161,3 +161,21 @@ def test_awaited_stores_give_parts_of_values():
         return [*parts, *sizes, await store.exists("a/b")]
 
     assert asyncio.run(ask()) == [b"234", b"89", b"789", 10, 10, True, False]
+
+
+def test_a_cache_in_another_store_gives_what_its_source_has():
+    from zstore.zarr.experimental.cache_store import CacheStore
+
+    source, kept = ours.storage.MemoryStore(), ours.storage.MemoryStore()
+    cached = CacheStore(source, cache_store=kept, max_size=2000)
+    z = ours.create_array(cached, data=np.arange(400.0), chunks=(50,), compressors=None)
+    assert z[:].tolist() == z[:].tolist() == list(range(400))
+    info = cached.cache_info()
+    assert 0 < info["cached_keys"] <= 5 and info["current_size"] <= 2000
+    z[60] = -1
+    assert ours.open_array(source)[60] == z[60] == -1 and z[55:65].sum() == sum(range(55, 65)) - 61
+    ours.open_array(source)[390:] = 7  # nobody tells the cache, whose values are believed for ever
+    asyncio.run(cached.clear_cache())
+    assert (cached.cache_info()["current_size"], z[395]) == (0, 7)
+    with pytest.raises(ValueError, match="infinity"):
+        CacheStore(source, cache_store=kept, max_age_seconds="long")

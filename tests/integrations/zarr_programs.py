@@ -62,6 +62,17 @@ def attributes(zarr: Any) -> dict[str, Any]:
     return locals()
 
 
+def dimensions_of_format_2(zarr: Any) -> dict[str, Any]:
+    z = zarr.create_array("a.zarr", shape=(2, 3), dtype="i4", zarr_format=2)
+    z.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
+    z.attrs["units"] = "K"
+    a = dict(zarr.open_array("a.zarr").attrs)
+    b = (z.attrs["_ARRAY_DIMENSIONS"], sorted(z.attrs), len(z.attrs), "_ARRAY_DIMENSIONS" in z.attrs)
+    z.attrs["_ARRAY_DIMENSIONS"] = ["lat", "lon"]
+    c = zarr.open_array("a.zarr").attrs.asdict()
+    return locals()
+
+
 def groups(zarr: Any) -> dict[str, Any]:
     g = zarr.create_group("a.zarr")
     h = g.create_group("b/c")
@@ -542,6 +553,7 @@ PROGRAMS = [
     append_resize,
     fill_values,
     attributes,
+    dimensions_of_format_2,
     groups,
     require,
     no_node,

@@ -93,7 +93,6 @@ ADVICE = {
     "DirectoryStore": "zarr.storage.LocalStore",
     "FSStore": "zarr.storage.FsspecStore",
     "N5Store": "`zstore.convert`, of arrays with the codec n5_default",
-    "experimental": "zstore.CachedStore in the place of CacheStore",
     "hierarchy": "zarr.Group",
     "testing": "zstore.testing",
 }
@@ -110,6 +109,17 @@ def print_debug_info() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("abc", "api", "buffer", "codecs", "core", "dtype", "errors", "registry", "storage"):
+    if name in (
+        "abc",
+        "api",
+        "buffer",
+        "codecs",
+        "core",
+        "dtype",
+        "errors",
+        "experimental",
+        "registry",
+        "storage",
+    ):
         return import_module(f"zstore.zarr.{name}")
     raise missing_name("module 'zstore.zarr'", name, ADVICE.get(name))

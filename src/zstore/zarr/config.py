@@ -186,6 +186,11 @@ class ArrayConfig:
             raise ValueError(f"order is {made.order!r}; expected 'C' or 'F'")
         return made
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ArrayConfig:
+        """The settings as they are now, with those that are given."""
+        return cls.of(data)
+
     def to_dict(self) -> dict[str, Any]:
         """The settings by their names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.errors import ZstoreError, missing_name
+from zstore.model.v2 import DIMENSIONS
 from zstore.nodes import array as arrays
 from zstore.nodes import group as groups
 from zstore.nodes.open import create_array, create_group, open_array, open_group
@@ -66,7 +67,7 @@ class _Node:
     @property
     def attrs(self) -> Attributes:
         """The attributes; every change is stored at once."""
-        return Attributes(self.node.attrs)
+        return Attributes(self)
 
     @property
     def metadata(self) -> Any:
@@ -92,13 +93,18 @@ def _raising(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 class Attributes(MutableMapping[str, Any]):
-    """The attributes of an array or group; every change is stored at once."""
+    """The attributes of an array or group; every change is stored at once.
 
-    def __init__(self, held: MutableMapping[str, Any]) -> None:
-        self._held: Any = held
+    In Zarr v2 the names of dimensions are among them, as zarr-python has them.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        self._held: Any = obj.node.attrs
+        names = getattr(obj.node, "dims", None) if obj.node.zarr_format != 3 else None
+        self._beside = {} if names is None else {DIMENSIONS: list(names)}
 
     def __getitem__(self, key: str) -> Any:
-        return self._held[key]
+        return self._beside[key] if key in self._beside else self._held[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
         _raising(self._held.__setitem__, key, value)
@@ -107,10 +113,10 @@ class Attributes(MutableMapping[str, Any]):
         _raising(self._held.__delitem__, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self.asdict())
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.asdict())
 
     def update(self, *args: Any, **named: Any) -> None:
         """Set several attributes with one write."""
@@ -122,10 +128,10 @@ class Attributes(MutableMapping[str, Any]):
 
     def asdict(self) -> dict[str, Any]:
         """A copy as a plain dict."""
-        return self._held.asdict()  # type: ignore[no-any-return]
+        return {**self._held.asdict(), **self._beside}
 
     def __repr__(self) -> str:
-        return repr(self._held)
+        return f"Attributes({self.asdict()!r})"
 
 
 class Array(_Node):

@@ -26,6 +26,38 @@ from zstore.zarr.nodes import Array, Group, make_array, wrap
 from zstore.zarr.requests import default_format, legacy_options, like, with_groups
 from zstore.zarr.storage import StorePath, find_store
 
+__all__ = [
+    "array",
+    "consolidate_metadata",
+    "copy",
+    "copy_all",
+    "copy_store",
+    "create",
+    "create_array",
+    "create_group",
+    "create_hierarchy",
+    "empty",
+    "empty_like",
+    "from_array",
+    "full",
+    "full_like",
+    "group",
+    "load",
+    "ones",
+    "ones_like",
+    "open",
+    "open_array",
+    "open_consolidated",
+    "open_group",
+    "open_like",
+    "save",
+    "save_array",
+    "save_group",
+    "tree",
+    "zeros",
+    "zeros_like",
+]
+
 MODES = ("r", "r+", "a", "w", "w-")
 
 

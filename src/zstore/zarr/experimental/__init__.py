@@ -1,0 +1,1 @@
+"""The experimental part of zarr-python: its cache in another store."""
