@@ -38,6 +38,7 @@ from PIL import Image
 from zstore_serve import Settings, router, watch
 from zstore_serve.connections import ImpatientProtocol
 from zstore_serve.expressions import parse_expression
+from zstore_serve.service import VENDOR
 from zstore_serve.vendored import read_vendored
 
 import zstore
@@ -895,6 +896,22 @@ def test_the_command_listens_on_this_machine_for_this_machine(utm: Path) -> None
         process.wait(20)
     done = CommandContract.run("serve", str(utm.with_name("none.zarr")))
     assert done.returncode == 1 and "none.zarr" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_page_is_sent_in_less_than_400_kilobytes(utm: Path) -> None:
+    if any(read_vendored(name) is None for name in VENDOR):
+        pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
+    application, takes = router(utm), {"accept-encoding": "gzip"}
+    paths = ("/", *(f"/assets/{name}" for name in VENDOR), "/collections", "/colormaps")
+    answers = [ask(application, path, takes) for path in paths]
+    assert {answer.status for answer in answers} == {200}
+    assert sum(len(answer.content) for answer in answers) < 400_000
+    plain = ask(application, "/")
+    assert gzip.decompress(answers[0].content) == plain.content
+    assert plain.headers["cache-control"] == answers[0].headers["cache-control"] == "no-cache"
+    assert "script-src 'self' 'sha256-" in answers[0].headers["content-security-policy"]
+    again = ask(application, "/", {**takes, "if-none-match": answers[0].headers["etag"]})
+    assert again.status == 304 and again.headers["content-security-policy"]
 
 
 def test_without_openlayers_the_page_says_what_is_missing(utm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

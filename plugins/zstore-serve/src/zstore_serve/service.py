@@ -183,8 +183,9 @@ class Service:
             "img-src 'self' data: blob: https:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
-        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
-        return Response(self._page, media_type="text/html; charset=utf-8", headers=headers)
+        answer = self._compressed(request, self._page.encode(), "text/html; charset=utf-8")
+        answer.headers.update({"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
+        return answer
 
     async def asset(self, request: Request) -> Response:
         """A file that the page loads."""
@@ -335,7 +336,7 @@ class Service:
         """The names of the colour maps, and by family those to choose among first."""
         swatches = {name: drawing.swatch(name) for names in drawing.FAMILIES.values() for name in names}
         known = {"colormaps": drawing.colour_map_names(), "families": drawing.FAMILIES, "swatches": swatches}
-        return self._json(request, known)
+        return self._compressed(request, json.dumps(known).encode(), "application/json")
 
     async def colour_map(self, request: Request) -> Response:
         """The 256 colours of a colour map."""
