@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,7 @@ def test_what_is_no_crs_is_refused(value) -> None:
 def test_without_pyproj_the_error_names_the_extra_and_nothing_else_needs_it() -> None:
     program = """
 import sys
+from typing import Any
 sys.modules["pyproj"] = None
 import numpy as np
 from zstore.geo.conventions.crs import Crs
@@ -104,3 +106,26 @@ def test_a_crs_without_a_name_is_called_by_its_method() -> None:
     crs = Crs.from_cf({**parameters, "longitude_of_central_meridian": 265.0, "earth_radius": 6371229.0})
     assert crs.code is None
     assert crs.label == "lambert_conformal_conic by CF parameters, ellipsoid of 6371229 m"
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_searched"),
+    [
+        ({"earth_radius": 6371001.0}, False),
+        ({"semi_major_axis": 6378001.0, "semi_minor_axis": 6356001.0}, False),
+        ({"semi_major_axis": 6378001.0, "inverse_flattening": 298.0, "horizontal_datum_name": "mine"}, False),
+        ({"semi_major_axis": True, "inverse_flattening": 298.0}, True),
+        ({"semi_major_axis": 6378002.0}, True),
+        ({"earth_radius": 6371002.0, "longitude_of_prime_meridian": 2.3}, True),
+    ],
+    ids=str,
+)
+def test_a_meridian_that_nobody_states_is_no_search(monkeypatch, shape, is_searched) -> None:
+    """The CRS is pyproj's own; only where it is certain that pyproj would take Greenwich is it told."""
+    parameters = {"grid_mapping_name": "latitude_longitude", **shape}
+    expected = pyproj.CRS.from_cf(parameters).to_wkt()
+    asked: list[dict[str, Any]] = []
+    from_cf = pyproj.CRS.from_cf
+    monkeypatch.setattr(pyproj.CRS, "from_cf", lambda told: asked.append(told) or from_cf(told))
+    assert Crs.from_cf(parameters).wkt == expected
+    assert ["Greenwich" in told.values() for told in asked] == [not is_searched]

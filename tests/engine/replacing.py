@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import zstore
 from zstore.engine.intents import INTENT
@@ -29,6 +30,8 @@ def make_store(kind: str, place: Path) -> Store:
     if kind == "memory":
         return MemoryStore()
     if kind == "fsspec":
+        # Its lists go through whatever there is, that of stores before this one too.
+        MemoryFileSystem.store.clear()
         return FsspecStore.from_url(f"memory://{uuid4().hex}")
     return LocalStore(place) if kind == "local" else ZipStore(f"{place}.zip")
 

@@ -31,6 +31,12 @@ CF_NUMBERS = frozenset((
     "scale_factor_at_projection_origin", "semi_major_axis", "semi_minor_axis", "standard_parallel",
     "straight_vertical_longitude_from_pole",
 ))  # fmt: skip
+# Those that describe an ellipsoid, and the ways in which they do.
+ELLIPSOID = ("earth_radius", "semi_major_axis", "semi_minor_axis", "inverse_flattening")
+ELLIPSOIDS = (
+    {"earth_radius"}, {"semi_major_axis", "semi_minor_axis"}, {"semi_major_axis", "inverse_flattening"},
+)  # fmt: skip
+GREENWICH = {"prime_meridian_name": "Greenwich", "longitude_of_prime_meridian": 0.0}
 FALSE_ORIGINS = {
     "False easting": "false_easting", "Easting at false origin": "false_easting",
     "Easting at projection centre": "false_easting",
@@ -203,7 +209,7 @@ def _try_parse(notation: str, text: str) -> Crs | str:
         if notation == "projjson":
             found = pyproj.CRS.from_json_dict(loads(text))
         elif notation == "cf":
-            found = pyproj.CRS.from_cf(loads(text))
+            found = pyproj.CRS.from_cf(_with_meridian(loads(text)))
         else:
             found = pyproj.CRS.from_user_input(text)
         # PROJ reads some CRSs that it cannot write.
@@ -214,6 +220,19 @@ def _try_parse(notation: str, text: str) -> Crs | str:
         # from_cf and from_json_dict index and cast what they are given before PROJ sees it.
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         return f"CRS {shown!r} is not one that PROJ {pyproj.proj_version_str} knows: {error}"
+
+
+def _with_meridian(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, with Greenwich as the meridian if they describe an ellipsoid and state no meridian.
+
+    Without one, pyproj searches PROJ's database for that name, which takes 0.2 s; the CRS is the same.
+    """
+    shape = {name: parameters[name] for name in ELLIPSOID if name in parameters}
+    is_ellipsoid = shape.keys() in ELLIPSOIDS and all(
+        type(value) in (int, float) and 0 < value < math.inf for value in shape.values()
+    )
+    is_stated = bool(GREENWICH.keys() & parameters.keys())
+    return {**parameters, **GREENWICH} if is_ellipsoid and not is_stated else parameters
 
 
 def _texts(notation: str, text: str) -> Iterator[str]:
