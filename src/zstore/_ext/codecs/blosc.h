@@ -5,18 +5,18 @@
  * stream, or one per byte of the item ("split"); a stream is its int32 size and its bytes, stored as they are where
  * compressing gained nothing. Blocks are shuffled one by one. A frame that gained nothing holds the bytes themselves.
  *
- * The compressors and shuffles come from the linked archive. Its own frame functions don't serve: they write Blosc1
- * only under a process-wide lock and an environment variable, and set up a context per call.
+ * All compressors but BloscLZ's, and the shuffles, come from the linked archive. Its own frame functions don't serve:
+ * they write Blosc1 only under a process-wide lock and an environment variable, and set up a context per call.
  */
 #ifndef ZS_CODEC_BLOSC_H
 #define ZS_CODEC_BLOSC_H
 
+#include "blosclz.h"
 #include "deflate.h"
 #include "lz4.h"
 #include "runtime.h"
 #include "zstd.h"
 
-int blosclz_compress(int level, const void *src, int src_size, void *dst, int dst_capacity, void *unused);
 int blosclz_decompress(const void *src, int src_size, void *dst, int dst_capacity);
 int32_t blosc2_shuffle(int32_t typesize, int32_t size, const void *src, void *dst);
 int32_t blosc2_unshuffle(int32_t typesize, int32_t size, const void *src, void *dst);
@@ -102,7 +102,7 @@ static int32_t zs_blosc_blocksize(const zs_blosc_params *params, int32_t typesiz
 static int64_t zs_blosc_compress(const zs_blosc_params *params, const uint8_t *src, int32_t size, uint8_t *dst,
                                  int32_t capacity) {
     switch (params->compressor) {
-    case ZS_BLOSC_BLOSCLZ: return blosclz_compress(params->level, src, size, dst, capacity, NULL);
+    case ZS_BLOSC_BLOSCLZ: return zs_blosclz_encode(src, size, dst, capacity);
     case ZS_BLOSC_LZ4: {
         int acceleration = 10 - params->level;
         return LZ4_compress_fast((const char *)src, (char *)dst, size, capacity, acceleration);
