@@ -73,6 +73,19 @@ def dimensions_of_format_2(zarr: Any) -> dict[str, Any]:
     return locals()
 
 
+def orders(zarr: Any) -> dict[str, Any]:
+    a = []
+    for zarr_format in (2, 3):
+        for order in ("C", "F", None):
+            for config in ({"order": "C"}, {"order": "F"}, {}):
+                z = zarr.create_array(
+                    {}, shape=(2, 3), dtype="i4", order=order, config=config, zarr_format=zarr_format
+                )
+                a.append((z.order, z[:].flags.f_contiguous, np.asarray(z).flags.f_contiguous))
+    b = [zarr.ones((2, 2), config={"order": "F"}, zarr_format=n)[:].flags.f_contiguous for n in (2, 3)]
+    return locals()
+
+
 def groups(zarr: Any) -> dict[str, Any]:
     g = zarr.create_group("a.zarr")
     h = g.create_group("b/c")
@@ -554,6 +567,7 @@ PROGRAMS = [
     fill_values,
     attributes,
     dimensions_of_format_2,
+    orders,
     groups,
     require,
     no_node,

@@ -263,7 +263,10 @@ class Array(_Node):
         _raising(kind.__setitem__, selection, self._taken(value))
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Items:
-        return _raising(self.node.__array__, dtype or self.dtype, copy)  # type: ignore[no-any-return]
+        if copy is False:
+            raise ValueError("an array in a store cannot be had without a copy")
+        items = np.asarray(self[...])
+        return items if dtype is None else items.astype(dtype, copy=False)
 
     def __len__(self) -> int:
         return len(self.node)

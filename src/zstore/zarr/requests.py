@@ -69,7 +69,11 @@ def array_options(
             raise ValueError("compressor is for zarr_format=2; expected compressors")
         compressors = compressor
     shape = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
-    settings = ArrayConfig.of(config, order=order)
+    if order is not None and zarr_format == 3:
+        said = "order has no effect in Zarr v3; expected config={'order': ...}, or a filter that transposes"
+        warnings.warn(said, ZarrRuntimeWarning, stacklevel=5)
+    # In Zarr v2 one order is that of chunks and of results, and `config` has no say.
+    settings = ArrayConfig.of(config, order=(order or ArrayConfig.of().order) if zarr_format == 2 else None)
     chunks, shards = _lengths(shape, dtype, chunks, shards)
     wanted = {
         "shape": shape,
@@ -116,6 +120,9 @@ def legacy_options(
     for name in IGNORED:
         if others.pop(name, None) is not None:
             warnings.warn(f"{name} has no effect", ZarrRuntimeWarning, stacklevel=4)
+    if write_empty_chunks is not None:
+        said = "write_empty_chunks is an old name; expected config={'write_empty_chunks': ...}"
+        warnings.warn(said, ZarrRuntimeWarning, stacklevel=4)
     if chunks is not None and chunk_shape is not None:
         raise ValueError("both chunks and chunk_shape are given; expected one of them")
     if dimension_separator is not None:
@@ -127,12 +134,15 @@ def legacy_options(
             raise ValueError("codecs are for zarr_format=3; expected filters and compressor")
         filters, others["serializer"], others["compressors"] = _split(codecs)
     chunks = chunks if chunk_shape is None else chunk_shape
+    settings = ArrayConfig.of(config, write_empty_chunks=write_empty_chunks)
+    if zarr_format == 2:
+        others["order"] = others.get("order") or settings.order
     return {
         "shape": shape,
         "dtype": "f8" if dtype is None else dtype,
         "chunks": AUTO if chunks is None or chunks is True else -1 if chunks is False else chunks,
         "filters": filters or AUTO,
-        "config": ArrayConfig.of(config, write_empty_chunks=write_empty_chunks),
+        "config": settings,
         "zarr_format": zarr_format,
         **others,
     }

@@ -256,7 +256,8 @@ class MemoryStore(Store):
     def __init__(
         self, store_dict: MutableMapping[str, Any] | None = None, *, read_only: bool = False
     ) -> None:
-        super().__init__(DictStore({} if store_dict is None else store_dict), read_only=read_only)
+        self._store_dict = {} if store_dict is None else store_dict
+        super().__init__(DictStore(self._store_dict), read_only=read_only)
 
 
 class ManagedMemoryStore(Store):

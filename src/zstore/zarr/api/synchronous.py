@@ -306,8 +306,7 @@ def array(data: Any, **options: Any) -> Array:
     if isinstance(data, Array):
         return from_array(options.pop("store", None), data=data, name=options.pop("path", None), **options)
     items = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asanyarray(data)
-    given = {"dtype": items.dtype, **options}
-    made = create(items.shape, **given)
+    made = create(**{"dtype": items.dtype, **options, "shape": items.shape})
     made[...] = np.asarray(items)
     return made
 
