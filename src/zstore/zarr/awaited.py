@@ -151,6 +151,25 @@ def _iterated(name: str) -> Callable[..., AsyncIterator[Any]]:
     return walk
 
 
+def _called(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def call(self: _Awaited, *args: Any, **options: Any) -> Any:
+        return await awaited(getattr(self._blocking, name))(*args, **options)
+
+    call.__doc__ = f"`{name}` of the blocking node, awaited."
+    return call
+
+
+for _name in (
+    *("resize", "append", "info_complete", "nbytes_stored", "update_attributes"),
+    *("get_orthogonal_selection", "get_coordinate_selection", "get_mask_selection"),
+):
+    setattr(AsyncArray, _name, _called(_name))
+for _name in (
+    *("create_array", "create_group", "require_array", "require_group", "require_groups", "get", "tree"),
+    *("get_array", "get_group", "nmembers", "update_attributes", "info_complete", "move", "empty", "zeros"),
+    *("ones", "full", "empty_like", "zeros_like", "ones_like", "full_like"),
+):
+    setattr(AsyncGroup, _name, _called(_name))
 for _name in (
     *("members", "keys", "arrays", "groups", "array_keys", "group_keys", "array_values", "group_values"),
     "create_hierarchy",

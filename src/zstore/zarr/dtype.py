@@ -21,6 +21,10 @@ class ZDType:
 
     kind: ClassVar[str] = ""
 
+    def __class_getitem__(cls, item: Any) -> type[Self]:
+        # Programs annotate with the numpy dtype and the scalar.
+        return cls
+
     @classmethod
     def from_native_dtype(cls, dtype: Any) -> Self:
         """The data type of a numpy dtype.
