@@ -83,4 +83,5 @@ def test_elsewhere_arrays_are_written_and_read(elsewhere, name, tmp_path):
     array = zstore.create_array(tmp_path / name, data=np.arange(20), chunks=7)
     array[3:9] = 5
     array.resize((22,))
+    array.store.flush()
     assert array[...].tolist() == [0, 1, 2, *[5] * 6, *range(9, 20), 0, 0]
