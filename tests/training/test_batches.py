@@ -130,6 +130,35 @@ def test_a_state_goes_on_with_the_same_samples(array: zstore.Array, memory: int)
         make().restore({"epoch": 1})
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sample": {"time": 2}, "memory": 3000},
+        {"sample": {"time": 1}, "crop": {"y": 2, "x": 3}, "memory": 2000},
+        {"sample": {"time": 2}, "lead": {"time": [1, 4]}, "shuffle": "full", "memory": 1},
+        {"sample": {"time": 3}, "at": [n * 7 % 47 for n in range(300)], "rank": 1, "world": 2},
+    ],
+)
+def test_any_state_goes_on_with_the_same_samples(array: zstore.Array, options: Any) -> None:
+    def make() -> Batches:
+        return array.batches(batch_size=3, epochs=4, seed=2, **options)
+
+    def digest(batch: Any) -> bytes:
+        return b"".join(np.ascontiguousarray(one).tobytes() for one in batch)
+
+    whole, states = [], []
+    with make() as batches:
+        for batch in batches:
+            whole.append(digest(batch))
+            states.append(batches.state())
+    assert len(whole) >= 60
+    for at in np.random.default_rng(0).integers(0, len(states) - 1, 50).tolist():
+        batches = make()
+        batches.restore(json.loads(json.dumps(states[at])))
+        assert [*map(digest, batches)] == whole[at + 1 :]
+
+
 def slow(sample: Any) -> bool:
     time.sleep(0.0005 * (int(sample.flat[0]) % 4))
     return True
