@@ -48,7 +48,7 @@ from zstore.storage.kinds import (
     kind_by_name,
     kind_of_file,
 )
-from zstore.storage.url import find_file, find_pattern
+from zstore.storage.url import current_storage_options, find_file, find_pattern
 
 # The commands that make files of other kinds, or Zarrs of them, and what they call source and target.
 ITEMS = FileKind("a list of STAC items")
@@ -240,7 +240,9 @@ def _kind(source: str, target: str) -> str:
     """The kind of the conversion of one source, by names and content."""
     if is_netcdf(source):
         return _kind_of_target(target) or "netcdf"
-    return _kind_of_target(target) or ("zarr" if _is_zarr(source) else "scene")
+    # GDAL has settings of its own for buckets; with ours, a raster is read as what it opens as.
+    is_ours = _is_zarr(source) or (":/" in source and bool(current_storage_options()))
+    return _kind_of_target(target) or ("zarr" if is_ours else "scene")
 
 
 def _kind_of_target(target: str) -> str | None:

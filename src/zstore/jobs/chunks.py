@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from hashlib import sha256
 from itertools import chain, compress, islice, product
 from math import prod
 from operator import not_
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -57,9 +57,10 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Access, Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
+from zstore.nodes.open import open as open_node
 from zstore.storage.base import Entry, Request, Store, Values, join_key, join_url, key_below
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import open_store
+from zstore.storage.url import open_by_content, open_store
 
 # Decoded bytes that a job holds at once, and requests that it sends at once.
 MEMORY_SIZE = 256 << 20
@@ -72,6 +73,8 @@ MIXING = np.uint64(0x9E3779B97F4A7C15)
 DOCUMENT = "zarr.json"
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Page(NamedTuple):
@@ -101,6 +104,27 @@ class Unreachable(NamedTuple):
     def has(self, cell: Cell) -> bool:
         """Whether a chunk that is not listed is out of reach."""
         return self.leading is None or cell[: len(self.leading)] == self.leading
+
+
+def of_files_by_content(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose first argument may be the URL of a file that only its first bytes tell.
+
+    They are asked for where the function has found nothing.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (NotFoundError, StoreError):
+            options: Any = kwargs.get("storage_options")
+            file = open_by_content(args[0], options) if args else None
+            if file is None:
+                raise
+        node: Any = open_node(*file, mode="r")
+        return function(node, *args[1:], **{**kwargs, "storage_options": None})
+
+    return call
 
 
 class Location(NamedTuple):

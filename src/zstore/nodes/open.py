@@ -50,7 +50,7 @@ from zstore.storage.base import Store, join_key
 from zstore.storage.kinds import VIEW, ending_of, kind_by_name, kind_of_file
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import open_store
+from zstore.storage.url import is_remote, open_by_content, open_store
 
 __all__ = [
     "consolidate",
@@ -180,7 +180,21 @@ def open_ahead(
         store, path = find_outermost(store, storage_options=storage_options)
     opened = _open_store(store, "r", storage_options, False, "array or group")
     with look_ahead(opened) as ahead:
-        yield open(ahead, path, mode="r")
+        is_there = path or read_node(ahead, "") is not None
+        file = None if is_there else open_by_content(store, storage_options)
+        yield open(ahead, path, mode="r") if file is None else open(*file, mode="r")
+
+
+def open_there(target: StoreLike, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+    """The store at a target, for reading, and a path inside: of a Zarr, or of a file by its first bytes.
+
+    Raises
+        As `open_store`.
+    """
+    opened = open_store(target, read_only=True, storage_options=storage_options)
+    if not is_remote(target) or ending_of(str(target)) or read_node(opened, "") is not None:
+        return opened, ""
+    return open_by_content(target, storage_options) or (opened, "")
 
 
 @advise_options
@@ -454,7 +468,7 @@ def _look(
 ) -> _Found:
     if mode is not None and mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
-    path = check_path(path)
+    path, asked = check_path(path), mode
     with span("open") if tracing.is_on else NOTHING as noted:
         opened = _open_store(store, mode or "r+", storage_options, durable, what)
         if mode is None:
@@ -467,7 +481,10 @@ def _look(
                 raise ReadOnlyError(message, path=place(opened, path)) from None
         model = read_node(opened, path, zarr_format) if mode in ("r", "r+", "a") else None
         if model is None and mode in ("r", "r+"):
-            raise _nothing(opened, path, zarr_format, what)
+            file = open_by_content(store, storage_options)
+            if file is None:
+                raise _nothing(opened, path, zarr_format, what)
+            return _look(file[0], join_key(file[1], path), asked, zarr_format, None, durable, what)
         if tracing.is_on:
             noted.note(node=without_secrets(place(opened, path)))
     return _Found(opened, path, mode, model)

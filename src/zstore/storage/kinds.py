@@ -17,6 +17,8 @@ from zstore.errors import StoreError
 # Of classic NetCDF: CDF-1, CDF-2 and CDF-5.
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 HDF5 = b"\x89HDF\r\n\x1a\n"
+# Of a file, as many first bytes as any mark has.
+MARK_SIZE = 16
 NO_STORE = "it is no store; a Zarr is a directory, a .zip file or a URL"
 # How like another an unknown ending is that is taken for a slip.
 LIKENESS = 0.85
@@ -166,9 +168,13 @@ def kind_by_name(name: str) -> FileKind | None:
 def kind_of_file(path: str | os.PathLike[str]) -> FileKind:
     """The kind of the file at a path, by its first bytes, else by its ending."""
     with Path(path).open("rb") as file:
-        begin = file.read(16)
-    told = next((kind for kind in KINDS if any(begin.startswith(mark) for mark in kind.marks)), None)
-    return told or kind_by_name(os.fspath(path)) or OTHER
+        begin = file.read(MARK_SIZE)
+    return kind_by_mark(begin) or kind_by_name(os.fspath(path)) or OTHER
+
+
+def kind_by_mark(begin: bytes) -> FileKind | None:
+    """The kind of the files that begin so; None for others."""
+    return next((kind for kind in KINDS if any(begin.startswith(mark) for mark in kind.marks)), None)
 
 
 def ending_of(name: str) -> str:

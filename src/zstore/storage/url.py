@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -13,17 +13,21 @@ from stat import S_ISDIR
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from zstore.errors import StoreError, UnknownExtensionError, UnsupportedError
+from zstore.base.byterange import ByteRange
+from zstore.errors import NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.kinds import (
     KINDS,
+    MARK_SIZE,
     N5,
     REFERENCES,
     VIEW,
     ZIP,
     ZSTORE,
+    FileKind,
     check_target,
+    kind_by_mark,
     kind_by_name,
     kind_of_file,
 )
@@ -44,6 +48,8 @@ LINKING = ("", "file", "view", "virtual")
 
 # What stands before a path inside a file.
 INSIDE = re.compile("(?<=[^/#])[/#]")
+# How many names of a URL may be those of a file and of nodes inside it.
+NODE_DEPTH = 4
 # What stands between a scheme and a local path, where it is not "://".
 JOINTS = {"zip": "::"}
 # A scheme that lacks a slash; one letter is a drive.
@@ -108,7 +114,8 @@ def open_store(
     A path or "file://" URL opens a directory, or a file by what it is: a zip file, also a new one of
     that ending; NetCDF, HDF5 and rasters, for reading; references, which end in ".json", ".vzarr", ".parq" or
     ".parquet". A pattern, as "era5_*.nc", or a list opens several as one, joined along the dimension that
-    differs. In buckets and on servers the ending tells. What stands behind a file, as "x.nc/group" or
+    differs. In buckets and on servers the ending tells, and where
+    nothing is found, the first bytes (`open_by_content`). What stands behind a file, as "x.nc/group" or
     "x.nc#/group", is a path inside. "memory://name" is a store in
     memory that all of this process share; other schemes open the stores that are offered for them. The store
     object of another library opens as the store that is offered under the full name of its class or of a base
@@ -231,9 +238,53 @@ def _find_remote(url: str) -> tuple[str, str, str] | None:
     file, inside = (
         (url, "") if url[match.end() :].startswith("?") else (url[: match.end()], url[match.end() :])
     )
+    text = _pipeline(file, kind)
+    return text.partition("::")[0], text, inside.strip("/#")
+
+
+def is_remote(target: Any) -> bool:
+    """Whether a target is a plain URL of a bucket or a web server."""
+    scheme = SCHEME.match(target) if isinstance(target, str) else None
+    return scheme is not None and bool(REMOTE.fullmatch(scheme[1].lower())) and not STAGE.search(target)
+
+
+def open_by_content(
+    target: Any, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Store, str] | None:
+    """The store of a file on a server that its first bytes alone tell, and the path inside.
+
+    It may be at `target` or, for a node inside, a few names above; asked for where no Zarr is.
+    """
+    if not is_remote(target):
+        return None
+    file, mark, inside = target.partition("#")
+    for _ in range(1 if mark else NODE_DEPTH):
+        above, _, name = file.rstrip("/").rpartition("/")
+        if not name or above.endswith("/"):
+            return None
+        kind = _kind_on_server(above, name, storage_options)
+        if kind is not None and kind.scheme is not None:
+            opened = open_store(
+                _pipeline(file.rstrip("/"), kind), read_only=True, storage_options=storage_options
+            )
+            return opened, inside.strip("/")
+        file, inside = above, f"{name}/{inside}"
+    return None
+
+
+def _kind_on_server(above: str, name: str, storage_options: Mapping[str, Any] | None) -> FileKind | None:
+    try:
+        with closing(open_store(above, read_only=True, storage_options=storage_options)) as store:
+            return kind_by_mark(bytes(store.get(name, ByteRange(0, MARK_SIZE)) or b""))
+    except (StoreError, NotFoundError):
+        return None
+
+
+def _pipeline(file: str, kind: FileKind) -> str:
+    """The URL by which a file elsewhere opens as a store."""
     # What can be read in place of other formats is scanned.
     scheme = kind.scheme if kind in (ZIP, REFERENCES, N5, VIEW) else "scan"
-    return scheme, f"{scheme}::{file}", inside.strip("/#")
+    return f"{scheme}::{file}"
 
 
 def _check_slip(path: str) -> None:

@@ -39,8 +39,7 @@ from zstore.geo.validation.view import (
 )
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.nodes.open import StoreLike
-from zstore.storage.url import open_store
+from zstore.nodes.open import StoreLike, open_there
 
 Target = StoreLike | Array | Group
 # The rules that belong to the class "projected" too, where a CRS is projected.
@@ -100,7 +99,7 @@ def open_hierarchy(
     if isinstance(target, Array | Group):
         store, base = target.store.as_read_only(), target.path
     else:
-        store, base = open_store(target, read_only=True, storage_options=storage_options), ""
+        store, base = open_there(target, storage_options)
     below = check_path(path)
     hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
     name = _find_profile(hierarchy) if profile == AUTO else profile

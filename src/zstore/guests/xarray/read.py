@@ -29,7 +29,7 @@ from zstore.nodes.zarr_names import inner_codecs, split_codecs
 from zstore.plugin.jobs import Source, as_array, is_shown, source_of
 from zstore.plugin.views import View, view
 from zstore.storage.base import Store, join_key, join_url
-from zstore.storage.url import open_store
+from zstore.storage.url import open_by_content, open_store
 
 NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
@@ -284,7 +284,10 @@ def find_group(
         try:
             found = _find_group(store, base, path, consolidated, zarr_format)
         except NotFoundError as error:
-            raise DatasetNotFoundError(error.message, path=error.path) from error
+            file = None if owned is None else open_by_content(target, storage_options)
+            if file is None:
+                raise DatasetNotFoundError(error.message, path=error.path) from error
+            return _find_group(file[0], file[1], path, consolidated, zarr_format), file[0]
         undo.pop_all()
     return found, owned
 

@@ -42,6 +42,7 @@ from zstore.jobs.chunks import (
     SourceStore,
     StoredArray,
     frame_of,
+    of_files_by_content,
     shown_source,
 )
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
@@ -155,6 +156,7 @@ class _Hierarchy:
 
 
 @long_call(if_exists=NOT_BY_KEYS)
+@of_files_by_content
 def convert(
     source: StoredNode[Any] | Source | StoreLike,
     target: StoreLike,

@@ -39,7 +39,7 @@ from zstore.errors import (
     is_loss,
     leave_out,
 )
-from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location
+from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location, of_files_by_content
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, check_free, current_part
 from zstore.jobs.record import JOB, BegunJob, begin, check_begun, read_record
@@ -154,6 +154,7 @@ class _Pace:
 
 
 @long_call(overwrite="it asks of each key: pass if_exists='overwrite'")
+@of_files_by_content
 def copy(
     source: StoredNode[Any] | StoreLike,
     target: StoreLike,

@@ -33,7 +33,7 @@ from zstore.errors import (
     is_loss,
     leave_out,
 )
-from zstore.jobs.chunks import Location
+from zstore.jobs.chunks import Location, of_files_by_content
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import check_free
 from zstore.jobs.source import LITTLE, MADE, Marks, Sources, Versions
@@ -385,6 +385,7 @@ def key_within(at: Location, file: str | os.PathLike[str] | None) -> str | None:
     resume="nothing is kept of a manifest that was interrupted",
     if_exists="it writes one file",
 )
+@of_files_by_content
 def manifest(
     target: StoredNode[Any] | StoreLike,
     path: str | None = None,

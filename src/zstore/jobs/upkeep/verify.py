@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from zstore.codecs.chain import make_codec
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
-from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable
+from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable, of_files_by_content
 from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import BegunJob, Unfinished, begin, find_unfinished
@@ -97,6 +97,7 @@ class Verification:
 
 
 @long_call(**READS_ONLY, resume="it goes on by the journal that it is given: pass journal")
+@of_files_by_content
 def verify(
     target: StoredNode[Any] | StoreLike,
     path: str | None = None,
