@@ -121,8 +121,9 @@ def of_files_by_content(function: Callable[P, R]) -> Callable[P, R]:
             file = open_by_content(args[0], options) if args else None
             if file is None:
                 raise
-        node: Any = open_node(*file, mode="r")
-        return function(node, *args[1:], **{**kwargs, "storage_options": None})
+        call_again: Any = function
+        again: R = call_again(open_node(*file, mode="r"), *args[1:], **{**kwargs, "storage_options": None})
+        return again
 
     return call
 

@@ -50,7 +50,7 @@ from zstore.storage.base import Store, join_key
 from zstore.storage.kinds import VIEW, ending_of, kind_by_name, kind_of_file
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
-from zstore.storage.url import is_remote, open_by_content, open_store
+from zstore.storage.url import open_by_content, open_store
 
 __all__ = [
     "consolidate",
@@ -183,18 +183,6 @@ def open_ahead(
         is_there = path or read_node(ahead, "") is not None
         file = None if is_there else open_by_content(store, storage_options)
         yield open(ahead, path, mode="r") if file is None else open(*file, mode="r")
-
-
-def open_there(target: StoreLike, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """The store at a target, for reading, and a path inside: of a Zarr, or of a file by its first bytes.
-
-    Raises
-        As `open_store`.
-    """
-    opened = open_store(target, read_only=True, storage_options=storage_options)
-    if not is_remote(target) or ending_of(str(target)) or read_node(opened, "") is not None:
-        return opened, ""
-    return open_by_content(target, storage_options) or (opened, "")
 
 
 @advise_options

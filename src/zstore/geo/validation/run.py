@@ -39,7 +39,8 @@ from zstore.geo.validation.view import (
 )
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.nodes.open import StoreLike, open_there
+from zstore.nodes.open import StoreLike
+from zstore.storage.url import open_by_content, open_store
 
 Target = StoreLike | Array | Group
 # The rules that belong to the class "projected" too, where a CRS is projected.
@@ -99,9 +100,15 @@ def open_hierarchy(
     if isinstance(target, Array | Group):
         store, base = target.store.as_read_only(), target.path
     else:
-        store, base = open_there(target, storage_options)
+        store, base = open_store(target, read_only=True, storage_options=storage_options), ""
     below = check_path(path)
-    hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
+    try:
+        hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
+    except NotFoundError:
+        file = open_by_content(target, storage_options)
+        if file is None:
+            raise
+        hierarchy = load_hierarchy(file[0], "/".join(filter(None, (file[1], below))))
     name = _find_profile(hierarchy) if profile == AUTO else profile
     hierarchy.profile, hierarchy.is_deep = None if name is None else load_profile(name), deep
     return hierarchy
