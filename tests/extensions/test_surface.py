@@ -45,6 +45,8 @@ OF_WINGS = {
     # Views, of which geo makes those on other grids of the Earth.
     *("ACROSS", "Addresses", "Carried", "MadeBy", "MadeSource", "View", "concat", "origin_of", "overlay"),
     *("stack", "unpack", "view"),
+    # What a job leaves out because it cannot be read.
+    *("Lost", "all_but_lost"),
     # Pictures, which the command draws.
     "draw_picture",
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from zstore.engine.documents import check_path, place
-from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.extensions import builtin
 from zstore.geo.conventions.base import Finding
 from zstore.geo.conventions.geozarr import CRS_MEMBERS, declared, uses
@@ -104,7 +104,7 @@ def open_hierarchy(
     below = check_path(path)
     try:
         hierarchy = load_hierarchy(store, "/".join(filter(None, (base, below))))
-    except NotFoundError:
+    except (NotFoundError, StoreError):
         file = open_by_content(target, storage_options)
         if file is None:
             raise
