@@ -1,5 +1,6 @@
 """The kernel of samples: windows of an array, copied out of blocks of it in memory, without the GIL."""
 
+cimport cython
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
     PyObject_GetBuffer,
@@ -26,6 +27,7 @@ cdef extern from "gather.h" nogil:
     int64_t zs_gather(const zs_windows *w, const int64_t *start, char *out)
 
 
+@cython.internal
 cdef class Held:
     """Buffers of objects, released when this goes."""
 
