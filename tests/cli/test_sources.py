@@ -196,6 +196,9 @@ def refusal(kind: str, place: str, line: str) -> str:
         return "a reference leads to '"  # a path of the machine that made it
     if place == "http" and kind == "a.zarr" and line.startswith(("manifest", "copy")):
         return "HTTP has no listing; expected"
+    if kind in ("raster", "netcdf") and "{}/t2m" in line:
+        is_listed = place == "s3" or line.startswith("reduce")
+        return "no array or group there" if is_listed else "HTTP has no listing; expected"
     return "has no listing" if place == "http" and "*" in kind else ""
 
 

@@ -27,6 +27,7 @@ from zstore.storage.kinds import (
     ZSTORE,
     FileKind,
     check_target,
+    ending_of,
     kind_by_mark,
     kind_by_name,
     kind_of_file,
@@ -48,8 +49,6 @@ LINKING = ("", "file", "view", "virtual")
 
 # What stands before a path inside a file.
 INSIDE = re.compile("(?<=[^/#])[/#]")
-# How many names of a URL may be those of a file and of nodes inside it.
-NODE_DEPTH = 4
 # What stands between a scheme and a local path, where it is not "://".
 JOINTS = {"zip": "::"}
 # A scheme that lacks a slash; one letter is a drive.
@@ -253,23 +252,21 @@ def open_by_content(
 ) -> tuple[Store, str] | None:
     """The store of a file on a server that its first bytes alone tell, and the path inside.
 
-    It may be at `target` or, for a node inside, a few names above; asked for where no Zarr is.
+    A node inside stands behind "#"; nothing above the file is asked for.
     """
     if not is_remote(target):
         return None
-    file, mark, inside = target.partition("#")
-    for _ in range(1 if mark else NODE_DEPTH):
-        above, _, name = file.rstrip("/").rpartition("/")
-        if not name or above.endswith("/"):
-            return None
-        kind = _kind_on_server(above, name, storage_options)
-        if kind is not None and kind.scheme is not None:
-            opened = open_store(
-                _pipeline(file.rstrip("/"), kind), read_only=True, storage_options=storage_options
-            )
-            return opened, inside.strip("/")
-        file, inside = above, f"{name}/{inside}"
-    return None
+    file, _, inside = target.partition("#")
+    above, _, name = file.rstrip("/").rpartition("/")
+    if not name or above.endswith("/") or ending_of(name):
+        return None
+    kind = _kind_on_server(above, name, storage_options)
+    if kind is None or kind.scheme is None:
+        return None
+    file = f"{above}/{name}"
+    return open_store(_pipeline(file, kind), read_only=True, storage_options=storage_options), inside.strip(
+        "/"
+    )
 
 
 def _kind_on_server(above: str, name: str, storage_options: Mapping[str, Any] | None) -> FileKind | None:
