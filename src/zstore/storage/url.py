@@ -263,10 +263,8 @@ def open_by_content(
     kind = _kind_on_server(above, name, storage_options)
     if kind is None or kind.scheme is None:
         return None
-    file = f"{above}/{name}"
-    return open_store(_pipeline(file, kind), read_only=True, storage_options=storage_options), inside.strip(
-        "/"
-    )
+    url = _pipeline(f"{above}/{name}", kind)
+    return open_store(url, read_only=True, storage_options=storage_options), inside.strip("/")
 
 
 def _kind_on_server(above: str, name: str, storage_options: Mapping[str, Any] | None) -> FileKind | None:
