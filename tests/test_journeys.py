@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-from journeys import MAKING, journeys, walk
-
+TOOL = Path(__file__).parents[1] / "tools" / "journeys.py"
+MAKING = "engine/making.py"
 MOST = {"read": 3, "write": 6, "open": 14, "create": 18, "pyramid": 55, "validate and fix": 42}
 
 
-def test_everyday_calls_go_through_few_files(tmp_path: Path) -> None:
-    calls = journeys(tmp_path)
-    files = {}
-    for name in MOST:
-        calls[name](0)
-        files[name] = walk(lambda name=name: calls[name](1))
+def test_everyday_calls_go_through_few_files() -> None:
+    """In a process of its own: CPython 3.13.0 may end where threads of others run while calls are watched."""
+    done = subprocess.run([sys.executable, TOOL, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout.splitlines()[-1])
     assert {name: len(gone) for name, gone in files.items() if len(gone) > MOST[name]} == {}
-    assert files["create"][MAKING] <= 3
+    assert {*files} == {*MOST} and files["create"][MAKING] <= 3

@@ -7,6 +7,7 @@ What the kernels do is one step, however much that is.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import threading
@@ -94,15 +95,20 @@ def zstore_convert(raster: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """Print rooms and files of every journey."""
+    """Print rooms and files of every journey, or with --json how often each enters which files."""
+    walked = {}
     with tempfile.TemporaryDirectory() as name:
-        print("journey           rooms  files  entries into engine/making")
         for journey, call in journeys(Path(name)).items():
             call(0)
-            files = walk(lambda call=call: call(1))  # type: ignore[misc]
-            rooms = {file.split("/")[0].removesuffix(".py") for file in files}
-            counts = f"{len(rooms):5} {len(files):6} {files.get(MAKING, 0):7}"
-            print(f"{journey:<16} {counts}  {' '.join(sorted(rooms))}")
+            walked[journey] = walk(lambda call=call: call(1))  # type: ignore[misc]
+    if sys.argv[1:] == ["--json"]:
+        print(json.dumps(walked))
+        return
+    print("journey           rooms  files  entries into engine/making")
+    for journey, files in walked.items():
+        rooms = {file.split("/")[0].removesuffix(".py") for file in files}
+        counts = f"{len(rooms):5} {len(files):6} {files.get(MAKING, 0):7}"
+        print(f"{journey:<16} {counts}  {' '.join(sorted(rooms))}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from zstore.codecs.chain import make_codec
 from zstore.codecs.forms import read_codecs
@@ -26,6 +26,7 @@ __all__ = [
     "ScaleOffset",
     "ShardingCodec",
     "ShardingCodecIndexLocation",
+    "SubchunkWriteOrder",
     "TransposeCodec",
     "VLenBytesCodec",
     "VLenUTF8Codec",
@@ -45,6 +46,10 @@ class ShardingCodecIndexLocation(Enum):
 
     start = "start"
     end = "end"
+
+
+# The orders of inner chunks in a shard that zarr-python can write.
+SubchunkWriteOrder = Literal["morton", "unordered", "lexicographic", "colexicographic"]
 
 
 class BloscShuffle(Enum):
@@ -196,15 +201,24 @@ class VLenBytesCodec(_Checked, ArrayBytesCodec):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardingCodec(ArrayBytesCodec):
-    """Inner chunks, and an index of where in the shard each lies."""
+    """Inner chunks, and an index of where in the shard each lies.
+
+    subchunk_write_order  no reader needs it, and zstore writes them in an order of its own
+    """
 
     codec_name: ClassVar[str] = "sharding_indexed"
     chunk_shape: Any
     codecs: Any = (BytesCodec(endian="little"),)
     index_codecs: Any = (BytesCodec(endian="little"), Crc32cCodec())
     index_location: Any = "end"
+    subchunk_write_order: Any = "morton"
 
     def __post_init__(self) -> None:
+        if self.subchunk_write_order not in get_args(SubchunkWriteOrder):
+            expected = ", ".join(get_args(SubchunkWriteOrder))
+            raise ValueError(
+                f"subchunk_write_order is {self.subchunk_write_order!r}; expected one of {expected}"
+            )
         shape = (self.chunk_shape,) if isinstance(self.chunk_shape, int) else self.chunk_shape
         object.__setattr__(self, "chunk_shape", tuple(shape))
         for name in ("codecs", "index_codecs"):
@@ -213,6 +227,7 @@ class ShardingCodec(ArrayBytesCodec):
 
     def to_dict(self) -> dict[str, Any]:
         document = super().to_dict()
+        del document["configuration"]["subchunk_write_order"]
         for name in ("codecs", "index_codecs"):
             document["configuration"][name] = tuple(codec.to_dict() for codec in getattr(self, name))
         return document
