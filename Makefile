@@ -63,12 +63,14 @@ demo: $(BUILT)
 
 # File by file on all cores, eight at most; `make test JOBS=0` runs everything in one process. One more than there are
 # cores, because a good part of the time is waited for servers and for other processes.
+# A process that dies fails its test and the others go on without it: one in its place would wait for ever.
 JOBS ?= $(shell expr $$(nproc) + 1)
+WORKERS = --maxprocesses 8 --max-worker-restart 0 -n $(JOBS)
 # Bytecode is kept, whatever the surroundings say: many tests start a Python, which else compiles zstore anew each time.
 test core drill: export PYTHONDONTWRITEBYTECODE =
 # Those of the packages that bring much of their own run in `make plugins`, with what they bring.
 test: $(BUILT)
-	$(BIN)/python -m pytest -q --known-skips --dist loadfile --maxprocesses 8 -n $(JOBS) \
+	$(BIN)/python -m pytest -q --known-skips --dist loadfile $(WORKERS) \
 		$(addprefix --ignore plugins/zstore-,icechunk serve tune virtual)
 
 # The core alone, in a copy without the other wings: it opens, reads and writes, and its tests pass. Zarr-python must not
@@ -85,14 +87,14 @@ core: $(BUILT)
 		$(addprefix testing/,$(addsuffix .py,commands conventions jobs resamplers)) \
 		$(addprefix plugin/,$(addsuffix .py,commands conventions jobs pictures pyramids rasters resamplers))
 	cd $(CORE) && PYTHONPATH=src:tools $(abspath $(BIN))/python -m pytest -q -p no:cacheprovider --dist loadfile \
-		--maxprocesses 8 -n $(JOBS) $(CORE_TESTS)
+		$(WORKERS) $(CORE_TESTS)
 
 # The longer forms of the drills, for hours; `make drill PART=tests/faults/test_calls.py` runs those of one file or folder
 # (docs/reliability.md says what each takes). They are quicker where the disk is memory: `make drill TMPDIR=/dev/shm`.
 # Without PART, the kernels run under all three sanitizers too.
 PART ?=
 drill: $(BUILT)
-	$(BIN)/python -m pytest -q -m slow --dist load --maxprocesses 8 -n $(JOBS) $(or $(PART),tests)
+	$(BIN)/python -m pytest -q -m slow --dist load $(WORKERS) $(or $(PART),tests)
 	$(if $(PART),,$(MAKE) sanitize threads)
 
 # Every parser and decoder, fed with damaged input for FUZZ_SECONDS; with `make fuzz GUIDED=1` the parsers of documents,
