@@ -50,10 +50,15 @@ class Hdf5Variable:
     shape  the lengths of its dimensions; along one that can grow the dataset may have fewer items
     """
 
-    def __init__(self, dataset: Any, attrs: dict[str, Any], along: list[NetcdfDimension]) -> None:
-        self.dataset, self.attrs = dataset, attrs
+    def __init__(self, dataset: Any, path: str, along: list[NetcdfDimension]) -> None:
+        self.dataset, self._path = dataset, path
         self.dimensions = tuple(dimension.name for dimension in along)
         self.shape = tuple(dimension.length for dimension in along)
+
+    @cached_property
+    def attrs(self) -> dict[str, Any]:
+        """Those that are not HDF5's own."""
+        return _attributes(self.dataset, f"/{self._path}")
 
     @cached_property
     def dtype(self) -> Any:
@@ -144,7 +149,7 @@ class Hdf5Group:
         if len(along) != len(one.shape):
             expected = f"expected {len(one.shape)}, for its shape {one.shape}"
             raise self._fail(name, f"has {len(along)} dimensions; {expected}")
-        return Hdf5Variable(one.dataset, _attributes(one.dataset, f"/{_join(self.path, name)}"), along)
+        return Hdf5Variable(one.dataset, _join(self.path, name), along)
 
     def _along(self, name: str, one: _Dataset) -> list[NetcdfDimension]:
         """The dimensions of a dataset: by number, by scales, as the scale that it is, or by length."""
@@ -152,7 +157,7 @@ class Hdf5Group:
             by_number = {each.number: each for each in reversed([*self._all_dimensions()])}
             return [by_number[number] for number in np.ravel(one.get("_Netcdf4Coordinates")).tolist()]
         if one.scales:
-            if not all(one.scales):
+            if not all(map(len, one.scales)):
                 raise self._fail(name, "has a scale for some of its dimensions only; expected all or none")
             return [self._dimension_at(name, scales[-1]) for scales in one.scales]
         own = next((each for each in self._all_dimensions() if each.name == name), None)
