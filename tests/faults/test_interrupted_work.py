@@ -377,7 +377,8 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
                 check_named(target, store)
         # Without a fingerprint, a reduction or pyramid that has ended is not told from another one, and its
         # result is never taken for this one's.
-        has_none = name.startswith(("reduce", "pyramid", "tiles"))
+        # Nor has a copy that was begun without `resume`.
+        has_none = name.startswith(("reduce", "pyramid", "tiles")) or name == "copy"
         is_over = has_none and left == whole and not unfinished
         if number % 3 == 0 and not is_over:
             # An interruption of what goes on is no other matter.
