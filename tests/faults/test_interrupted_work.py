@@ -375,10 +375,9 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
             named += 1
             if moments < 10 or number % 5 == 0:
                 check_named(target, store)
-        # Without a fingerprint, a reduction or pyramid that has ended is not told from another one, and its
-        # result is never taken for this one's.
-        # Nor has a copy that was begun without `resume`.
-        has_none = name.startswith(("reduce", "pyramid", "tiles")) or name == "copy"
+        # Without a fingerprint, which is kept where `resume` is asked for, what has ended is not told from
+        # other work, and its result is never taken for this one's.
+        has_none = name.startswith(("reduce", "pyramid", "tiles", "copy", "convert"))
         is_over = has_none and left == whole and not unfinished
         if number % 3 == 0 and not is_over:
             # An interruption of what goes on is no other matter.
