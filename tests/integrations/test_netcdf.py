@@ -223,6 +223,14 @@ def test_what_zarr_has_no_form_for_is_named(tmp_path, value, said):
     assert not (tmp_path / "out.zarr").exists()
 
 
+def test_a_scale_of_several_dimensions_that_nothing_names_is_refused_by_name(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.zeros((2, 3))
+        file["x"].make_scale("x")
+    with pytest.raises(UnsupportedError, match="'x' has no dimension of length 3"):
+        zstore.open(tmp_path / "a.h5")
+
+
 def _write_netcdf4(path):
     netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
     with netCDF4.Dataset(path, "w") as made:

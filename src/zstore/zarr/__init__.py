@@ -92,7 +92,7 @@ ADVICE = {
     "Blosc": "zarr.codecs.BloscCodec, or numcodecs.Blosc",
     "DirectoryStore": "zarr.storage.LocalStore",
     "FSStore": "zarr.storage.FsspecStore",
-    "N5Store": "`zstore.convert`, of arrays with the codec n5_default",
+    "N5Store": "`zstore.open('NAME.n5')`, which reads N5",
     "hierarchy": "zarr.Group",
     "testing": "zstore.testing",
 }

@@ -165,8 +165,13 @@ class Hdf5Group:
             return [own]
         unused, along = [*self.dimensions.values()], []
         for length in one.shape:
-            along.append(next(each for each in unused if each.length == length))
-            unused.remove(along[-1])
+            fitting = [each for each in unused if each.length == length]
+            if not fitting:
+                raise self._fail(
+                    name, f"has no dimension of length {length} in its group; expected one, or a scale"
+                )
+            along.append(fitting[0])
+            unused.remove(fitting[0])
         return along
 
     def _dimension_at(self, name: str, scale: Any) -> NetcdfDimension:

@@ -8,37 +8,7 @@ from typing import Any
 from zstore.zarr.api import synchronous
 from zstore.zarr.awaited import as_awaited, awaited
 
-__all__ = [
-    "array",
-    "consolidate_metadata",
-    "copy",
-    "copy_all",
-    "copy_store",
-    "create",
-    "create_array",
-    "create_group",
-    "create_hierarchy",
-    "empty",
-    "empty_like",
-    "from_array",
-    "full",
-    "full_like",
-    "group",
-    "load",
-    "ones",
-    "ones_like",
-    "open",
-    "open_array",
-    "open_consolidated",
-    "open_group",
-    "open_like",
-    "save",
-    "save_array",
-    "save_group",
-    "tree",
-    "zeros",
-    "zeros_like",
-]
+__all__ = synchronous.__all__
 
 array = awaited(synchronous.array)
 consolidate_metadata = awaited(synchronous.consolidate_metadata)
