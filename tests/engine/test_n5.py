@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -167,14 +168,17 @@ def folder(tmp_path) -> Path:
 
 def test_addresses(folder):
     (folder.parent / "plain").symlink_to(folder)
+    archive = shutil.make_archive(str(folder.parent / "archive"), "zip", folder)
     url = open_store(folder, read_only=True).url
     assert url == f"n5://{folder}"
     for address in (
         folder, f"{folder}/", f"file://{folder}", url, f"n5::{folder}", f"n5::file://{folder}",
         f"n5://{folder.parent}/plain", f"file://{folder.parent}/plain|n5:",
+        f"n5::zip::{archive}", f"n5::zip://{archive}", f"file://{archive}|zip:|n5:",
     ):  # fmt: skip
         assert zstore.open_group(address)["g/c/rows"][1, 1] == 5, address
-    for address in (f"{folder}/g/c/rows", f"{folder}#/g/c/rows", f"file://{folder}|n5:g/c/rows"):
+    for address in (f"{folder}/g/c/rows", f"{folder}#/g/c/rows", f"file://{folder}|n5:g/c/rows",
+                    f"n5::file://{folder}/g/c/rows"):  # fmt: skip
         assert zstore.open_array(address)[1, 1] == 5, address
     memory = open_store("memory://n5/b.n5")
     for key in (plain := rows().store).list():

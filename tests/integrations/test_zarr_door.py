@@ -140,6 +140,9 @@ def test_values_of_a_program_in_a_dictionary_are_read(tmp_path):
     again = {key: bytes(value) for key, value in held.items()}
     assert ours.open_array(again, mode="r")[:].tolist() == [0, 1, 2, 3]
     assert json.loads(held["zarr.json"].to_bytes())["shape"] == [4]
+    raw = ours.create_array({}, shape=2, dtype=[("a", "V2"), ("b", [("c", "V4"), ("d", ">i2")])])
+    assert str(raw.node.model.data_type.render_name()).count("raw_bytes") == 2
+    assert raw.dtype == [("a", "V2"), ("b", [("c", "V4"), ("d", "i2")])]
     del again["c/1"]
     assert ours.open_array(again)[:].tolist() == [0, 1, 0, 0]
     with pytest.raises(ValueError, match="chunk is missing"):

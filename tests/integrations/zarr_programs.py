@@ -215,6 +215,7 @@ def scalars(zarr: Any) -> dict[str, Any]:
     b = (int(y[()]), int(y[...]), y.shape)
     c = [float(v) for v in z]
     d = np.asarray(z).sum()
+    e = [type(z[n]).__name__ for n in (1, np.int64(1), (np.uint8(1),), slice(1))]
     return locals()
 
 
@@ -251,6 +252,9 @@ def bytes(zarr: Any) -> dict[str, Any]:
     b = z.dtype
     y = zarr.array(np.array([b"12", b"34"], "V2"))
     c = y[:].tolist()
+    zarr.create_array("v.zarr", shape=(2,), dtype="V3", fill_value=b"abc")
+    d = json.loads(Path("v.zarr/zarr.json").read_text())["data_type"]
+    e = zarr.open_array("v.zarr")[:].tolist()
     return locals()
 
 

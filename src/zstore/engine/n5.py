@@ -62,18 +62,22 @@ class N5Store(BatchStore):
     @classmethod
     def from_url(
         cls, url: str, *, read_only: bool = False, storage_options: Mapping[str, Any] | None = None
-    ) -> N5Store:
-        """The store at "n5://PATH", or at the URL of a directory behind "n5::"."""
+    ) -> Store:
+        """The store at "n5://PATH", or at the URL of a directory or zip file behind "n5::"."""
         address = url.partition("n5://" if url.startswith("n5://") else "n5::")[2]
-        if SCHEME.match(address) is None and address:
+        scheme = SCHEME.match(address)
+        if scheme is None and address:
             return cls(LocalStore.from_path(address, read_only=True, storage_options=storage_options))
+        if scheme is not None and scheme[1].lower() == "zip":
+            return cls(open_store(address, read_only=True, storage_options=storage_options))
         # The whole URL, whose ending names N5, would lead here again.
         start, mark, query = address.partition("?")
         above, _, name = start.rstrip("/").rpartition("/")
         if not above.rpartition("/")[2]:
-            raise StoreError("expected n5://PATH, or n5:: and the URL of a directory", path=url)
+            raise StoreError("expected n5://PATH, or n5:: and the URL of a directory or zip file", path=url)
         store = open_store(f"{above}{mark}{query}", read_only=True, storage_options=storage_options)
-        return cls(PrefixStore(store, name))
+        below = PrefixStore(store, name)
+        return below if store.url.startswith("n5:") else cls(below)
 
     @classmethod
     def from_adapter(

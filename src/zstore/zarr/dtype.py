@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from zstore.errors import UnsupportedError, missing_name
-from zstore.model.dtype import DataType, order_of, stored_dtype
+from zstore.model.dtype import RAW_BITS, DataType, order_of, stored_dtype
 from zstore.model.typestr import OBJECT_CODECS
 from zstore.zarr.errors import raising
 
@@ -311,12 +311,32 @@ def parse_dtype(dtype_spec: Any, *, zarr_format: int = 3) -> ZDType:
 parse_data_type = parse_dtype
 
 
-def as_request(dtype: Any) -> Any:
+def as_request(dtype: Any, zarr_format: int) -> Any:
     """The dtype as `zstore.create_array` takes it."""
+    native = dtype.to_native_dtype() if isinstance(dtype, ZDType) else dtype
+    if zarr_format == 3 and _is_void(native):
+        return DataType.from_name(_as_zarr_names(DataType.from_numpy(np.dtype(native)).render_name()))
     if not isinstance(dtype, ZDType):
         is_strings = isinstance(dtype, np.dtype) and dtype.kind == "T"
         return str if is_strings else dtype
-    return dtype.model if isinstance(dtype, _Objects | OtherDType) else dtype.to_native_dtype()
+    return dtype.model if isinstance(dtype, _Objects | OtherDType) else native
+
+
+def _is_void(dtype: Any) -> bool:
+    try:
+        return np.dtype(dtype).kind == "V"
+    except TypeError:
+        return False
+
+
+def _as_zarr_names(named: Any) -> Any:
+    """The name of a data type, in which plain bytes are "raw_bytes": zarr-python reads no "r24"."""
+    if isinstance(named, str):
+        is_raw = RAW_BITS.fullmatch(named) is not None
+        return RawBytes(length=int(named[1:]) // 8)._named() if is_raw else named
+    fields = named["configuration"].get("fields", [])
+    made = [{**field, "data_type": _as_zarr_names(field["data_type"])} for field in fields]
+    return {**named, "configuration": {**named["configuration"], **({"fields": made} if made else {})}}
 
 
 def __getattr__(name: str) -> Any:

@@ -256,7 +256,8 @@ class Array(_Node):
     def __getitem__(self, selection: Any) -> Any:
         kind = self.node.oindex if _is_orthogonal(selection, self.ndim) else self.node
         items = self._given(_raising(kind.__getitem__, selection))
-        return np.asarray(items) if self.ndim and selection is not Ellipsis else items
+        is_scalar = not self.ndim or selection is Ellipsis or _is_point(selection)
+        return items if is_scalar else np.asarray(items)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         kind = self.node.oindex if _is_orthogonal(selection, self.ndim) else self.node
@@ -402,14 +403,20 @@ def _is_orthogonal(selection: Any, ndim: int) -> bool:
     )
 
 
+def _is_point(selection: Any) -> bool:
+    """Whether zarr-python takes integers for a point, whose item is a scalar: one of them is numpy's."""
+    items = selection if isinstance(selection, tuple) else (selection,)
+    return any(isinstance(i, np.integer) for i in items) and all(isinstance(i, int | np.integer) for i in items)
+
+
 def make_array(at: StorePath, options: Mapping[str, Any]) -> Array:
     """Create an array at a path of a store; `options` are those of zarr-python's `create_array`.
 
     Raises
         ContainsArrayError: there is a node already, and `overwrite` is false.
     """
-    config, wanted = array_options(**options)
     try:
+        config, wanted = array_options(**options)
         return Array(create_array(at.store.held, at.path, **wanted), at.store, config)
     except ZstoreError as error:
         raise as_zarr(error) from error.__cause__

@@ -77,7 +77,7 @@ def array_options(
     chunks, shards = _lengths(shape, dtype, chunks, shards)
     wanted = {
         "shape": shape,
-        "dtype": as_request(dtype),
+        "dtype": as_request(dtype, zarr_format),
         "data": _plain_strings(data),
         "chunks": chunks,
         "shards": shards,
