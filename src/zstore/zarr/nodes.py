@@ -406,7 +406,8 @@ def _is_orthogonal(selection: Any, ndim: int) -> bool:
 def _is_point(selection: Any) -> bool:
     """Whether zarr-python takes integers for a point, whose item is a scalar: one of them is numpy's."""
     items = selection if isinstance(selection, tuple) else (selection,)
-    return any(isinstance(i, np.integer) for i in items) and all(isinstance(i, int | np.integer) for i in items)
+    is_numpys = any(isinstance(item, np.integer) for item in items)
+    return is_numpys and all(isinstance(item, int | np.integer) for item in items)
 
 
 def make_array(at: StorePath, options: Mapping[str, Any]) -> Array:
