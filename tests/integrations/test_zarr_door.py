@@ -166,6 +166,19 @@ def test_awaited_stores_give_parts_of_values():
     assert asyncio.run(ask()) == [b"234", b"89", b"789", 10, 10, True, False]
 
 
+def test_the_first_value_of_a_key_stays(tmp_path):
+    store = ours.storage.LocalStore(tmp_path)
+
+    async def put(key: str, value: bytes) -> bytes:
+        await store.set_if_not_exists(key, value)
+        return (await store.get(key)).to_bytes()
+
+    async def race() -> list[list[bytes]]:
+        return [await asyncio.gather(*[put(str(k), b"%d" % n) for n in range(4)]) for k in range(50)]
+
+    assert {len({*values}) for values in asyncio.run(race())} == {1}
+
+
 def test_a_cache_in_another_store_gives_what_its_source_has():
     from zstore.zarr.experimental.cache_store import CacheStore
 

@@ -11,7 +11,7 @@ import pytest
 
 import zstore
 from zstore.engine.intents import FORMER, INTENT
-from zstore.errors import MetadataError, ReadOnlyError, StoreError, UnsupportedError
+from zstore.errors import ExistsError, MetadataError, ReadOnlyError, StoreError, UnsupportedError
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 
@@ -176,7 +176,7 @@ def test_attributes_of_a_refused_node_are_not_those_of_the_other(when, theirs, m
     store = Meeting()
     if theirs:
         store.put("a/.zattrs", json.dumps(theirs).encode())
-    with pytest.raises(StoreError, match="somebody else has just made a node there"):
+    with pytest.raises(ExistsError, match="somebody else has just made a node there"):
         zstore.create_array(store, "a", zarr_format=2, attributes=mine, **GRID)
     assert dict(zstore.open_array(store, "a").attrs) == theirs
 

@@ -218,7 +218,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
                 mark.remove()
 
 
-class _TakenError(StoreError):
+class _TakenError(ExistsError):
     """Another writer made a node while this one was being made."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from zstore.base.byterange import ByteRange
-from zstore.errors import UnsupportedError, missing_name
+from zstore.errors import ChangedError, UnsupportedError, missing_name
 from zstore.storage import local, memory
 from zstore.storage.base import Entry, check_key, hold_name, in_thread, join_key
 from zstore.storage.base import Store as Held
@@ -159,7 +159,8 @@ class Store:
     async def set_if_not_exists(self, key: str, value: Any) -> None:
         """Keep a value under the key, if it has none."""
         if not await self.exists(key):
-            await self.set(key, value)
+            with suppress(ChangedError):
+                await _run(self.held.put_new, key, _plain(value))
 
     async def exists(self, key: str) -> bool:
         """Whether the key has a value."""
