@@ -244,9 +244,35 @@ def test_documents_lead_to_no_other_places(items: Any, tmp_path: Path) -> None:
     assert allowed.read().any()
 
 
+def _with(item: Any, name: str, value: Any) -> Any:
+    """The item, whose band states something else."""
+    asset = {**item["assets"]["B04"], name: value}
+    return {**item, "assets": {**item["assets"], "B04": asset}}
+
+
+def _value(item: Any, name: str, value: Any) -> Any:
+    return _with(item, "raster:bands", [{**item["assets"]["B04"]["raster:bands"][0], name: value}])
+
+
+def test_documents_that_lead_round_or_away(items: Any, tmp_path: Path) -> None:
+    linking = {"type": "Collection", "links": [{"rel": "item", "href": "c.json"}]}
+    for document, match in (
+        (linking, "type is 'Collection'; expected an item"),
+        ([str(tmp_path / "items.json")], "expected items of STAC"),
+        ({"type": "FeatureCollection", "features": ["items.json"]}, "expected a list of objects"),
+    ):
+        (tmp_path / "c.json").write_text(json.dumps(document))
+        with pytest.raises(MetadataError, match=match):
+            zstore.cube(tmp_path / "c.json", bands="B04")
+    (tmp_path / "c.json").write_text("[" * 100_000)
+    with pytest.raises(MetadataError, match="no JSON"):
+        zstore.cube(tmp_path / "c.json")
+
+
 def test_items_that_are_none_are_refused(items: Any, tmp_path: Path) -> None:
     one = items["features"][0]
     other = {**one, "assets": {**one["assets"], "B04": {**one["assets"]["B04"], "raster:bands": []}}}
+    on_grid = {"bands": "B04", "grid": zstore.GeoGrid.of(tmp_path / "s0_B04.zarr")}
     for wrong, options, error, match in (
         ([], {}, MetadataError, "there are no items"),
         ({"type": "Point"}, {}, MetadataError, "type is 'Point'; expected an item"),
@@ -258,6 +284,15 @@ def test_items_that_are_none_are_refused(items: Any, tmp_path: Path) -> None:
         ({**one, "properties": {"datetime": None}}, {}, MetadataError, "has the datetime None; expected"),
         ({**one, "properties": {"datetime": "2020-01-01"}}, ORBIT, MetadataError, "no sat:absolute_orbit"),
         (tmp_path / "nothing.json", {}, NotFoundError, "no items there"),
+        ({**one, "properties": 5}, {}, MetadataError, "the properties 5; expected an object"),
+        ({**one, "links": 5}, {}, MetadataError, "links are 5; expected a list of objects"),
+        ({**items, "features": ["a.json"]}, {}, MetadataError, "features are .*; expected a list of objects"),
+        (_with(one, "raster:bands", ["x"]), {"bands": "B04"}, MetadataError, "raster:bands are"),
+        (_with(one, "proj:shape", [60, -60]), {"bands": "B04"}, MetadataError, "lengths from 0 to"),
+        (_with(one, "proj:transform", [2**70, 0, 0, 0, -10, 0]), on_grid, MetadataError, "cells per cell of"),
+        (_value(one, "nodata", "none"), {"bands": "B04"}, MetadataError, "nodata 'none'; expected a number"),
+        (_value(one, "scale", [1]), {"bands": "B04"}, MetadataError, r"the scale \[1\]; expected a number"),
+        (_value(one, "unit", 5), {"bands": "B04"}, MetadataError, "the unit 5; expected a text"),
     ):  # fmt: skip
         with pytest.raises(error, match=match):
             zstore.cube(wrong, **options)  # type: ignore[arg-type]

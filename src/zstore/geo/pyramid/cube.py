@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -246,8 +247,7 @@ class _Scene:
     @once
     def moment(self) -> np.datetime64:
         """The date and time, of a range its beginning."""
-        said = self.item.get("properties") or {}
-        text = said.get("datetime") or said.get("start_datetime")
+        text = self.properties.get("datetime") or self.properties.get("start_datetime")
         try:
             moment = datetime.fromisoformat(str(text))
         except ValueError:
@@ -260,11 +260,18 @@ class _Scene:
         """A key that all items of one day or orbit share."""
         if time == "day":
             return self.moment.astype("datetime64[D]")
-        said = self.item.get("properties") or {}
-        number = said.get("sat:absolute_orbit")
-        if number is None:
-            raise MetadataError(f"item {self.name!r} has no sat:absolute_orbit; expected it, or time by day")
-        return said.get("platform"), number
+        number, platform = self.properties.get("sat:absolute_orbit"), self.properties.get("platform")
+        if not isinstance(number, int | str) or not isinstance(platform, str | None):
+            said = f"has no sat:absolute_orbit, but {number!r}, of the platform {platform!r}"
+            raise MetadataError(f"item {self.name!r} {said}; expected a number and a name, or time by day")
+        return platform, number
+
+    @once
+    def properties(self) -> Mapping[str, Any]:
+        made = self.item.get("properties") or {}
+        if not isinstance(made, Mapping):
+            raise MetadataError(f"item {self.name!r} has the properties {made!r}; expected an object")
+        return made
 
     @once
     def assets(self) -> Mapping[str, Any]:
@@ -296,11 +303,10 @@ class _Scene:
             options = self.addresses.options(address)
         elif self.folder and "://" not in href and not href.startswith("/"):
             address = f"{self.folder}/{href.removeprefix('./')}"
-        said = {**(self.item.get("properties") or {}), **asset}
-        raster = next(iter(asset.get("raster:bands") or asset.get("bands") or ()), None) or {}
-        return _Asset(
-            address, band, said, {**asset, **raster}, own[:1] or (Band(band),), moment, has_bands, options
-        )
+        said = {**self.properties, **asset}
+        rasters = [*_objects(asset, "raster:bands"), *_objects(asset, "bands")]
+        values = {**asset, **(rasters[0] if rasters else {})}
+        return _Asset(address, band, said, values, own[:1] or (Band(band),), moment, has_bands, options)
 
 
 def make_scene(
@@ -316,6 +322,18 @@ def _plain(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None and value != {}}
 
 
+def _objects(owner: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects that a member lists.
+
+    Raises
+        MetadataError: it is no list of objects.
+    """
+    listed = owner.get(name) or []
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, Mapping) for one in listed):
+        raise MetadataError(f"{name} are {listed!r}; expected a list of objects, as STAC has it")
+    return [*listed]
+
+
 def _bands(asset: Mapping[str, Any]) -> tuple[Band, ...]:
     return parse_bands(asset.get("eo:bands")) or parse_bands(asset.get("bands")) or ()
 
@@ -328,7 +346,9 @@ def _only_raster(scenes: Sequence[_Scene], mask: str | None) -> str:
         for key, asset in scene.assets.items()
         if key != mask
         and str(asset.get("type", "")).startswith(RASTERS)
-        and not {"thumbnail", "overview", "visual", "metadata"} & {*asset.get("roles", ())}
+        and not any(
+            role in (asset.get("roles") or ()) for role in ("thumbnail", "overview", "visual", "metadata")
+        )
     )
     if len(there) != 1:
         raise MetadataError(
@@ -400,7 +420,7 @@ class _Asset(MadeSource):
         try:
             rows, columns = map(int, shape)
             return GeoGrid(Crs.from_user(code), Affine.from_user(numbers), (rows, columns)), np.dtype(dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise MetadataError(f"the item states a grid that is none: {error}", path=self.address) from error
 
     @once
@@ -420,12 +440,10 @@ class _Asset(MadeSource):
             own = self._dataset.geo.variables[self._dataset.only_name]
 
         def said(name: str, else_: Any) -> Any:
-            value = self.values.get(name, self.values.get(f"raster:{name}"))
+            value = self._value(name)
             return else_ if value is None else value
 
         nodata = said("nodata", own.nodata)
-        if isinstance(nodata, str):
-            nodata = float(nodata)
         return Variable(
             dtype=self.dtype,
             dimensions=self._names,
@@ -435,6 +453,22 @@ class _Asset(MadeSource):
             units=said("unit", own.units),
             bands=self.bands,
         )
+
+    def _value(self, name: str) -> Any:
+        """What the item states of the values by a name; None where it does not.
+
+        Raises
+            MetadataError: it is no number, or the unit no text.
+        """
+        value = self.values.get(name, self.values.get(f"raster:{name}"))
+        if value is None or (name == "unit" and isinstance(value, str)):
+            return value
+        if name != "unit" and not isinstance(value, bool):
+            with suppress(TypeError, ValueError, OverflowError):
+                # STAC has texts for NaN and infinities; nodata stays the integer that it is.
+                return value if name == "nodata" and not isinstance(value, str) else float(value)
+        kind = "a text" if name == "unit" else "a number"
+        raise MetadataError(f"the item states the {name} {value!r}; expected {kind}", path=self.address)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -496,42 +530,44 @@ def read_items(
         MetadataError: they are none.
         UnsupportedError: other pages of items follow.
     """
-    if isinstance(items, str | os.PathLike):
+    if isinstance(items, str | os.PathLike) and addresses is None:
         yield from _read_document(os.fspath(items), options)
         return
     if not isinstance(items, Mapping) and hasattr(items, "to_dict"):
         items = items.to_dict()
     if not isinstance(items, Mapping):
-        if not isinstance(items, Iterable):
+        if not isinstance(items, Iterable) or isinstance(items, str | bytes):
             raise MetadataError(f"items are {items!r}; expected items of STAC, or an address of them")
         for one in items:
             yield from read_items(one, options, folder, addresses)
         return
     kind = items.get("type")
-    links = [link for link in items.get("links") or () if isinstance(link, Mapping)]
+    links = _objects(items, "links")
     if any(link.get("rel") == "next" for link in links):
         raise UnsupportedError(
             'the items are one page of several, as a link "next" says; expected all of them'
         )
     if kind == "FeatureCollection":
-        yield from read_items(items.get("features") or (), options, folder, addresses)
+        yield from read_items(_objects(items, "features"), options, folder, addresses)
     elif kind in ("Collection", "Catalog"):
         for link in links:
             if link.get("rel") == "item":
                 href = str(link.get("href"))
                 full = addresses.settle(href) if addresses is not None else href
-                yield from _read_document(full, options)
+                yield from _read_document(full, options, is_linked=True)
     elif kind == "Feature":
-        own = next((link["href"] for link in links if link.get("rel") == "self" and "href" in link), "")
-        yield _Scene(items, folder or own.rpartition("/")[0], addresses, options)
+        own = next((link.get("href") for link in links if link.get("rel") == "self"), "")
+        yield _Scene(items, folder or str(own).rpartition("/")[0], addresses, options)
     else:
         raise MetadataError(
             f"type is {kind!r}; expected an item, a collection of items or a catalogue of STAC"
         )
 
 
-def _read_document(address: str, options: Mapping[str, Any] | None) -> Iterator[_Scene]:
-    """The items of the JSON document at an address."""
+def _read_document(
+    address: str, options: Mapping[str, Any] | None, *, is_linked: bool = False
+) -> Iterator[_Scene]:
+    """The items of the JSON document at an address; where a collection leads to it, it is an item."""
     above, _, name = address.rpartition("/")
     given = dict(options or {})
     allowed = given.pop("allow", ())
@@ -541,8 +577,11 @@ def _read_document(address: str, options: Mapping[str, Any] | None) -> Iterator[
         raise NotFoundError("no items there; expected a JSON document of STAC", path=address)
     try:
         document = json.loads(bytes(data))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MetadataError(f"the items are no JSON: {error}", path=address) from error
+    kind = document.get("type") if isinstance(document, Mapping) else None
+    if is_linked and kind != "Feature":
+        raise MetadataError(f"type is {kind!r}; expected an item, as the collection says", path=address)
     places = [allowed] if isinstance(allowed, str | os.PathLike) else [*allowed]
     folder = absolute_address(above or ".").rstrip("/")
     addresses = Addresses(folder, [os.fspath(one) for one in places], given)

@@ -46,6 +46,10 @@ LATTICE = 65
 # The same of a source that is laid over others; where lines between its places bend less than this share of
 # the whole, they say how far the source reaches.
 COARSE_LATTICE, BEND = 17, 1 / 32
+# Rows and columns of a grid are fewer, as GDAL's.
+MOST_CELLS = 1 << 31
+# Cells of a grid per cell of what is sampled on it are between these, as the kernel takes them.
+SCALES = (1e-6, 1e12)
 # Differences between cells and corners below this, in cells, are those of rounding.
 SLACK = 1e-6
 
@@ -60,6 +64,10 @@ class GeoGrid:
     crs: Crs
     affine: Affine
     shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if not all(0 <= length < MOST_CELLS for length in self.shape):
+            raise MetadataError(f"a grid has the shape {self.shape}; expected lengths from 0 to 2^31 - 1")
 
     @classmethod
     def of(cls, source: Placed) -> GeoGrid:
@@ -462,7 +470,12 @@ def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
     at = (float(y[0]), float(x[0]))
     if not all(np.isfinite(place) and 0 <= place <= n for place, n in zip(at, grid.shape, strict=True)):
         at = (grid.shape[0] / 2, grid.shape[1] / 2)
-    return transform.scale(*at)
+    scale = transform.scale(*at)
+    if any(one <= SCALES[0] or one >= SCALES[1] for one in scale):
+        raise MetadataError(
+            f"the grid has {scale} cells per cell of the source; expected {SCALES[0]} to {SCALES[1]}"
+        )
+    return scale
 
 
 def as_grid(grid: GeoGrid | Placed) -> GeoGrid:
