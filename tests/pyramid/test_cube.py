@@ -198,6 +198,7 @@ def test_a_composite_of_moments(quality: Any, tmp_path: Path) -> None:
 def test_what_does_not_go_together(quality: Any, tmp_path: Path) -> None:
     for words, error, match in (
         ({}, MetadataError, "scale_factor is"),
+        ({"time": "item"}, MetadataError, "scale_factor is"),
         ({"merge": "mean"}, UnsupportedError, "merge is 'mean', unpack False"),
         ({"merge": "sum", "unpack": True}, UnsupportedError, "expected one of mean, median, min, max"),
         ({"mask": "Q"}, UnsupportedError, "mask is 'Q', mask_values"),

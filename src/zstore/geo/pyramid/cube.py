@@ -136,10 +136,13 @@ def cube(
         together.append([[hidden.of(scene, band, moment, has_bands) for scene in group] for band in wanted])
     own = dict.fromkeys(asset.placed for several in together for each in several for asset in each)
     target = grid_around([*own], crs, resolution) if grid is None else as_grid(grid)
-    boxes = dict[Any, Box]()
+    boxes, earliest = dict[Any, Box](), dict[str, Variable]()
 
     def layer(assets: Sequence[_Asset]) -> View:
         warps = [hidden.warped(asset, target, resampling, nodata) for asset in assets]
+        for warped in warps:
+            variable = _physical(warped) if unpack else warped.variable
+            check_alike(earliest.setdefault(assets[0].key, variable), variable, warped.place)
         if unpack:
             return _merged(warps, merge, boxes, first)
         return overlay_warped(warps, first=first, boxes=boxes)
@@ -150,8 +153,6 @@ def cube(
 
 def _merged(warps: Sequence[Warped], merge: str | None, boxes: dict[Any, Box], first: bool) -> View:
     """The physical numbers of arrays on one grid, laid over each other or merged."""
-    for warped in warps:
-        check_alike(_physical(warps[0]), _physical(warped), warped.place)
     places, shape = place_warped(warps, boxes), warps[0].shape
     parts = [_unpacked(warped)[box] for warped, box in zip(warps, places, strict=True)]
     if merge is None or len(parts) == 1:
