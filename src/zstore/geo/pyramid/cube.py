@@ -456,7 +456,7 @@ class _Asset(MadeSource):
         )
 
     def _value(self, name: str) -> Any:
-        """What the item states of the values by a name; None where it does not.
+        """A member of the item about its values; None where it has none.
 
         Raises
             MetadataError: it is no number, or the unit no text.
