@@ -148,6 +148,18 @@ def test_zarrs_along_descending_latitudes(tmp_path: Path) -> None:
         xr.testing.assert_equal(joined.load(), whole)
 
 
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+def test_an_array_that_cannot_be_read_in_one_is_left_out_of_all(tmp_path: Path) -> None:
+    for number in range(2):
+        made = day(number, bad=("time", np.arange(3)))
+        made.to_zarr(tmp_path / f"{number}.zarr", zarr_format=3, consolidated=False)
+    (tmp_path / "1.zarr" / "bad" / "zarr.json").write_text("no document")
+    with pytest.raises(MetadataError, match=r"1\.zarr/bad"):
+        zstore.convert(f"{tmp_path}/*.zarr", tmp_path / "made")
+    made = zstore.open_group(tmp_path / "made", mode="r")
+    assert sorted(made.array_keys()) == ["lat", "lon", "t2m", "time"] and made["t2m"].shape == (6, 2, 3)
+
+
 def test_commands_take_patterns_and_several_sources(tmp_path: Path) -> None:
     names = save(tmp_path, [day(0), day(1)])
     expected = check(tmp_path).t2m.values

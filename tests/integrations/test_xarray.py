@@ -468,8 +468,8 @@ def test_what_cannot_be_opened(tmp_path):
     group = zstore.create_group(tmp_path / "a.zarr")
     group.create_array("nameless", shape=(3,), dtype="i4")
     group.create_array("v", shape=(3,), dtype="i4", dimension_names=["x"])
-    with pytest.raises(MetadataError, match="drop_variables='nameless'"):
-        xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE)
+    with pytest.warns(ReadingWarning, match="'nameless' is left out: .*drop_variables='nameless'"):
+        assert list(xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE)) == ["v"]
     assert list(xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE, drop_variables="nameless")) == ["v"]
     with pytest.raises(MetadataError, match="no consolidated metadata"):
         xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE, consolidated=True, drop_variables="nameless")
@@ -489,8 +489,8 @@ def test_fill_values_as_other_writers_spell_them(tmp_path):
     found = xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE)
     assert [np.isnan(found[name]).sum() for name in "fib"] == [1, 1, 1]
     group["f"].attrs["_FillValue"] = "none"
-    with pytest.raises(MetadataError, match="_FillValue is 'none'"):
-        xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE)
+    with pytest.warns(ReadingWarning, match="'f' is left out: _FillValue is 'none'"):
+        assert "f" not in xr.open_dataset(tmp_path / "a.zarr", engine=ENGINE)
 
 
 def test_nczarr_dimensions(tmp_path):

@@ -179,6 +179,24 @@ def test_no_value_keeps_the_rule_from_its_end(hostile):
         list(check_ome(Hierarchy(group.store, group, [group])))
 
 
+@pytest.mark.parametrize("version", ["0.1", "0.2", "0.3"])
+def test_images_of_former_versions_are_judged_by_their_own(version):
+    """Up to 0.2 the axes are t, c, z, y, x, and are not listed; until 0.4 there are no transformations."""
+    image = {"version": version, "name": "cells", "datasets": [{"path": "0"}, {"path": "1"}]}
+    image |= {"axes": ["c", "y", "x"]} if version == "0.3" else {}
+    assert findings({"multiscales": [image]}, "0.4") == []
+    wrong = {"datasets": [{}]}, *({"axes": axes} for axes in (None, [], ["y", "c"], AXES) if "axes" in image)
+    for change in wrong:
+        assert "error" in {one.severity for one in findings({"multiscales": [image | change]}, "0.4")}
+    group = zstore.create_group(MemoryStore(), zarr_format=2, attributes={"multiscales": [image]})
+    for path, side in (("0", 8), ("1", 4)):
+        shape = (1,) * (1 if "axes" in image else 3) + (side, side)
+        group.create_array(path, shape=shape, dtype="u2", chunks=shape)
+    verdict = validate(group, "ome")
+    assert verdict.count("error") == (2 if version == "0.1" else 0), verdict.as_text()
+    assert version == "0.1" or validate(group, "auto").profile == "ome"
+
+
 def test_a_profile_says_that_there_is_nothing_to_look_at():
     for attributes in ({}, {"ome": {"version": "0.6rc0"}}, {"ome": 6}, {"ome": {"series": ["0"]}}):
         assert "error" in [finding.severity for finding in findings(attributes)]

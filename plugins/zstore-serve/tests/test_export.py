@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shutil
 import sqlite3
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -25,7 +26,7 @@ from zstore_serve import pictures, router
 from zstore_serve.export import export, export_site
 
 import zstore
-from zstore.errors import MetadataError, StoreError
+from zstore.errors import CodecError, MetadataError, StoreError
 from zstore.geo.conventions.base import Affine
 from zstore.testing.commands import CommandContract
 from zstore.testing.jobs import JobContract
@@ -228,6 +229,35 @@ def test_a_scene_takes_the_name_of_no_file_of_the_site(tmp_path: Path) -> None:
     listed = json.loads((tmp_path / "site" / "tilejson.json").read_text("utf-8"))
     assert [one["name"] for one in listed] == names
     assert all((tmp_path / "site" / one["tiles"][0].format(z=0, x=0, y=0)).is_file() for one in listed)
+
+
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+@pytest.mark.parametrize("name", ["tiles", "map.mbtiles"])
+def test_tiles_of_a_damaged_chunk_are_left_out(store: Path, tmp_path: Path, name: str) -> None:
+    """All others are as they are without the damage, and the error comes at the end."""
+    shutil.copytree(store, tmp_path / "damaged.zarr")
+    [chunk] = sorted((tmp_path / "damaged.zarr").rglob("c/1/0"))
+    whole = chunk.read_bytes()
+    chunk.write_bytes(b"no frame")
+    damaged, words = tmp_path / "damaged.zarr", {"query": WORDS, "zooms": (10, 13)}
+    export(store, tmp_path / "whole", **words)
+    for _ in range(2):
+        with pytest.raises(CodecError, match=r"c/1/0"):
+            export(damaged, tmp_path / name, resume=True, overwrite=True, **words)
+        found, expected = tiles_in(tmp_path / name), tiles_in(tmp_path / "whole")
+        assert 0 < len(found) < len(expected) and found.items() <= expected.items()
+    chunk.write_bytes(whole)
+    export(damaged, tmp_path / name, resume=True, overwrite=True, **words)
+    assert tiles_in(tmp_path / name) == expected
+
+
+def tiles_in(place: Path) -> dict[Any, bytes]:
+    """The tiles of a folder or of a database by zoom, column and row from the south."""
+    if place.is_dir():
+        tiles = {tuple(map(int, path.with_suffix("").parts[-3:])): path for path in place.rglob("*.png")}
+        return {(z, x, (1 << z) - 1 - y): path.read_bytes() for (z, x, y), path in tiles.items()}
+    with closing(sqlite3.connect(place)) as base:
+        return {tuple(row[:3]): row[3] for row in base.execute("select * from tiles")}
 
 
 def test_exports_in_notebooks(tmp_path: Path) -> None:

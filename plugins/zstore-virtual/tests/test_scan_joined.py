@@ -21,6 +21,7 @@ if not entry_points(group="zstore", name="virtual-scan"):
 
 from zstore_virtual.forms import open_manifest, write_manifest
 from zstore_virtual.manifest import Manifest
+from zstore_virtual.scan import parts
 from zstore_virtual.scan.command import virtualize as command
 from zstore_virtual.scan.virtualize import virtualize
 from zstore_virtual.store import VirtualStore
@@ -287,26 +288,51 @@ def test_zarr_hierarchies_joined(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
 def test_a_broken_array_of_a_hierarchy_is_left_out(tmp_path: Path) -> None:
     """References to all others are written, and the command ends with its error, also when it goes on."""
-    source, target = tmp_path / "source", tmp_path / "target.json"
+    source, target, whole = tmp_path / "source", tmp_path / "target.json", tmp_path / "whole"
+    make_two(whole)
     for change in ({"shape": "four"}, {"codecs": [{"name": "nobodys_codec"}]}, None):
-        group = zstore.create_group(source, overwrite=True)
-        for name in ("bad", "good"):
-            group.create_array(name, data=np.arange(24), chunks=12)
+        make_two(source)
         document = json.loads((source / "bad/zarr.json").read_text())
         (source / "bad/zarr.json").write_text(json.dumps(document | (change or {})))
         if change is None:
             (source / "bad/c/1").unlink()
             (source / "bad/c/1").symlink_to("1")
-        for _ in range(2):
-            result = CliRunner().invoke(root_command, ["virtualize", str(source), str(target), "--overwrite"])
+        words = ["virtualize", str(target), "--overwrite"]
+        for sources, count in (([source], 1), ([source], 1), ([whole, source], 2)):
+            more = ["--concat", "t"] if count > 1 else []
+            result = CliRunner().invoke(root_command, [words[0], *map(str, sources), *words[1:], *more])
             assert result.exit_code == 1
             assert "'bad' is left out" in result.output
             got = zstore.open_group(VirtualStore(open_manifest(target), allow=[tmp_path]), mode="r")
             assert [*got.array_keys()] == ["good"]
-            np.testing.assert_array_equal(got["good"][...], np.arange(24))
-            assert {*tmp_path.iterdir()} == {source, target}
-    with pytest.raises(ZstoreError, match="bad"):
-        virtualize([source, source], concat="t")
+            np.testing.assert_array_equal(got["good"][...], np.tile(np.arange(24), count))
+            assert {*tmp_path.iterdir()} == {source, target, whole}
+
+
+def make_two(place: Path) -> None:
+    group = zstore.create_group(place, overwrite=True)
+    for name in ("bad", "good"):
+        group.create_array(name, data=np.arange(24), chunks=12, dimension_names=["t"])
+
+
+def test_every_file_that_cannot_be_read_is_named_and_no_other_is_scanned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, target = write_days(tmp_path, [2, 2, 2, 2]), tmp_path / "all.json"
+    stored = {path: path.read_bytes() for path in paths[1:3]}
+    paths[1].write_bytes(b"no file of any format")
+    paths[2].write_bytes(stored[paths[2]][:5000])
+    with pytest.raises(ZstoreError, match=r"begins with b'no f'.*nor can these be read: \S+002.nc .*001.nc"):
+        virtualize(paths, target, concat="time")
+    assert not target.exists()
+    for path, data in stored.items():
+        path.write_bytes(data)
+    scanned: list[str] = []
+    scan = parts.scan_file
+    monkeypatch.setattr(parts, "scan_file", lambda path, **o: scanned.append(path) or scan(path, **o))
+    compare(virtualize(paths, target, concat="time"), tmp_path, paths)
+    assert scanned == [str(path) for path in stored]
+    assert {*tmp_path.iterdir()} == {*paths, target}
 
 
 def _other_variable(place: Path) -> None:

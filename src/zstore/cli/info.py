@@ -13,7 +13,7 @@ from zstore import describe
 from zstore.base.sizes import format_lengths, format_size
 from zstore.cli.options import above_option, json_option, say, show_table, show_unfinished, storage_options
 from zstore.engine.intents import find_unfinished
-from zstore.errors import NotFoundError, StoreError, clean, printable
+from zstore.errors import NotFoundError, StoreError, ZstoreError, clean, printable
 from zstore.nodes.open import open_ahead, open_array
 from zstore.nodes.zarr_names import list_codecs
 from zstore.storage.url import open_store
@@ -121,16 +121,24 @@ def _array_table(report: Any, sizes_of: Mapping[str, int | None] | None) -> Tabl
         size = None if sizes_of is None else sizes_of[path]
         stored = "out of reach" if size is None else format_size(size)
         sizes = [] if sizes_of is None else [stored, format_size(array.nbytes)]
+        error = report.unreadable.get(path)
+        codecs = _reason(error) if error else ", ".join(list_codecs(array.model.codecs))
         table.add_row(
             printable(path),
             shape,
             str(array.dtype),
             chunks,
             shards,
-            ", ".join(list_codecs(array.model.codecs)),
+            codecs,
             nodata,
             *sizes,
         )
     for path, error in report.unreadable.items():
-        table.add_row(clean(path), "", "", "", "", clean(f"cannot be read: {error.message}"))
+        if path not in report.arrays:
+            table.add_row(clean(path), "", "", "", "", _reason(error))
     return table
+
+
+def _reason(error: ZstoreError) -> str:
+    """The text of why an array cannot be read."""
+    return clean(f"cannot be read: {error.message}")

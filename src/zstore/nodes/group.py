@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSet,
+    Sequence,
+)
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -30,7 +39,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, check_codecs, make_array, make_models
 from zstore.nodes.node import Access, advise_options
 from zstore.nodes.zarr_names import GroupNames
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, join_key, join_url
 
 __all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "members_of", "node"]
 
@@ -111,23 +120,35 @@ def members_of(groups: Sequence[Group]) -> list[tuple[tuple[str, Array | Group],
 
 
 def readable_members(
-    group: Group, max_depth: int | None = 0, *, dropped: Container[str] = (), is_decoded: bool = False
+    group: Group,
+    max_depth: int | None = 0,
+    *,
+    dropped: Container[str] = (),
+    is_decoded: bool = False,
+    lost: MutableSet[str] | None = None,
 ) -> Iterator[tuple[str, Array | Group]]:
     """(path, member) of the group's members whose documents can be read; the others are left out.
 
     max_depth   as for `Group.members`
     dropped     paths of members that nobody asks for
     is_decoded  whether arrays are left out, too, that do not have all their codecs (`is_decodable`)
+    lost        takes the paths of those that are left out
 
     Warns
         ReadingWarning: of each member that is left out.
     """
     unreadable = dict[str, ZstoreError]()
+    lost = set() if lost is None else lost
     for path, member in group.members(max_depth, unreadable=unreadable):
-        if path not in dropped and (not is_decoded or isinstance(member, Group) or is_decodable(member)):
+        if path in dropped:
+            continue
+        if not is_decoded or isinstance(member, Group) or is_decodable(member):
             yield path, member
+        else:
+            lost.add(path)
     for path, reason in unreadable.items():
         if path not in dropped:
+            lost.add(path)
             leave_out(join_key(group.path, path), reason)
 
 
@@ -140,7 +161,7 @@ def is_decodable(array: Array) -> bool:
     try:
         check_codecs(array.model, allow_pickle=array.access.allow_pickle)
     except ZstoreError as error:
-        leave_out(array.path, error)
+        leave_out(array.path, error.locate(path=join_url(array.store.url, array.path)))
         return False
     return True
 

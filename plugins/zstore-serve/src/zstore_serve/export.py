@@ -21,7 +21,7 @@ from typing import Any, Unpack
 from urllib.parse import parse_qsl, urlencode
 from uuid import uuid4
 
-from zstore.errors import MetadataError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, StoreError, UnsupportedError, ZstoreError, is_loss, leave_out
 from zstore.plugin.jobs import (
     NOT_BY_KEYS,
     BegunJob,
@@ -66,6 +66,8 @@ __all__ = ["export", "export_site"]
 TILES = "tiles"
 # The key of the number of tiles of a finished export.
 COUNT = "count"
+# What the journal has of a tile that could not be made.
+LOST = b"lost"
 MEMORY = "a tile holds the cells that it shows, and each thread makes one tile at a time"
 FORMATS = ("png", "jpg", "webp")
 # The first file tells that an export made a folder; the others are the page of a site.
@@ -106,7 +108,10 @@ class SceneTiles:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """The plan of an export, with a unit (part, z, x, y) for each tile; results are sizes in bytes."""
+    """The plan of an export, with a unit (part, z, x, y) for each tile.
+
+    Results are sizes in bytes, or the error of a tile that shows what is damaged or out of reach.
+    """
 
     sources: Sources
     work: str
@@ -121,7 +126,7 @@ class TilePlan:
                 rows, columns = tile_ranges(scene, part.tms, tile_matrices(scene, part.tms)[str(z)])
                 yield from ((number, z, x, y) for x in columns for y in rows)
 
-    def make(self, unit: Unit) -> int:
+    def make(self, unit: Unit) -> int | ZstoreError:
         """Make and store a tile, unless no cell of the scene lies in it; gives its size in bytes, or 0."""
         part, (_, z, x, y) = self.parts[unit[0]], unit
         scene = self._scene(part)
@@ -133,6 +138,10 @@ class TilePlan:
             content, level = run_coroutine(maker.make(scene, selection, style, frame, self.format))
         except Problem as problem:
             raise UnsupportedError(f"tile {z}/{x}/{y} of {part.scene!r}: {problem.detail}") from problem
+        except ZstoreError as error:
+            if is_loss(error):
+                return error
+            raise
         if level is None:
             return 0
         LocalStore(self.work).put(self.key(unit), content)
@@ -143,16 +152,24 @@ class TilePlan:
         number, z, x, y = unit
         return f"{TILES}/{self.parts[number].prefix}{z}/{x}/{y}.{self.format}"
 
-    def holds(self, unit: Unit, result: int) -> bool:
+    def holds(self, unit: Unit, result: int | ZstoreError) -> bool:
         """Whether a tile is still there, with the size that it had."""
         return not result or LocalStore(self.work).size(self.key(unit)) == result
 
-    def pack(self, result: int) -> bytes:
+    def pack(self, result: int | ZstoreError) -> bytes:
         """The size of a tile as bytes; none for a tile that is not there."""
+        if isinstance(result, ZstoreError):
+            return LOST
         return result.to_bytes(8, "little") if result else b""
 
     def unpack(self, unit: Unit, data: bytes) -> int:
-        """The size of a tile; 0 for a tile that is not there."""
+        """The size of a tile; 0 for a tile that is not there.
+
+        Raises
+            ValueError: the tile could not be made.
+        """
+        if data == LOST:
+            raise ValueError("it shows what could not be read")
         return int.from_bytes(data, "little")
 
     def _scene(self, part: SceneTiles) -> Scene:
@@ -190,6 +207,8 @@ def export(
     tiles       the tile matrix set; None: WebMercatorQuad, or "pixels" for a grid without a CRS
     zooms       the first and the last; None: from one tile that shows all to pixels of the finest level
     query       what tiles show, as in a tile's address: "bands=3,2,1&rescale=0,3000"
+
+    Tiles that show a chunk that is damaged or out of reach are left out; its error is raised at the end.
 
     Raises
         StoreError: the target exists already, or an interrupted export is there and is not resumed; the
@@ -287,6 +306,7 @@ class TileExport(Task[int]):
         arrays = [array for scene in scenes for level in scene.levels for array in level.arrays.values()]
         self.arrays = {f"{array.store.url} {array.path}": StoredArray.of(array) for array in arrays}
         self.units: list[Unit] = []
+        self.is_whole = True
 
     def describe(self) -> Any:
         scenes = [self.plan.sources.scenes[part.scene] for part in self.plan.parts]
@@ -307,7 +327,9 @@ class TileExport(Task[int]):
             lambda name: self.arrays[name].url,
         )
 
-    def versions(self) -> Versions:
+    def versions(self) -> Versions | None:
+        if not self.is_whole:
+            return None
         try:
             status = (self.target / SIGN if self.target.is_dir() else self.target).stat()
         except OSError:
@@ -322,8 +344,12 @@ class TileExport(Task[int]):
             self.there.store.delete_prefix(TILES)
         return job
 
-    def take(self, unit: Unit, result: int) -> None:
-        if result:
+    def take(self, unit: Unit, result: int | ZstoreError) -> None:
+        if isinstance(result, ZstoreError):
+            number, z, x, y = unit
+            self.is_whole = False
+            leave_out(f"{self.plan.parts[number].scene}/{z}/{x}/{y}", result)
+        elif result:
             self.units.append(unit)
 
     def make(self, job: BegunJob) -> None:

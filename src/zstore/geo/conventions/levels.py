@@ -527,6 +527,8 @@ def _is_as_long(finest: Grid, grid: Grid) -> bool:
 
 
 ARRAYS_VERSION = "0.1"
+# Of these, datasets are paths alone.
+FORMER_VERSIONS = ("0.1", "0.2", "0.3")
 OME_VERSION = "0.5"
 OME_06 = "0.6"
 # The system that the datasets of an image lead to.
@@ -676,7 +678,7 @@ class Ome(Convention):
         base = next((entry.fallback_affine for entry in facts.levels or () if entry.fallback_affine), None)
         for entry in facts.levels or ():
             expected, found = affines.get(entry.path), entry.fallback_affine
-            if found is None:
+            if found is None and not has_paths_alone(node.attrs.get("multiscales")):
                 message = f"coordinateTransformations of {entry.path!r} have no scale for every axis"
                 findings.append(Finding("OME", "error", node.path, message))
             if expected is None or found is None or base is None:
@@ -769,11 +771,16 @@ def _image_dataset(path: str, level: Level, names: Sequence[str], geo: GeoModel)
 
 
 def is_ome(items: Any) -> bool:
-    """Whether a list under `multiscales` is OME-Zarr's: it has axes or transformations."""
+    """Whether a list under `multiscales` is OME-Zarr's: it has axes, transformations or the version 0.2."""
     images = objects(items)
     datasets = (dataset for image in images for dataset in objects(image.get("datasets")))
-    has_axes = any("axes" in image for image in images)
+    has_axes = any("axes" in image or image.get("version") == "0.2" for image in images)
     return has_axes or any("coordinateTransformations" in dataset for dataset in datasets)
+
+
+def has_paths_alone(items: Any) -> bool:
+    """Whether images are of a version of OME-Zarr before transformations: shapes tell how levels lie."""
+    return any(image.get("version") in FORMER_VERSIONS for image in objects(items))
 
 
 def is_image(group: Any) -> bool:
@@ -855,10 +862,10 @@ def _parse_item(item: Any, node: GroupNode, findings: list[Finding]) -> list[Lev
 
 
 def _axes_of(item: Mapping[str, Any]) -> Any:
-    """The axes of an image: its own, or from 0.6 on those of the system that its datasets lead to."""
+    """The axes of an image: all of them in 0.2, from 0.6 on those of the system that its datasets lead to."""
     systems = item.get("coordinateSystems")
     if not isinstance(systems, (list, tuple)):
-        return item.get("axes")
+        return [*"tczyx"] if item.get("version") == "0.2" else item.get("axes")
     known = objects(systems)
     name = next((name for dataset in item.get("datasets") or () if (name := _output(dataset))), None)
     return next((system for system in known if system.get("name") == name), (known or [{}])[0]).get("axes")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from zstore.base.once import once
-from zstore.engine.documents import publish_nodes
+from zstore.engine.documents import ancestors, publish_nodes
 from zstore.engine.schedulers import map_threads
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.base import plain_name
@@ -141,12 +141,20 @@ class _Joining:
 
     @once
     def members(self) -> Sequence[Mapping[str, Array | Group]]:
-        """The nodes of each group, by their paths, which are the same in all."""
-        files = OpenFiles()
-        told = []
-        for group in self.groups:
-            nodes = {"": group, **dict(readable_members(group, None, is_decoded=True))}
-            told.append(nodes)
+        """The nodes of each group, by their paths, which are the same in all.
+
+        One that cannot be read in a group is left out of all.
+        """
+        files, lost = OpenFiles(), set[str]()
+        told = [
+            {"": group, **dict(readable_members(group, None, is_decoded=True, lost=lost))}
+            for group in self.groups
+        ]
+        told = [
+            {path: node for path, node in nodes.items() if lost.isdisjoint(ancestors(f"{path}/"))}
+            for nodes in told
+        ]
+        for group, nodes in zip(self.groups, told, strict=True):
             holder = group.store.holder("")[0]
             for source in holder.sources.values() if isinstance(holder, SourceStore) else ():
                 # Of thousands of files only a few stay open.

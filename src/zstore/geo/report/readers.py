@@ -118,8 +118,9 @@ def _gdal_new(seen: _ReaderFacts) -> str | None:
 
 
 def _xarray(seen: _ReaderFacts) -> str | None:
-    dims = seen.data.dims
-    if dims is None or None in dims:
+    group = seen.level if isinstance(seen.level, Group) else None
+    beside = [seen.data] if group is None else [one for _, one in group.members(unreadable={})]
+    if any(isinstance(one, Array) and (one.dims is None or None in one.dims) for one in beside):
         return "not all dimensions have names"
     fill = seen.data.attrs.get("_FillValue")
     if seen.data.zarr_format == 3 and seen.data.dtype.kind == "f" and isinstance(fill, (int, float)):

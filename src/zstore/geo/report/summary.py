@@ -17,6 +17,7 @@ from zstore.geo.pyramid.dataset import grids_of
 from zstore.geo.report.readers import Reader, judge_readers
 from zstore.model.packing import parse_fills
 from zstore.nodes.array import Array
+from zstore.nodes.create import check_codecs
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import list_codecs
 
@@ -36,7 +37,7 @@ class Report:
     grids       of a group, the grids of its arrays, the largest first
     below       where the node is no grid, the first pyramids below it, by path
     unfinished  jobs that are under way at or below the node, or were interrupted
-    unreadable  by path, the reason why a member cannot be read
+    unreadable  by path, the reason why a member cannot be read; one that lacks a codec is in `arrays`, too
     """
 
     node: Array | Group
@@ -221,6 +222,11 @@ def describe(node: Array | Group, depth: int | None = None) -> Report:
         arrays = {path: member for path, member in members.items() if isinstance(member, Array)}
         groups = {path: member for path, member in members.items() if isinstance(member, Group)}
         is_grid = True
+    for path, array in arrays.items():
+        try:
+            check_codecs(array.model, allow_pickle=array.access.allow_pickle)
+        except ZstoreError as error:
+            unreadable[path] = error
     meaning = Meaning()
     held = meaning.hold(ReadableGroup(node) if isinstance(node, Group) else node)
     # Where there is no grid of two dimensions, it is an ordinary group of arrays.

@@ -227,13 +227,16 @@ class GroupDataStore(AbstractDataStore):
         """The group's arrays as variables; dropped ones are not opened.
 
         Warns
-            ReadingWarning: a member cannot be read; it is left out.
+            ReadingWarning: a member cannot be read, or has a dimension without a name; it is left out.
         """
-        return {
-            name: open_variable(member, masks_fill=self.masks_fill)
-            for name, member in readable_members(self.group, dropped=self.dropped)
-            if isinstance(member, Array) and is_decodable(member)
-        }
+        found = dict[str, xr.Variable]()
+        for name, member in readable_members(self.group, dropped=self.dropped):
+            if isinstance(member, Array) and is_decodable(member):
+                try:
+                    found[name] = open_variable(member, masks_fill=self.masks_fill)
+                except MetadataError as error:
+                    leave_out(member.path, error)
+        return found
 
     def leave_out_coordinates(self) -> bool:
         """Drop the coordinates and times whose values cannot be read; returns whether there are any."""

@@ -13,7 +13,14 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from zstore.errors import MetadataError, NotFoundError, ReadingWarning, StoreError, UnsupportedError
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    ReadingWarning,
+    StoreError,
+    UnsupportedError,
+    leave_out,
+)
 from zstore.jobs.chunks import Location, StoredArray, as_array, source_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import current_part
@@ -60,7 +67,7 @@ def reduce(
     """The sum, mean, minimum, ... of items along `axis`, without whole arrays in memory.
 
     source    an array, its path or URL, or any other `Source`; or a group, of which all arrays of data are
-              reduced that have these dimensions
+              reduced that have these dimensions, and a data type that the method has a meaning for
     method    sum, mean, min, max, count (of valid items), std, var, any, all, argmin or argmax
     axis      a dimension by its number or name, or several; None: all, of periods the dimension of time
     every     one result for each "month", "season", "year", "day", "hour", or several of them: "10D", "6h",
@@ -108,7 +115,8 @@ def reduce(
         ChangedError: the source was written to since the reduction into a new array began.
         CodecError, NotFoundError, StoreError: a chunk cannot be read.
     Warns
-        ReadingWarning: numbers are added, and are directions by their standard name.
+        ReadingWarning: numbers are added, and are directions by their standard name; an array of a group is
+            left out, such as one of text.
     """
     how = How(**words)
     node = _opened(source, storage_options, above=above)
@@ -133,8 +141,8 @@ def reduce(
         )  # fmt: skip
         plans, arrays = {"": planned}, {"": node}
     else:
+        plans = _planned(outline, method, keepdims=keepdims, **ways)
         arrays = {**outline.arrays}
-        plans = {name: _planned(outline, name, method, keepdims=keepdims, **ways) for name in arrays}
     if out is not None and not isinstance(out, np.ndarray | Array):
         target = open_store(out)
         for planned in plans.values():
@@ -168,20 +176,31 @@ def reduce(
     return made if out is not None or planned.shape else made[()]
 
 
-def _planned(outline: Outline, name: str, method: str, **ways: Any) -> Reduction:
-    """The plan of the reduction of an array of a group."""
-    labels, weights = outline.labels(name), outline.weights(name)
-    try:
-        return plan_reduction(
-            outline.arrays[name], method, outline.axes(name), groups=labels, weights=weights, **ways
-        )
-    except UnsupportedError as error:
-        beside = (
-            "; expected --arrays, or zstore.select(..., arrays=...), of others"
-            if len(outline.arrays) > 1
-            else ""
-        )
-        raise UnsupportedError(f"{error.message}{beside}", path=f"{outline.url}/{name}") from error
+def _planned(outline: Outline, method: str, **ways: Any) -> dict[str, Reduction]:
+    """The plans of the reductions of a group's arrays, by name.
+
+    Arrays of types that the method has no meaning for are removed from the outline.
+
+    Raises
+        UnsupportedError: it has none for any of them.
+    Warns
+        ReadingWarning: of each that is left out.
+    """
+    plans, refused = dict[str, Reduction](), dict[str, UnsupportedError]()
+    for name, array in outline.arrays.items():
+        labels, weights = outline.labels(name), outline.weights(name)
+        try:
+            plans[name] = plan_reduction(
+                array, method, outline.axes(name), groups=labels, weights=weights, **ways
+            )
+        except UnsupportedError as error:
+            refused[name] = error.locate(path=f"{outline.url}/{name}")
+    for name, error in refused.items():
+        if not plans:
+            raise error
+        del outline.arrays[name]
+        leave_out(name, error, is_asked=False)
+    return plans
 
 
 def _only(by_name: Mapping[str, Any]) -> Any:

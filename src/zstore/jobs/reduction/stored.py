@@ -42,7 +42,7 @@ class Outline(Protocol):
 
     url: str
     attributes: Mapping[str, Any]
-    arrays: Mapping[str, Array]
+    arrays: dict[str, Array]
     kept: Mapping[str, Array]
     new: Mapping[str, Mapping[str, Any]]
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from zstore import Array, open_array
-from zstore.errors import MetadataError, UnsupportedError, ZstoreError
+from zstore.errors import MetadataError, StoreError, UnsupportedError, ZstoreError
 from zstore.plugin.jobs import Unit
 from zstore.plugin.nodes import parse_json
 from zstore_virtual.kerchunk import read_json, write_json
@@ -59,7 +59,7 @@ class ScannedFile(NamedTuple):
     options  storage options of remote sources
     values   of the arrays that were read along with their file, by path
     digests  of the values of other arrays, by path
-    unreadable  errors of members that are left out, by path
+    unreadable  errors of members that are left out, by path; "" is the file itself
     """
 
     name: str
@@ -69,6 +69,20 @@ class ScannedFile(NamedTuple):
     values: Mapping[str, np.ndarray[Any, Any]] = {}
     digests: Mapping[str, str] = {}
     unreadable: Mapping[str, ZstoreError] = {}
+
+    def without(self, paths: Set[str]) -> ScannedFile:
+        """The file without the members at these paths, and what is below them."""
+
+        def is_kept(path: str) -> bool:
+            above = (path[:at] for at, character in enumerate(path) if character == "/")
+            return path not in paths and paths.isdisjoint(above)
+
+        manifest = self.manifest
+        documents = {
+            key: found for key, found in manifest.documents.items() if is_kept(key.rpartition("/")[0])
+        }
+        chunks = {path: found for path, found in manifest.chunks.items() if is_kept(path)}
+        return self._replace(manifest=replace(manifest, documents=documents, chunks=chunks))
 
     def load(self, path: str) -> Array:
         """The array at `path`."""
@@ -209,10 +223,15 @@ class ScanPlan:
     def make(self, unit: Unit) -> ScannedFile:
         """Scan the file."""
         address = _addresses_of(self.addresses)[unit[0]]
-        # Files that are joined have the same members.
-        unreadable: dict[str, ZstoreError] | None = {} if self.dimension is None else None
-        manifest = scan_file(address, drop=self.drop, storage_options=self.options, unreadable=unreadable)
-        part = self._part(address, manifest)._replace(unreadable=unreadable or {})
+        unreadable = dict[str, ZstoreError]()
+        try:
+            manifest = scan_file(address, drop=self.drop, storage_options=self.options, unreadable=unreadable)
+        except ZstoreError as error:
+            # A server that fails would for the other files, too.
+            if self.dimension is None or (isinstance(error, StoreError) and is_remote(address)):
+                raise
+            return self._part(address, Manifest())._replace(unreadable={"": error})
+        part = self._part(address, manifest)._replace(unreadable=unreadable)
         values, digests = {}, {}
         for path, is_joined in self._arrays_to_read(documents_of(part)):
             found = part.read(path)

@@ -58,6 +58,9 @@ def virtualize(
 ) -> Manifest:
     """The manifest of one file, or of many as one hierarchy; chunks stay in their files.
 
+    A member of a Zarr hierarchy that cannot be read is left out, of all that are joined. Files that cannot be
+    read are an error that names all of them: the same call, made again, does not scan the others anew.
+
     sources          paths and URLs, in order, or patterns such as "data/*.nc" and "s3://bucket/data/*.nc",
                      whose files are taken in order of their names
     target           where to write the manifest (.json, .parquet); a manifest there is replaced, anything
@@ -98,6 +101,9 @@ def virtualize(
     store, folder = (None, "") if target is None else _open_journal(target, options)
     job = None if store is None else _begin(plan, store, folder)
     parts = _scan(plan, len(paths), job, how)
+    lost = {path for part in parts for path in part.unreadable}
+    if dimension is not None and lost:
+        parts = [part.without(lost) for part in parts]
     manifest = append_to
     if dimension is None:
         manifest = parts[0].manifest
@@ -136,19 +142,34 @@ def _begin(plan: ScanPlan, store: Store, folder: str) -> BegunJob:
 
 
 def _scan(plan: ScanPlan, count: int, job: BegunJob | None, how: How) -> list[ScannedFile]:
-    """The parts of a plan, in order; those that the journal has of the same plan are not scanned again."""
+    """The parts of a plan, in order; those that the journal has of the same plan are not scanned again.
+
+    Raises
+        ZstoreError: of the first file that cannot be read, with the names of all others.
+    """
     parts = dict[int, ScannedFile]()
     tick = counter(count, how.progress)
 
     def take(unit: Sequence[int], part: ScannedFile) -> None:
         parts[unit[0]] = part
         for path, error in part.unreadable.items():
-            leave_out(path, error)
+            if path:
+                leave_out(path, error)
         tick(1)
 
-    with Runner(how.executor, None if job is None else job.journal()) as runner:
+    journal = None if job is None else job.journal()
+    with Runner(how.executor, journal) as runner:
         runner.run(plan, STEP, take)
-    return [parts[number] for number in range(count)]
+    found = [parts[number] for number in range(count)]
+    broken = {part.name: part.unreadable[""] for part in found if "" in part.unreadable}
+    if broken:
+        if journal is not None:
+            journal.write()
+        name, *others = broken
+        if others:
+            broken[name].message += f"; nor can these be read: {', '.join(others)}"
+        raise broken[name]
+    return found
 
 
 def _open_journal(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> tuple[Store, str]:

@@ -61,7 +61,7 @@ def _scan(
         except ZstoreError as error:
             if unreadable is None or not path:
                 raise
-            unreadable[path] = error
+            unreadable[path] = error.locate(path=f"{url.rstrip('/')}/{path}")
     keys = [join_key(path, name) for path in found for name in DOCUMENTS]
     copies = MemoryStore()
     for key, value in zip(keys, store.get_many([(key, None) for key in keys]), strict=True):

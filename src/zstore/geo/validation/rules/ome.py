@@ -1,7 +1,8 @@
 """Rules of OME-Zarr: images, labels, plates, wells, series, scenes and their transformations.
 
 Spec
-    OME-Zarr 0.4, 0.5 and 0.6rc0. Of former versions, images are looked at as those of 0.4.
+    OME-Zarr 0.1 to 0.5 and 0.6rc0. Of versions before 0.4, objects that are no images are looked at as those
+    of 0.4.
 """
 
 from __future__ import annotations
@@ -169,6 +170,12 @@ def _new_axes(value: Any, where: str) -> Iterator[Fault]:
     return _axes(value, where, is_old=False)
 
 
+def _axes_in_order(value: Any, where: str) -> Iterator[Fault]:
+    order = ["tczyx".find(axis) for axis in value if isinstance(axis, str)] if isinstance(value, list) else []
+    if order != sorted(order):
+        yield Fault(where, "t, c, z, y, x in this order", plain(value))
+
+
 def _matrix(value: Any, where: str) -> Iterator[Fault]:
     yield from _list(NUMBERS, 1, is_set=False)(value, where)
     if isinstance(value, list | tuple) and len({len(row) for row in value if isinstance(row, list)}) > 1:
@@ -286,6 +293,21 @@ OLD_IMAGE = _object(
     {"name": TEXT, "coordinateTransformations": _old_steps},
     _dimensions_agree,
 )
+FORMER_DATASETS = _list(_object({"path": TEXT}), 1)
+FORMER_AXES = _both(_list(_choice("t", "c", "z", "y", "x"), 2, 5), _axes_in_order)
+FORMER_IMAGES = {
+    **dict.fromkeys(("0.1", "0.2"), _object({"datasets": FORMER_DATASETS}, {"name": TEXT})),
+    "0.3": _object({"datasets": FORMER_DATASETS, "axes": FORMER_AXES}, {"name": TEXT}),
+}
+
+
+def _until_05(value: Any, where: str) -> Iterator[Fault]:
+    """An image as its own version has it, where that has one of its own."""
+    version = member_of(value, "version")
+    shape = FORMER_IMAGES.get(version, OLD_IMAGE) if isinstance(version, str) else OLD_IMAGE
+    return shape(value, where)
+
+
 ENDS = {"input": _object({"name": TEXT}), "output": _object({"name": TEXT})}
 IMAGE = _object(
     {
@@ -374,7 +396,7 @@ SCENE = _object(
 )  # fmt: skip
 # By the member that tells an object of OME-Zarr, its shape: up to 0.5, and from 0.6 on.
 OBJECTS: dict[str, tuple[Shape, Shape]] = {
-    "multiscales": (_list(OLD_IMAGE, 1), _list(IMAGE, 1)),
+    "multiscales": (_list(_until_05, 1), _list(IMAGE, 1)),
     "omero": (OMERO, OMERO),
     "image-label": (LABEL, LABEL),
     "plate": (PLATE, PLATE),
@@ -390,7 +412,7 @@ OBJECTS: dict[str, tuple[Shape, Shape]] = {
 MARKS = {"plate": ("columns", "rows", "wells"), "well": ("images",)}
 
 
-@Rule("OME", "error", "overviews", "OME-Zarr 0.4, 0.5, 0.6",
+@Rule("OME", "error", "overviews", "OME-Zarr 0.1 to 0.6",
       "Images, labels, plates, wells, series and scenes have the members that OME-Zarr gives them.",
       "correct the members of ome", profiles=(OME, OME_06))  # fmt: skip
 def check_ome(hierarchy: Hierarchy) -> Iterator[Found]:
