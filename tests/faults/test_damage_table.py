@@ -255,6 +255,23 @@ DOCUMENTS: dict[str, tuple[Any, type[ZstoreError]]] = {
     ),
     "a storage transformer": ({"storage_transformers": [{"name": "mine"}]}, UnsupportedError),
     "a fill value out of range": ({"fill_value": 2**31}, MetadataError),
+    "shards of more chunks than can be numbered": (
+        {
+            "shape": [2**60],
+            **grid(2**60),
+            "codecs": [
+                {
+                    "name": "sharding_indexed",
+                    "configuration": {
+                        "chunk_shape": [1],
+                        "codecs": GOOD["codecs"],
+                        "index_codecs": GOOD["codecs"],
+                    },
+                }
+            ],
+        },
+        MetadataError,
+    ),
     "shards that inner chunks do not fit": (
         {
             "codecs": [

@@ -222,6 +222,11 @@ def test_very_long_arrays():
     array.resize((length - 2, 3))
     array.resize((length, 3))
     np.testing.assert_array_equal(array[length - 6 :, 1], [7, 1, 2, 3, 7, 7])
+    longest = zstore.zeros((2**63 - 1,), dtype="u1", chunks=(2**62 + 1,))
+    np.testing.assert_array_equal(longest[:: 2**62], [0, 0])
+    for shape in ((length, length), (2**16,) * 4):
+        with pytest.raises(MemoryError, match="more chunks than there is memory to plan for"):
+            zstore.zeros(shape, dtype="u1", chunks=1)[...] = 1
 
 
 @pytest.mark.parametrize("ndim", [6, 20, 32])

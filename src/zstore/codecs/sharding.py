@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +28,8 @@ from zstore.codecs.chain import Chain
 from zstore.model.array import CodecModel
 
 EMPTY = 2**64 - 1
+# As many as an index of 16 bytes each has within 2^63 bytes.
+MOST_CHUNKS = 1 << 58
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 
 
@@ -74,6 +77,8 @@ class ShardingIndexed(Serializer):
         ):
             raise self.refuse(f"cannot cut shards of shape {spec.shape} into chunks of {self.chunk_shape}")
         counts = tuple(o // i for o, i in zip(spec.shape, self.chunk_shape, strict=True))
+        if prod(counts) > MOST_CHUNKS:
+            raise self.refuse(f"cannot number the {prod(counts)} chunks of a shard; expected at most 2^58")
         index_spec = ChunkSpec((*counts, 2), np.dtype(np.uint64), np.uint64(EMPTY))
         inner = Chain.bind(self.codecs, spec._replace(shape=self.chunk_shape))
         index = Chain.bind(self.index_codecs, index_spec)

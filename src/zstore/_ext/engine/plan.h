@@ -71,7 +71,7 @@ static inline void zs_points_free(zs_points *points) {
 }
 
 static inline int zs_axis_reserve(zs_axis *axis, int64_t n) {
-    int64_t *memory = malloc(sizeof(int64_t) * (size_t)(6 * n + 7));
+    int64_t *memory = n < INT64_MAX / 64 ? malloc(sizeof(int64_t) * (size_t)(6 * n + 7)) : NULL;
     if (!memory) return -1;
     axis->memory = memory;
     axis->cell = memory;
@@ -108,7 +108,7 @@ static inline int zs_axis_slice(zs_axis *axis, int64_t start, int64_t count, int
     int64_t s = 0;
     for (int64_t k = 0; k < count; s++) {
         int64_t position = start + k * step, cell = position / chunk;
-        int64_t fits = ((cell + 1) * chunk - 1 - position) / step + 1;
+        int64_t fits = (chunk - 1 - (position - cell * chunk)) / step + 1;
         if (fits > count - k) fits = count - k;
         axis->cell[s] = cell;
         axis->first[s] = position - cell * chunk;
@@ -195,14 +195,16 @@ fail:
     return -1;
 }
 
-/* Count the tasks, after all axes are made. */
+/* Count the tasks, after all axes are made; -1 where they are too many to number. */
 static inline int zs_plan_finish(zs_plan *plan, int is_sharded) {
-    plan->n_outer = plan->n_chunks = 1;
-    for (int d = 0; d < plan->ndim; d++) {
-        plan->n_outer *= plan->axis[d].n_outer;
-        plan->n_chunks *= plan->axis[d].n;
-    }
-    if (!is_sharded || plan->n_chunks == 0) return 0;
+    int is_empty = 0;
+    for (int d = 0; d < plan->ndim; d++) is_empty |= plan->axis[d].n == 0;
+    plan->n_outer = plan->n_chunks = !is_empty;
+    for (int d = 0; d < plan->ndim; d++)
+        if (__builtin_mul_overflow(plan->n_outer, plan->axis[d].n_outer, &plan->n_outer) ||
+            __builtin_mul_overflow(plan->n_chunks, plan->axis[d].n, &plan->n_chunks))
+            return -1;
+    if (!is_sharded || is_empty) return 0;
     plan->outer_start = malloc(sizeof(int64_t) * (size_t)(plan->n_outer + 1));
     if (!plan->outer_start) return -1;
     int64_t index[ZS_MAX_NDIM] = {0}, total = 0;

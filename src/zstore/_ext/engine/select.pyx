@@ -21,6 +21,7 @@ cdef extern from "Python.h":
     PyObject *PyExc_IndexError
 
 cdef object ELLIPSIS = ...
+cdef object TOO_MANY = "the selection touches more chunks than there is memory to plan for; expected a smaller one"
 
 
 cdef class Layout:
@@ -93,14 +94,14 @@ cdef class Plan:
         if count == 0:
             start, step = 0, 1
         if zs_axis_slice(axis, start, count, step, self.layout.c.chunk[d], self.layout.c.per_outer[d]):
-            raise MemoryError
+            raise MemoryError(TOO_MANY)
         self.result_dim[d] = result_dim
         return 0
 
     cdef int finish(self, tuple shape) except -1:
         self.shape = shape
         if zs_plan_finish(&self.c, self.layout.c.n_levels > 0):
-            raise MemoryError
+            raise MemoryError(TOO_MANY)
         return 0
 
     @property
