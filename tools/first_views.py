@@ -46,7 +46,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 def land(step: float) -> Numbers:
     """Which cells of a global grid are land, rows from the north, columns from 180° west."""
-    content = read_vendored("land-110m.json")
+    content = read_vendored("countries-110m.json")
     if content is None:
         raise SystemExit("zstore-serve was built without npm; its page has no land")
     topology = json.loads(content)

@@ -1,4 +1,4 @@
-"""Builds the package, with the files that its page needs from npm: OpenLayers, and Natural Earth's coasts.
+"""Builds the package, with the files that its page needs from npm: OpenLayers, and Natural Earth's countries.
 
 The source tree holds none of these files. A build without npm or without a network serves tiles, and says
 what is missing when it is asked for the page. Files that are there already are not downloaded again.
@@ -19,7 +19,7 @@ VENDOR = Path(__file__).parent / "src" / "zstore_serve" / "vendor"
 # npm packages: of each, the names that some of its files get here.
 PACKAGES = {
     "ol@10.11.0": {"dist/ol.js": "ol.js", "ol.css": "ol.css", "LICENSE.md": "LICENSE-ol.md"},
-    "world-atlas@2.0.2": {"land-110m.json": "land-110m.json", "LICENSE": "LICENSE-world-atlas"},
+    "world-atlas@2.0.2": {"countries-110m.json": "countries-110m.json", "LICENSE": "LICENSE-world-atlas"},
 }
 
 # Seconds that npm may take: it waits long for a network that does not answer.

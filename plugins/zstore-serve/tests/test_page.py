@@ -133,6 +133,10 @@ class Browser:
             keep.write_bytes(content)
         return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
 
+    def at(self, lon: float, lat: float) -> list[float]:
+        """The coordinate of the map at a place in degrees."""
+        return self.run(f"ol.proj.fromLonLat([{lon}, {lat}], map.getView().getProjection())")
+
     def pixel(self, coordinate: list[float]) -> list[float]:
         """Where in the window a coordinate of the map is."""
         return self.run(f"map.getPixelFromCoordinate({coordinate})")
@@ -271,7 +275,7 @@ def test_a_field_from_0_to_360_lies_where_it_should(browser: Browser, address: s
 
     lut = np.rint(cmap.Colormap("viridis").lut(256) * 255)[:, :3]
     for lon, value in ((-100, 90), (-33, 90), (33, 10), (100, 10)):
-        x, y = browser.run(f"ol.proj.fromLonLat([{lon}, -58])")
+        x, y = browser.at(lon, -58)
         assert np.abs(np.array(colour_at(browser, [x, y], kept)) - lut[int(value * 2.55 + 0.5)]).max() <= 3, (
             lon
         )
@@ -285,6 +289,11 @@ def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: st
     browser.slide("time", 3)
     assert colour_at(browser, middle) == [175, 175, 175]
     assert "2020-01-04" in browser.run("document.querySelector('#dimensions output').textContent")
+    date = "document.querySelector('#dimensions [type=date]')"
+    for day, item in (("2020-01-02", 1), ("2020-01-04", 3)):
+        browser.run(f"(e => {{ e.value = '{day}'; e.onchange(); }})({date})")
+        assert browser.run("chosen.time") == item
+    browser.settle()
     browser.click(*browser.pixel(middle))
     browser.wait("at('chart').style.display === 'block' && at('values').textContent.includes('35')")
     assert browser.run("document.querySelectorAll('#chart path').length") == 1
@@ -300,18 +309,28 @@ def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: st
     assert browser.run("map.getView().getCenter()") == pytest.approx(middle)
 
 
-def test_the_legend_is_dragged(browser: Browser, address: str) -> None:
+def test_the_legend_is_dragged_and_stepped(browser: Browser, address: str, kept: Path) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=50&kind=one")
     x, y, width = browser.run("(b => [b.left, b.top + 5, b.width])(at('legend').getBoundingClientRect())")
     browser.drag(*((x + part * width, y) for part in (0.9, 0.6, 0.4)))
     assert float(browser.run("at('high').value")) == pytest.approx(25, abs=0.5)
-    assert colour_at(browser, browser.run("map.getView().getCenter()"))[0] == pytest.approx(51, abs=2)
+    middle = browser.run("map.getView().getCenter()")
+    assert colour_at(browser, middle)[0] == pytest.approx(51, abs=2)
+    # Steps of colour lie between round values: of 2 to 24, the value 5 is in the second of five.
+    browser.change("low", "2")
+    browser.change("high", "24")
+    browser.run("at('stepped').click()")
+    browser.settle()
+    assert browser.run("range()") == {"low": 0, "high": 25, "steps": 5}
+    assert colour_at(browser, middle, kept) == [255 // 4] * 3
+    ticks = browser.run("[...at('ticks').querySelectorAll('text')].map(e => e.textContent).join()")
+    assert ticks == "0,5,10,15,20,25" and "stepped=1" in browser.run("location.href")
 
 
 def test_categories_have_their_colours_and_names(browser: Browser, address: str, kept: Path) -> None:
     browser.open(f"{address}#scene=kinds.zarr")
     for lon, colour in ((9.1, [10, 120, 30]), (9.45, [20, 60, 200])):
-        assert colour_at(browser, browser.run(f"ol.proj.fromLonLat([{lon}, 49.4])"), kept) == colour
+        assert colour_at(browser, browser.at(lon, 49.4), kept) == colour
     assert browser.run("at('categories').innerText").split() == ["1", "wood", "2", "water"]
 
 
@@ -390,6 +409,34 @@ def test_two_layers_are_swiped_each_by_its_own_colours(browser: Browser, address
     browser.wait("at('values').textContent.endsWith('2 (water)')")
 
 
+def test_layers_lie_on_top_of_each_other(browser: Browser, address: str, kept: Path) -> None:
+    """Each has its own colours, legend and opacity, which the link keeps; those of other CRSs are warped."""
+    browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
+    layers = "[...at('others').querySelectorAll('li')].map(e => e.firstChild.textContent)"
+    assert browser.run(layers) == ["globe.zarr", "kinds.zarr", "cap.zarr"]
+    browser.run("at('stack').open = true")
+    browser.run("at('others').querySelectorAll('[type=checkbox]')[1].click()")
+    browser.wait("over.has('kinds.zarr')")
+    browser.settle()
+    wood, water = browser.at(9.1, 49.4), browser.at(9.45, 49.4)
+    assert [colour_at(browser, place) for place in (wood, water)] == [[10, 120, 30], [20, 60, 200]]
+    browser.run("(e => { e.value = 0.5; e.oninput(); })(at('others').querySelector('[type=range]'))")
+    browser.settle()
+    mixed = [(25 + colour) / 2 for colour in (10, 120, 30)]
+    assert colour_at(browser, wood) == pytest.approx(mixed, abs=2)
+    browser.open(browser.run("location.href"))
+    assert colour_at(browser, browser.at(9.1, 49.4)) == pytest.approx(mixed, abs=2)
+    browser.run("at('others').querySelectorAll('[type=checkbox]')[0].click()")
+    browser.wait("at('others').textContent.includes('v: 10 to 90')")
+    browser.settle()
+    assert colour_at(browser, browser.at(9.1, 49.4)) == [0, 0, 0]
+    assert np.ptp(colour_at(browser, browser.at(9.45, 49.06), kept)) == 0 and not browser.refused
+    for number in (0, 1):
+        browser.run(f"at('others').querySelectorAll('[type=checkbox]')[{number}].click()")
+    browser.settle()
+    assert colour_at(browser, browser.at(9.1, 49.4)) == [25] * 3
+
+
 def test_levels_and_requests_are_shown_on_demand(browser: Browser, address: str, kept: Path) -> None:
     browser.open(f"{address}#scene=cells.zarr&low=0&high=255&view=350,-250,4")
     assert browser.run("at('levels').children.length") == 0
@@ -411,7 +458,7 @@ def test_what_a_band_is_stands_beside_it(
     values[0, :, :40] -= 5
     affine = Affine(1000.0, 0, 480000.0, 0, -1000.0, 5500000.0)
     said = {"long_name": "air temperature", "units": "K"}
-    write(tmp_path / "one.zarr", values, "EPSG:32632", affine, ("time", "y", "x"), **said)
+    write(tmp_path / "one.zarr", values, "EPSG:32632", affine, ("time", "y", "x"), nodata=-1, **said)
     group = zstore.open_group(tmp_path / "one.zarr", mode="a")
     group.attrs["title"] = "One moment"
     units = {"units": "hours since 2020-01-01", "standard_name": "time"}
@@ -421,6 +468,8 @@ def test_what_a_band_is_stands_beside_it(
         shown = browser.run("[at('title'), at('about'), at('dimensions')].map(e => e.innerText.trim())")
         browser.picture(kept)
         assert browser.run("at('scene').parentElement.hidden && !at('dimensions').querySelector('input')")
+        holes = browser.run("at('missing').hidden ? '' : at('missing').textContent")
+    assert holes == "no data (stored as -1), transparent"
     kind = "air temperature, K" + (", no values here" if is_empty else "")
     assert shown[:2] == ["One moment", kind] and shown[2].split() == ["time", "2020-01-01T06:00"]
 
@@ -511,7 +560,7 @@ def test_dark_and_narrow(browser: Browser, address: str, kept: Path) -> None:
         edges = "(b => [b.left, b.top, b.right, b.bottom])(at('panel').getBoundingClientRect())"
         # All that is shown lies above the panel, which is closed at first.
         closed = browser.run(edges)[1]
-        x, y = browser.pixel(browser.run("ol.proj.fromLonLat([9.2, 49.1])"))
+        x, y = browser.pixel(browser.at(9.2, 49.1))
         assert 0 < x < 400 and 0 < y < closed and closed > 0.75 * 720
         browser.run("at('controls').open = true")
         box = browser.run(edges)
@@ -570,7 +619,7 @@ def test_an_exported_site_is_shown_by_any_web_server(
         browser.wait("document.body && document.body.dataset.drawn === '1' && !!layer.getSource()")
         browser.settle()
         for lon, colour in ((9.1, [10, 120, 30]), (9.45, [20, 60, 200])):
-            assert colour_at(browser, browser.run(f"ol.proj.fromLonLat([{lon}, 49.4])"), kept) == colour
+            assert colour_at(browser, browser.at(lon, 49.4), kept) == colour
         browser.change("scene", "cells.zarr")
         assert colour_at(browser, [100, -100]) == colour_at(browser, [600, -400])
         assert colour_at(browser, [100, -100]) != colour_at(browser, [600, 10])
@@ -612,11 +661,66 @@ def test_what_lies_around_a_pole_is_shown_around_it(
         browser.wait(f"at('values').textContent.includes('lat {sign * 80}.0000')")
 
 
+def test_grids_of_satellites_and_zones_are_seen_as_they_are(
+    browser: Browser, tmp_path: Path, kept: Path
+) -> None:
+    """Coordinates are PROJ's, the ground is around the data, and no projection asks for what is refused."""
+    from zstore.geo.conventions.crs import Crs
+
+    disk = Crs.from_user({
+        "grid_mapping_name": "geostationary", "perspective_point_height": 35785831.0, "sweep_angle_axis": "y",
+        "longitude_of_projection_origin": 9.5, "latitude_of_projection_origin": 0.0,
+        "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.31414,
+    })  # fmt: skip
+    y, x = (np.indices((550, 550)) + 0.5 - 275) * 2e4
+    seen = np.isfinite(disk.transform(Crs.from_user("OGC:CRS84"), x, -y)[0])
+    values = np.where(seen, np.where(x < 0, 10.0, 90.0), np.nan).astype("f4")
+    write(tmp_path / "disk.zarr", values, disk, Affine(2e4, 0, -5.5e6, 0, -2e4, 5.5e6))
+    zone = np.where(np.indices((700, 700))[1] < 350, 10.0, 90.0).astype("f4")
+    write(tmp_path / "zone.zarr", zone, "EPSG:25833", Affine(10.0, 0, 4e5, 0, -10.0, 5.5e6))
+    browser.refused.clear()
+    with listening(router(tmp_path / "disk.zarr", tmp_path / "zone.zarr")) as own:
+        for name, crs, lon, lat in (
+            ("disk", disk, [9.5, -20, 60, 30], [0, 45, -50, 66.6]),
+            ("zone", Crs.from_user("EPSG:25833"), [13.6, 15, 13.65], [49.6, 49.64, 49.6]),
+        ):
+            browser.open(f"{own}#scene={name}.zarr&low=0&high=100&colormap=grey")
+            assert browser.run("[seen, at('seen').options.length].join()") == "native,4"
+            east, north = Crs.from_user("OGC:CRS84").transform(crs, np.array(lon), np.array(lat))
+            for place in zip(lon, lat, east, north, strict=True):
+                assert np.abs(np.array(browser.at(*place[:2])) - place[2:]).max() < 0.01
+            browser.picture(kept.with_stem(f"{kept.stem}-{name}"))
+            width = 5e6 if name == "disk" else 3000
+            middle = browser.run("ol.extent.getCenter(scene.bounds)")
+            for away, shade in ((-width / 2, 26), (width / 2, 230)):
+                assert abs(colour_at(browser, [middle[0] + away, middle[1] + width / 20])[0] - shade) <= 2
+            browser.run(f"point([{middle[0] + width / 3}, {middle[1] + width / 9}])")
+            browser.wait("at('values').textContent.endsWith(': 90')")
+            browser.run("at('all').click()")
+            browser.wait("at('places').textContent.includes('mean 50')")
+            assert browser.run("at('locator').hidden") == (name == "disk")
+            for view in ("WebMercatorQuad", "UPSArcticWGS84Quad", "UPSAntarcticWGS84Quad"):
+                browser.change("seen", view)
+                browser.picture(kept.with_stem(f"{kept.stem}-{name}-{view}"))
+                assert browser.run("coasts.getSource().getFeatures().length") > 100
+            browser.open(browser.run("location.href"))
+            assert browser.run("seen") == "UPSAntarcticWGS84Quad"
+        browser.run("at('scene').value = 'disk.zarr'; at('scene').onchange()")
+        browser.wait("scene.id === 'disk.zarr' && seen === 'native'")
+        browser.settle()
+        browser.run("point([-5.4e6, 5.4e6])")
+        browser.wait("at('values').textContent === 'beside the Earth'")
+        browser.click(700 / 40, 700 / 40)
+    names = browser.run("countries.getSource().getFeatures().map(each => each.get('name'))")
+    assert {"Germany", "South Africa"} <= {*names} and "Japan" not in names
+    assert not browser.refused and browser.run("at('problem').textContent") == ""
+
+
 def test_a_picture_and_a_series_can_be_taken_away(
     browser: Browser, address: str, place: Path, kept: Path
 ) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=100&colormap=grey&@time=2")
-    at = browser.run("ol.proj.fromLonLat([9.1, 49.4])")
+    at = browser.at(9.1, 49.4)
     content = base64.b64decode(browser.run("picture().toDataURL()").partition(",")[2])
     kept.write_bytes(content)
     picture = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
@@ -649,7 +753,7 @@ def test_a_picture_and_a_series_can_be_taken_away(
 
 def test_areas_are_drawn_and_compared_as_lines(browser: Browser, address: str, kept: Path) -> None:
     browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one&@time=2")
-    corners = [browser.pixel(browser.run(f"ol.proj.fromLonLat([{lon}, 49.4])")) for lon in (9.0, 9.4)]
+    corners = [browser.pixel(browser.at(lon, 49.4)) for lon in (9.0, 9.4)]
     browser.run("at('box').click()")
     (left, y), (right, _) = corners
     for x, down in ((left, y), (right, y + 60)):

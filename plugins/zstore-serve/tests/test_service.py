@@ -376,7 +376,8 @@ def test_statistics_of_an_area_are_those_of_its_own_cells(tmp_path: Path, kind: 
     application = router(tmp_path / "p.zarr", settings=few)
     if kind == "polygon":
         ring, crs = [*TRIANGLE, TRIANGLE[0]], "EPSG:32632"
-        words = f"crs=EPSG:32632&polygon={','.join(f'{x},{y}' for x, y in TRIANGLE)}"
+        named = "native" if levels else crs
+        words = f"crs={named}&polygon={','.join(f'{x},{y}' for x, y in TRIANGLE)}"
     else:
         west, south, east, north = 8.75, 49.2, 9.6, 49.62
         ring = [(west, south), (east, south), (east, north), (west, north), (west, south)]
@@ -613,6 +614,45 @@ def test_tilejson_names_the_zooms_of_the_set(noise: np.ndarray, crs: str, tms: s
                 tile = document["tiles"][0].format(z=z, x=x, y=y).replace(".png", ".npy")
                 seen += int((get(application, tile.removeprefix("http://localhost")).cells[-1] != 0).sum())
         assert seen == pytest.approx(noise.size * (cell / matrices[z].cell_size) ** 2, rel=0.02)
+
+
+GOES = {
+    "grid_mapping_name": "geostationary", "perspective_point_height": 35786023.0, "sweep_angle_axis": "x",
+    "longitude_of_projection_origin": -75.0, "latitude_of_projection_origin": 0.0,
+    "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.31414,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("crs", "view"),
+    [
+        ("EPSG:32733", {"utm": 32733}), ("EPSG:25832", {"utm": 32632}),
+        (GOES, {"geostationary": [-75.0, 35786023.0, "x", 6378137.0, 6356752.31414]}),
+        ("EPSG:3035", None), ("OGC:CRS84", None),
+    ],
+)  # fmt: skip
+def test_tiles_of_a_grid_of_its_own_are_its_cells(noise: np.ndarray, crs: Any, view: Any) -> None:
+    """Levels are copied, not warped; the page is told where it can draw the ground around them."""
+    store, cell = MemoryStore(), 0.001 if crs == "OGC:CRS84" else 30.0
+    write(store, noise, crs, Affine(cell, 0, 17 * cell, 0, -cell, 1000 * cell))
+    zstore.build_pyramid(store, levels := MemoryStore(), levels=1, chunks=64, shards=None)
+    application = router(levels)
+    base = base_of(application)
+    about = get(application, base).document
+    own = about["own"]
+    assert (about["tiles"] == "native", own is not None) == (view is not None, view is not None)
+    if own is not None:
+        grid = {"origin": [17 * cell, 1000 * cell], "cells": [2 * cell, cell]}
+        assert own == {**view, **grid}
+    for z, level in ((1, 0), (0, 1)):
+        cells = zstore.open_group(levels, mode="r")[f"{level}/v"][...]
+        for x, y in ((0, 0), (-(-cells.shape[1] // 256) - 1, -(-cells.shape[0] // 256) - 1)):
+            expected = cells[256 * y : 256 * (y + 1), 256 * x : 256 * (x + 1)]
+            tile = get(application, f"{base}/tiles/native/{z}/{x}/{y}.npy").cells
+            assert np.array_equal(tile[0, : expected.shape[0], : expected.shape[1]], expected)
+            assert not tile[1, expected.shape[0] :].any() and not tile[1, :, expected.shape[1] :].any()
+    document = get(application, f"{base}/tilejson.json?tms=native").document
+    assert (document["minzoom"], document["maxzoom"]) == (0, 1)
 
 
 def test_outside_of_a_collection_there_are_no_values() -> None:
@@ -1117,6 +1157,21 @@ def test_equal_factors_are_equal_steps() -> None:
     shown = get(whole, f"{base_of(whole)}/preview.png?rescale=1,100&scale=log").picture
     assert shown[0, :, 0].tolist() == [0, 128, 255]
     assert ask(application, f"{base}/preview.png?scale=cubic").status == 400
+
+
+def test_steps_of_colour_begin_at_their_values() -> None:
+    """Each step has one colour of the map, the first and the last those of its ends."""
+    grey = np.arange(5) * 255 // 4
+    values = np.array([[0, 19, 20, 39, 40, 59, 60, 79, 80, 99, 120, -5]])
+    for dtype in ("i2", "f8"):
+        application = router(pixels_of(values.astype(dtype)))
+        base = base_of(application)
+        shown = get(application, f"{base}/preview.png?rescale=0,100&steps=5").picture
+        assert shown[0, :, 0].tolist() == [*np.repeat(grey, 2).tolist(), 255, 0]
+    colours = get(application, "/colormaps/grey?steps=5").document["colours"]
+    assert np.unique(np.array(colours)[:, 0]).tolist() == grey.tolist()
+    for words in ("steps=1", "steps=65", "steps=5&bands=v,1,b1", "steps=5&bands=v&mix=FFFFFF"):
+        assert ask(application, f"{base}/preview.png?{words}").status == 400
 
 
 def test_what_the_page_asks_for_is_never_refused() -> None:

@@ -18,6 +18,7 @@ from zstore_serve.places import FARTHEST, parse_box
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Parameters
 from zstore_serve.scenes import CRS84, Scene
+from zstore_serve.tilings import NATIVE
 
 __all__ = ["AREA_PARAMETERS", "Area", "find_area", "means", "statistics", "weighed_percentiles"]
 
@@ -98,7 +99,8 @@ def _ring(scene: Scene, parameters: Parameters) -> tuple[list[tuple[float, float
     if max(map(abs, numbers)) > FARTHEST:
         raise Problem(400, f"polygon reaches {max(map(abs, numbers)):g}; expected {FARTHEST:g} at most")
     if "crs" in parameters:
-        crs = _named_crs(parameters.text("crs"))
+        named = parameters.text("crs")
+        crs = scene.crs if named == NATIVE and scene.crs is not None else _named_crs(named)
     corners = list(zip(numbers[::2], numbers[1::2], strict=True))
     if scene.crs is None:
         corners = [(x, -y) for x, y in corners]
@@ -113,7 +115,7 @@ def _named_crs(code: str) -> Crs:
             return Crs.from_user(code)
     except (MetadataError, UnsupportedError):
         pass
-    raise Problem(400, f"crs is {code[:80]!r}; expected a code, as EPSG:3857")
+    raise Problem(400, f"crs is {code[:80]!r}; expected a code, as EPSG:3857, or {NATIVE!r}")
 
 
 def crosses_itself(corners: Sequence[tuple[float, float]]) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "encode_npy",
     "encode_tiff",
     "mix",
+    "stepped",
     "terrain_rgb",
 ]
 
@@ -102,6 +103,17 @@ def colour_map(name: str) -> Bytes:
     return colours[np.arange(256) * len(colours) // 256]
 
 
+def stepped(colours: Bytes, steps: int) -> Bytes:
+    """A colour map in so many steps of one colour each, from its first to its last; as it is for 0.
+
+    Shapes
+        both (256, 4).
+    """
+    if not steps:
+        return colours
+    return colours[np.arange(256) * steps // 256 * 255 // (steps - 1)]
+
+
 def swatch(name: str) -> list[str]:
     """Nine colours of a colour map from end to end, of a map of separate colours all, as #rrggbb."""
     separate = np.unique(colour_map(name), axis=0, return_index=True)[1]
@@ -145,6 +157,7 @@ def draw(
     limits: Sequence[tuple[float, float]],
     colours: Bytes | None = None,
     is_log: bool = False,
+    steps: int = 0,
 ) -> Picture:
     """A picture of one band in a map's colours, or of three as red, green and blue, stretched between limits.
 
@@ -152,7 +165,8 @@ def draw(
     first place, so that the least of the 256 steps is drawn as the next one.
     """
     valid = bands[0][1] if len(bands) == 1 else np.logical_and.reduce([mask for _, mask in bands])
-    stretched = [stretch(values, *pair, is_log) for (values, _), pair in zip(bands, limits, strict=True)]
+    pairs = zip(bands, limits, strict=True)
+    stretched = [stretch(values, *pair, is_log, steps) for (values, _), pair in pairs]
     is_whole = bool(valid.all())
     if len(bands) == 1:
         palette = colour_map("grey") if colours is None else colours
@@ -185,29 +199,35 @@ def mix(
     return Picture(np.concatenate([samples, np.where(valid, 255, 0).astype(np.uint8)[..., None]], axis=-1))
 
 
-def stretch(values: Items, low: float, high: float, is_log: bool = False) -> Bytes:
+def stretch(values: Items, low: float, high: float, is_log: bool = False, steps: int = 0) -> Bytes:
     """Values stretched so that two limits become 0 and 255, as `quicklook` has it; 128 for equal limits.
 
     is_log  equal steps are equal factors, where both limits are above 0
+    steps   so many intervals of values become one number each, the middle of a step of `stepped`; 0: all
     """
     if low == high:
         return np.full(values.shape, 128, np.uint8)
     if values.dtype.kind in "iu" and values.dtype.itemsize <= 2:
-        return _steps(values.dtype.str, low, high, is_log)[values.view(f"u{values.itemsize}")]
+        table = _table(values.dtype.str, low, high, is_log, steps)
+        return table[values.view(f"u{values.itemsize}")]
     if is_log and 0 < low < high:
         with np.errstate(invalid="ignore"):
-            return stretch(np.log(np.maximum(values.astype(np.float64), low)), math.log(low), math.log(high))
+            logs = np.log(np.maximum(values.astype(np.float64), low))
+            return stretch(logs, math.log(low), math.log(high), steps=steps)
     with np.errstate(invalid="ignore", over="ignore"):
+        if steps:
+            step = np.clip((values.astype(np.float64) - low) * (steps / (high - low)), 0, steps - 1)
+            return ((np.nan_to_num(step).astype(np.uint16) * 256 + 128) // steps).astype(np.uint8)
         scaled = (values.astype(np.float64) - low) * (255.0 / (high - low)) + 0.5
         return np.nan_to_num(np.clip(scaled, 0, 255)).astype(np.uint8)
 
 
 @lru_cache(64)
-def _steps(dtype: str, low: float, high: float, is_log: bool) -> Bytes:
+def _table(dtype: str, low: float, high: float, is_log: bool, steps: int) -> Bytes:
     """What `stretch` makes of every value of an integer type of one or two bytes."""
     kind = np.dtype(dtype).newbyteorder("=")
     every = np.arange(1 << (8 * kind.itemsize)).astype(f"u{kind.itemsize}").view(kind)
-    return stretch(every.astype(np.float64), low, high, is_log)
+    return stretch(every.astype(np.float64), low, high, is_log, steps)
 
 
 def draw_relief(
@@ -216,6 +236,7 @@ def draw_relief(
     limits: Sequence[tuple[float, float]],
     colours: Bytes,
     cell: tuple[float, float],
+    steps: int = 0,
 ) -> Picture:
     """A picture of heights in a map's colours, lit as their relief is.
 
@@ -223,7 +244,7 @@ def draw_relief(
         values and valid (rows + 2, columns + 2).
     """
     inner = slice(1, -1), slice(1, -1)
-    flat = draw([(values[inner], valid[inner])], limits, colours).rgba()
+    flat = draw([(values[inner], valid[inner])], limits, colours, steps=steps).rgba()
     lit = light(flat[..., :3], values, valid, cell)
     return Picture(lit if valid[inner].all() else np.concatenate([lit, flat[..., 3:]], axis=-1))
 

@@ -24,7 +24,7 @@ __all__ = [
     "FramePlan",
     "Pixels",
     "await_all",
-    "pixel_matrices",
+    "own_matrices",
     "plan_frame",
     "read_band",
 ]
@@ -96,16 +96,23 @@ class Pixels:
     valid: Mask
 
 
-def pixel_matrices(shape: tuple[int, int]) -> dict[str, TileMatrix]:
-    """The tile matrices of a scene without a place: from all of it in one tile, to one pixel per cell."""
+def own_matrices(scene: Scene) -> dict[str, TileMatrix]:
+    """The tile matrices of a scene on its own grid: from all of it in one tile, to one pixel per cell."""
+    bounds, corner, finest, metres = (0, -scene.shape[0], scene.shape[1], 0), (0.0, 0.0), 1.0, 1.0
+    if scene.crs is not None:
+        bounds, finest, metres = scene.bounds(), min(scene.affine(0).cell), scene.crs.metres_per_unit
+        corner = bounds[0], bounds[3]
+    # What is a cell too much only by rounding is none.
+    shape = [(high - low) / finest - 1e-6 for low, high in ((bounds[1], bounds[3]), (bounds[0], bounds[2]))]
     depth = max(0, math.ceil(math.log2(max(shape) / TILE_SIZE)))
     found = {}
     for z in range(depth + 1):
-        cell = 2.0 ** (depth - z)
-        rows, columns = (max(1, math.ceil(size / cell / TILE_SIZE)) for size in shape)
+        times = 2.0 ** (depth - z)
+        rows, columns = (max(1, math.ceil(size / times / TILE_SIZE)) for size in shape)
         found[str(z)] = TileMatrix(
-            str(z), cell / 0.00028, cell, (0.0, 0.0), (TILE_SIZE, TILE_SIZE), (rows, columns)
-        )
+            str(z), finest * times * metres / 0.00028, finest * times, corner, (TILE_SIZE, TILE_SIZE),
+            (rows, columns),
+        )  # fmt: skip
     return found
 
 

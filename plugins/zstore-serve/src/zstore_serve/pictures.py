@@ -213,10 +213,10 @@ def _draw(
     if style.algorithm == "hillshade":
         shade = hillshade(*bands[0], cell, style.azimuth, style.altitude)
         return drawing.draw([(shade, np.isfinite(shade))], [(0.0, 255.0)])
-    colours = None if style.colour_map is None else drawing.colour_map(style.colour_map)
+    colours = drawing.stepped(drawing.colour_map(style.colour_map or "grey"), style.steps)
     if style.algorithm == "relief":
-        return drawing.draw_relief(*bands[0], limits, drawing.colour_map(style.colour_map or "grey"), cell)
-    return drawing.draw(bands, limits, colours, style.scale == "log")
+        return drawing.draw_relief(*bands[0], limits, colours, cell, style.steps)
+    return drawing.draw(bands, limits, colours, style.scale == "log", style.steps)
 
 
 def unpack(scene: Scene, band: PictureBand, pixels: Pixels) -> ValidValues:

@@ -22,18 +22,20 @@ __all__ = [
     "Style",
     "choose_items",
     "parse_selection",
+    "parse_steps",
     "parse_style",
 ]
 
 SELECTION_PARAMETERS = frozenset(("bands", "expression", "resampling"))
 STYLE_PARAMETERS = frozenset(
-    ("rescale", "percentiles", "colormap", "algorithm", "azimuth", "altitude", "scale", "mix")
+    ("rescale", "percentiles", "colormap", "steps", "algorithm", "azimuth", "altitude", "scale", "mix")
 )
 ALGORITHMS = ("hillshade", "relief", "terrainrgb")
 PERCENTILES = (2.0, 98.0)
 # The longest query string, in characters, and the most bands of one request.
 LONGEST = 4096
 MOST_BANDS = 16
+MOST_STEPS = 64
 
 
 class Parameters:
@@ -117,7 +119,8 @@ class Selection:
 class Style:
     """How values become a picture; with `limits` None, percentiles are the limits.
 
-    mix  the colour of each band's greatest values, where bands are added; (): one band, or red, green, blue
+    mix    the colour of each band's greatest values, where bands are added; (): one band, or red, green, blue
+    steps  how many colours of the map are drawn, each of as many values; 0: all
     """
 
     limits: tuple[tuple[float, float], ...] | None
@@ -128,6 +131,7 @@ class Style:
     altitude: float = 45.0
     scale: str | None = None
     mix: tuple[tuple[int, int, int], ...] = ()
+    steps: int = 0
 
 
 def parse_selection(scene: Scene, parameters: Parameters) -> Selection:
@@ -207,7 +211,15 @@ def parse_style(parameters: Parameters, selection: Selection) -> Style:
     scale = parameters.text("scale") or None
     if scale not in (None, "linear", "log"):
         raise Problem(400, f"scale is {scale[:80]!r}; expected linear or log")
-    return Style(limits, percentiles, name, algorithm, azimuth, altitude, scale, mix)
+    steps = parse_steps(parameters)
+    if steps and band_count != 1:
+        raise Problem(400, f"steps is given with {band_count} bands; expected one band")
+    return Style(limits, percentiles, name, algorithm, azimuth, altitude, scale, mix, steps)
+
+
+def parse_steps(parameters: Parameters) -> int:
+    """How many colours of a colour map are drawn; 0: all."""
+    return parameters.whole("steps", 2, MOST_STEPS, 0)
 
 
 def _parse_mix(parameters: Parameters, band_count: int) -> tuple[tuple[int, int, int], ...]:
@@ -216,6 +228,6 @@ def _parse_mix(parameters: Parameters, band_count: int) -> tuple[tuple[int, int,
     if len(words) != band_count or not all(re.fullmatch("[0-9a-fA-F]{6}", word) for word in words):
         expected = f"expected {band_count} colours as 00FF00, one for each band"
         raise Problem(400, f"mix is {parameters.text('mix')[:80]!r}; {expected}")
-    if "colormap" in parameters or "algorithm" in parameters:
-        raise Problem(400, "mix is given with colormap or algorithm; expected one of them")
+    if any(name in parameters for name in ("colormap", "steps", "algorithm")):
+        raise Problem(400, "mix is given with colormap, steps or algorithm; expected one of them")
     return tuple((colour[0], colour[1], colour[2]) for colour in map(bytes.fromhex, words))

@@ -41,13 +41,16 @@ from zstore_serve.queries import (
     Parameters,
     Selection,
     parse_selection,
+    parse_steps,
     parse_style,
 )
 from zstore_serve.scenes import Scene
 from zstore_serve.tilings import (
+    NATIVE,
     PIXELS,
     default_set,
     load_set,
+    native_view,
     render_tilejson,
     set_names,
     tile_frame,
@@ -63,7 +66,7 @@ __all__ = ["Service", "Settings", "router"]
 
 log = logging.getLogger("zstore_serve")
 
-VENDOR = ("ol.js", "ol.css", "land-110m.json")
+VENDOR = ("ol.js", "ol.css", "countries-110m.json")
 TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 CONFORMS = tuple(
     f"http://www.opengis.net/spec/ogcapi-{part}"
@@ -269,7 +272,7 @@ class Service:
         about = {
             **self._describe_collection(request, scene), "bands": bands, "dimensions": axes, "levels": levels,
             "colours": scene.rgb_bands, "size": scene.shape, "source": scene.source,
-            "channels": scene.channels,
+            "channels": scene.channels, "own": _describe_own_grid(scene),
         }  # fmt: skip
         return self._json(request, about)
 
@@ -339,8 +342,11 @@ class Service:
         return self._compressed(request, json.dumps(known).encode(), "application/json")
 
     async def colour_map(self, request: Request) -> Response:
-        """The 256 colours of a colour map."""
-        return self._json(request, {"colours": drawing.colour_map(request.path_params["name"]).tolist()})
+        """The 256 colours of a colour map; with `steps`, of so many that differ."""
+        parameters = Parameters(request.query_params.multi_items())
+        parameters.check(("steps",))
+        colours = drawing.stepped(drawing.colour_map(request.path_params["name"]), parse_steps(parameters))
+        return self._json(request, {"colours": colours.tolist()})
 
     # Values.
 
@@ -565,6 +571,16 @@ class Service:
         if any(word.strip().removeprefix("W/") in (tag, "*") for word in known.split(",")):
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=kind, headers=headers)
+
+
+def _describe_own_grid(scene: Scene) -> dict[str, Any] | None:
+    """The tiles of a scene on its own grid, and its projection; None where the page cannot draw that."""
+    view = native_view(scene)
+    if scene.crs is not None and view is None:
+        return None
+    matrices = [*tile_matrices(scene, PIXELS if scene.crs is None else NATIVE).values()]
+    cells = [matrix.cell_size for matrix in matrices]
+    return {**(view or {}), "origin": matrices[0].origin, "cells": cells}
 
 
 @lru_cache(8)

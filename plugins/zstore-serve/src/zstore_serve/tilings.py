@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from zstore.plugin.conventions import Affine, Crs, TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
-from zstore_serve.frames import Frame, pixel_matrices
+from zstore_serve.frames import Frame, own_matrices
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Scene
 
 __all__ = [
+    "NATIVE",
     "PIXELS",
     "WEB",
     "default_set",
     "load_set",
+    "native_view",
     "render_tilejson",
-    "set_crs",
     "set_names",
     "tile_frame",
     "tile_matrices",
@@ -31,10 +32,17 @@ __all__ = [
 ]
 
 WEB = "WebMercatorQuad"
-# The one tile matrix set of a scene that has no place on the ground.
-PIXELS = "pixels"
+# The tile matrix sets of a scene's own grid: of one without a place on the ground, and of all others.
+PIXELS, NATIVE = "pixels", "native"
 # The latitudes that all of a grid in degrees is beyond, and that another reaches, to be shown around a pole.
 FAR_LATITUDE, POLE = 50.0, 85.0
+# What the zones of UTM have in common, in CF's words.
+UTM = {
+    "latitude_of_projection_origin": 0.0, "false_easting": 5e5, "scale_factor_at_central_meridian": 0.9996,
+    "semi_major_axis": 6378137.0,
+}  # fmt: skip
+# Of WGS 84, in metres to a millimetre; GRS 80's is the same.
+POLAR_RADIUS = 6356752.314
 # How many places along each side of a scene tell which tiles it touches.
 PROBES = 64
 
@@ -45,8 +53,8 @@ def tile_matrices(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
     Raises
         Problem: there is no such set, or the scene has no tiles in it.
     """
-    if name == PIXELS and scene.crs is None:
-        return pixel_matrices(scene.shape)
+    if name == (PIXELS if scene.crs is None else NATIVE):
+        return own_matrices(scene)
     if scene.crs is None:
         raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
     found: Mapping[str, TileMatrix] = load_set(name).tile_matrices
@@ -59,10 +67,15 @@ def default_set(scene: Scene) -> str:
 
 
 def view_set(scene: Scene) -> str:
-    """The name of the tile matrix set in which the page shows a scene: around a pole, of that pole."""
+    """The name of the tile matrix set in which the page shows a scene at first.
+
+    Around a pole, of that pole; of UTM's zones and of what satellites see from their places, the scene's own.
+    """
     name, box = default_set(scene), scene.geographic_bounds()
     if scene.crs is None or box is None:
         return name
+    if native_view(scene):
+        return NATIVE
     if scene.crs.is_geographic:
         is_arctic, is_antarctic = box[1] >= FAR_LATITUDE, box[3] <= -FAR_LATITUDE
     else:
@@ -90,10 +103,31 @@ def load_set(name: str) -> Any:
     return load_tile_matrix_set(name)
 
 
+def native_view(scene: Scene) -> dict[str, Any] | None:
+    """The projection of a scene's own grid, where the page can draw the ground in it; else None.
+
+    {"utm": EPSG's number of the zone of WGS 84}, or {"geostationary": CF's parameters}
+    """
+    stated = {} if scene.crs is None else scene.crs.cf
+    if stated.get("grid_mapping_name") == "geostationary":
+        names = ("longitude_of_projection_origin", "perspective_point_height", "sweep_angle_axis")
+        return {"geostationary": [stated[n] for n in (*names, "semi_major_axis", "semi_minor_axis")]}
+    if stated.get("grid_mapping_name") != "transverse_mercator":
+        return None
+    zone, north = (stated["longitude_of_central_meridian"] + 183) / 6, stated["false_northing"]
+    is_utm = all(stated.get(name) == value for name, value in UTM.items())
+    is_utm &= round(stated["semi_minor_axis"], 3) == POLAR_RADIUS and zone % 1 == 0 and north in (0, 1e7)
+    return {"utm": round(zone) + (32700 if north else 32600)} if is_utm else None
+
+
 @lru_cache(64)
-def set_crs(name: str) -> Crs:
-    """The CRS of the tile matrix set of that name."""
+def _set_crs(name: str) -> Crs:
     return Crs.from_user(load_tile_matrix_set(name).crs)
+
+
+def tile_crs(scene: Scene, name: str) -> Crs | None:
+    """The CRS of a scene's tiles in the tile matrix set of that name."""
+    return scene.crs if scene.crs is None or name == NATIVE else _set_crs(name)
 
 
 def tile_frame(scene: Scene, tms: str, matrix: TileMatrix, row: int, column: int, size: int) -> Frame:
@@ -101,7 +135,7 @@ def tile_frame(scene: Scene, tms: str, matrix: TileMatrix, row: int, column: int
     height, width = matrix.tile_shape
     rows = max(1, round(height * size / width))
     affine = matrix.affine.moved(column * width, row * height).scaled((height / rows, width / size))
-    return Frame(None if scene.crs is None else set_crs(tms), affine, (rows, size))
+    return Frame(tile_crs(scene, tms), affine, (rows, size))
 
 
 def whole_frame(scene: Scene, size: int) -> Frame:
@@ -131,10 +165,11 @@ def zoom_range(scene: Scene, name: str) -> tuple[int, int]:
     """The zooms at which a scene is about one tile, and at which cells of its finest level are pixels."""
     matrices = tile_matrices(scene, name)
     numbers = [int(z) for z in matrices]
-    if scene.crs is None:
+    crs = tile_crs(scene, name)
+    if crs is None or name == NATIVE:
         return numbers[0], numbers[-1]
     cells = [matrix.cell_size for matrix in matrices.values()]
-    finest = _cell_size_in(scene, set_crs(name)) * 1.1
+    finest = _cell_size_in(scene, crs) * 1.1
     most = next((n for n, cell in enumerate(cells) if cell <= finest), len(cells) - 1)
     wide = max(scene.shape) * cells[most] * (1 - 1e-9)
     least = [
@@ -180,11 +215,12 @@ def render_tilejson(scene: Scene, name: str, url: str) -> dict[str, Any]:
 def tile_ranges(scene: Scene, name: str, matrix: TileMatrix) -> tuple[range, range]:
     """The (rows, columns) of a tile matrix whose tiles a scene may touch."""
     rows, columns = matrix.matrix_shape
-    if scene.crs is None:
+    crs = tile_crs(scene, name)
+    if crs is None or scene.crs is None or name == NATIVE:
         return range(rows), range(columns)
     places = (np.linspace(side.start, side.stop, PROBES + 1) for side in scene.window)
     down, right = np.meshgrid(*places, indexing="ij")
-    x, y = scene.crs.transform(set_crs(name), *scene.affine(0).at(right, down))
+    x, y = scene.crs.transform(crs, *scene.affine(0).at(right, down))
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
         return range(0), range(0)
