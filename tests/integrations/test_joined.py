@@ -89,7 +89,8 @@ def test_times_that_are_counted_differently(tmp_path: Path, calendar: str) -> No
         counts = {"hours": 8, "days": 1 / 3, "minutes": 480}[units[number].split()[0]]
         start = {"hours": 0, "days": 0, "minutes": -720}[units[number].split()[0]]
         values = start + counts * np.arange(3)
-        said = {"units": units[number], "calendar": calendar, "bounds": "time_bnds"}
+        second = {"standard": "gregorian", "noleap": "365_day"}.get(calendar, calendar)
+        said = {"units": units[number], "calendar": (calendar, second)[number % 2], "bounds": "time_bnds"}
         one["time"] = ("time", values.round(12) if number == 1 else values.astype("i4"), said)
         one["time_bnds"] = ("nv", "time"), np.array([values, values + counts])
         one["time_bnds"] = one["time_bnds"].transpose("time", "nv")
@@ -99,6 +100,12 @@ def test_times_that_are_counted_differently(tmp_path: Path, calendar: str) -> No
     assert str(dates[3])[:16].replace(" ", "T") == "2001-01-02T00:00"
     # What differs between members without a place in time has one of each.
     assert found.issued.dims == ("time",)
+    for number in range(2):
+        said = {"units": units[0], "calendar": (calendar, second)[number]}
+        one = datasets[number].isel(time=[0]).drop_vars(["time_bnds", "issued"])
+        one.assign_coords(time=("time", [number * 24], said)).to_netcdf(tmp_path / f"{number}.nc")
+    (tmp_path / "2.nc").unlink()
+    check(tmp_path)
 
 
 def test_packing_that_differs_is_undone(tmp_path: Path) -> None:
@@ -198,6 +205,8 @@ def broken(kind: str) -> list[Any]:
         other = other.assign_coords(lat=("lat", [3.0, 2.0], LATITUDES[2]))
     elif kind == "same":
         other = day(0)
+    elif kind == "direction":
+        other = other.isel(time=[2, 1])
     elif kind == "transposed":
         other = other.transpose("lat", "lon", "time")
     elif kind == "type":
@@ -213,6 +222,7 @@ def broken(kind: str) -> list[Any]:
         ("overlap", MetadataError, "overlap"),
         ("two", MetadataError, "differ along 'lat', 'time'|differ along 'time', 'lat'"),
         ("same", MetadataError, "along no dimension"),
+        ("direction", MetadataError, "'time' rises, and falls in others"),
         ("transposed", MetadataError, "has dimensions"),
         ("type", MetadataError, "expected one data type"),
     ],

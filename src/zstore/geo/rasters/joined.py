@@ -49,6 +49,8 @@ OF_GRIDS = ("GeoTransform", "multiscales", *RENDERED_PREFIXES)
 MEANING = ("units", "calendar", "flag_values", "flag_masks", "flag_meanings")
 # Attributes that name the bounds of a coordinate, which have its units.
 BOUNDS = ("bounds", "climatology")
+# Calendars that CF has two names for.
+SECOND_NAMES = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 # Units of time, the largest first, and their microseconds.
 UNITS = {"days": 86_400_000_000, "hours": 3_600_000_000, "minutes": 60_000_000, "seconds": 1_000_000}
 
@@ -268,6 +270,10 @@ class _Joining:
             return numbers
         falls = any(bool(values[at][0] > values[at][-1]) for at in filled)
         ends = {at: (values[at][0], values[at][-1]) for at in filled}
+        for at in filled:
+            if ends[at][0] < ends[at][1] and falls:
+                said = f"{self.dimension!r} rises, and falls in others; expected one direction"
+                raise MetadataError(said, path=_name(self.members[at]))
         ordered = sorted(filled, key=lambda at: ends[at][0], reverse=falls)
         for one, other in pairwise(ordered):
             before, after = ends[one][1], ends[other][0]
@@ -396,14 +402,18 @@ class _Joining:
             )
             units = node.attrs.get("units") if is_its else None
             if is_of_time(units):
-                return str(units), str(node.attrs.get("calendar", "standard"))
+                calendar = str(node.attrs.get("calendar", "standard"))
+                return str(units), SECOND_NAMES.get(calendar, calendar)
         return None
 
     def _counted(self, path: str, arrays: Sequence[Array]) -> dict[str, Any]:
-        """The units of an array of times that members count differently; {} for others."""
+        """The units and calendar of an array of times that members state differently; {} for others."""
         units = [self._units(path, nodes) for nodes in self.members]
-        if all(one == units[0] for one in units) or "units" not in arrays[0].attrs:
+        if units[0] is None or "units" not in arrays[0].attrs:
             return {}
+        if all(one == units[0] for one in units):
+            calendars = {one.attrs.get("calendar", "standard") for one in arrays}
+            return {"calendar": units[0][1]} if len(calendars) > 1 else {}
         made, calendar, *_ = self._recount(path, units)
         return {"units": made, "calendar": calendar}
 
