@@ -698,3 +698,76 @@ def test_structured_items_are_read_beside_others_and_written_back(tmp_path, deco
     found.zstore.to_zarr(tmp_path / "b.zarr", zarr_format=2)
     written = zstore.open_array(tmp_path / "b.zarr/fields")
     assert written[...].tolist() == items.tolist() and written.fill_value == items[0].astype(written.dtype)
+
+
+# Data on the ground
+
+
+def placed_data() -> xr.Dataset:
+    """Two days of a packed variable in UTM, one without nodata, and one that lies nowhere."""
+    pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+    values = np.random.default_rng(7).random((2, 30, 40)).astype("f4")
+    values[:, :4, :6] = np.nan
+    coords = {
+        "time": np.array(["2020-01-01", "2020-01-02"], "M8[ns]"),
+        "y": 5_000_000.0 - 10 * np.arange(30) - 5,
+        "x": 400_000.0 + 10 * np.arange(40) + 5,
+        "spatial_ref": ((), 0, zstore.plugin.conventions.Crs.from_user(32632).cf),
+    }
+    ground = {"grid_mapping": "spatial_ref"}
+    data = {
+        "t": (("time", "y", "x"), values, ground | {"units": "K"}, PACKED),
+        "n": (("y", "x"), np.arange(1200, dtype="i2").reshape(30, 40), ground),
+        "k": ("time", [1, 2]),
+    }
+    return xr.Dataset(data, coords, {"title": "a scene"})
+
+
+@pytest.mark.parametrize("chunks", [None, {}, {"y": (13, 17), "x": 11}], ids=["plain", "dask", "dask's own"])
+def test_data_on_the_ground_are_as_what_is_stored_of_them(tmp_path, chunks):
+    placed_data().zstore.to_geozarr(tmp_path / "packed.zarr")
+    data = xr.open_dataset(tmp_path / "packed.zarr", engine=ENGINE)
+    data = data if chunks is None else data.chunk(chunks)
+    stored = data.compute().drop_encoding().zstore.to_geozarr(tmp_path / "a.zarr")
+    assert data.zstore.crs == zstore.plugin.conventions.Crs.from_user(data.spatial_ref.attrs)
+    assert data.t.zstore.grid == zstore.GeoGrid.of(stored["t"])
+    grid = zstore.GeoGrid.around([stored], crs="EPSG:4326", resolution=0.0003)
+    moved = data.zstore.reproject(grid, resampling="bilinear", nodata=-1)
+    assert [*moved.data_vars] == [*data.data_vars] and moved.attrs["title"] == "a scene" and moved.k[1] == 2
+    assert moved.attrs["proj:code"] == "EPSG:4326" and moved.zstore.grid == grid and "y" in moved.indexes
+    for name, nodata in (("t", None), ("n", -1)):
+        view = zstore.reproject(stored[name], grid, resampling="bilinear", nodata=nodata)
+        xr.testing.assert_identical(moved[name].variable, xr.open_dataset(view, engine=ENGINE)[name].variable)
+    onto = data.t.rename(None).zstore.reproject(moved)
+    assert onto.name is None and onto.shape == (2, *grid.shape) and onto.attrs["units"] == "K"
+    np.testing.assert_array_equal(
+        onto, data.t.zstore.reproject("EPSG:4326", resolution=0.0003), "the same by CRS and resolution"
+    )
+    corners = [(400_055, 4_999_905), (400_255, 4_999_905), (400_055, 4_999_765), (400_055, 4_999_905)]
+    field = {"type": "Polygon", "coordinates": [corners]}
+    zones = {"type": "Feature", "id": "f1", "geometry": field, "properties": {"kind": "wheat"}}
+    clipped = data.t.zstore.clip(zones, crs=32632)
+    assert clipped.shape == (2, 15, 21) and 0.4 < clipped.isnull().mean() < 0.6
+    np.testing.assert_array_equal(clipped[:, 0, 3], data.t.isel(y=9, x=8))
+    sums = data.t.zstore.zonal_statistics(zones, ["mean", "count"], crs=32632)
+    found = zstore.zonal_statistics(stored["t"], zones, ["mean", "count"], crs=32632)
+    assert sums["mean"].dims == ("time", "zone") and str(sums.kind[0].item()) == "wheat"
+    assert sums.sel(zone="f1", time="2020-01-02")["mean"].item() == found["mean"][1, 0]
+    assert data.t.zstore.zonal_statistics(zones, "max", crs=32632)["max"].shape == (2, 1)
+
+
+def test_data_without_ground_say_what_they_need():
+    data, zones = placed_data(), {"type": "Polygon", "coordinates": [[(0, 0), (1, 0), (0, 1), (0, 0)]]}
+    for call, said in {
+        "zonal_statistics of a Dataset": lambda: data.zstore.zonal_statistics(zones),
+        "a DataTree has no grid": lambda: xr.DataTree(data).zstore.crs,
+        "holds no grid": lambda: data[["k"]].zstore.grid,
+        "have no CRS": lambda: (
+            data.t.drop_vars("spatial_ref").drop_attrs().zstore.reproject(4326, resolution=1)
+        ),
+        "expected a resolution": lambda: data.t.zstore.reproject("EPSG:4326"),
+        "no zone lies on a cell": lambda: data.t.zstore.clip(zones),
+        "has no nodata": lambda: data.zstore.clip(zones, crs=32632),
+    }.items():
+        with pytest.raises(MetadataError, match=call):
+            said()

@@ -13,7 +13,8 @@ from zstore.geo.pyramid.dataset import (
 )
 from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.geo.pyramid.tile_grid import GridTransform
-from zstore.geo.pyramid.warp import GeoGrid
+from zstore.geo.pyramid.warp import GeoGrid, reproject
+from zstore.geo.pyramid.zonal import clip, zonal_statistics
 from zstore.geo.pyramid.zones import Zones, hull_of
 
 __all__ = [
@@ -24,9 +25,12 @@ __all__ = [
     "Zones",
     "add_auxiliaries",
     "build_pyramid",
+    "clip",
     "find_mask",
     "hull_of",
     "join_attributes",
     "open_levels",
     "other_grids",
+    "reproject",
+    "zonal_statistics",
 ]

@@ -84,6 +84,10 @@ class Crs:
     metres_per_unit: float = field(default=1.0, compare=False)
     is_y_first: bool = field(default=False, compare=False)
 
+    def __repr__(self) -> str:
+        """The code, or the beginning of the WKT, which has several kilobytes."""
+        return f"Crs({self.code or self.wkt[:60]!r})"
+
     @classmethod
     def from_user(cls, value: Any) -> Crs:
         """The CRS of a code, an EPSG number, WKT, a URL or URN, PROJJSON, CF parameters or an object with

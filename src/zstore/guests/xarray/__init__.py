@@ -25,7 +25,9 @@ from zstore.guests.xarray.read import DatasetNotFoundError, GroupDataStore, find
 from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
+from zstore.plugin.conventions import Crs
 from zstore.plugin.jobs import Source
+from zstore.plugin.pyramids import GeoGrid
 from zstore.storage.base import Store
 from zstore.storage.kinds import ZIP, kind_of_file
 
@@ -249,7 +251,7 @@ def _as_dataset(data: Any) -> xr.Dataset:
 
 
 class _Accessor:
-    """The accessor `zstore` of datasets, data arrays and trees: methods that write them."""
+    """The accessor `zstore` of datasets, data arrays and trees; trees are only written by `to_zarr`."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -259,8 +261,52 @@ class _Accessor:
         return to_zarr(self._data, store, **options)
 
     def to_geozarr(self, store: Any, **options: Any) -> Any:
-        """See `zstore.guests.xarray.to_geozarr`, which takes no trees."""
+        """See `zstore.guests.xarray.to_geozarr`."""
         return to_geozarr(self._data, store, **options)
+
+    @property
+    def grid(self) -> GeoGrid:
+        """The cells on Earth: CRS, affine and shape (`zstore.GeoGrid`).
+
+        Raises
+            MetadataError: there are none, or they have no CRS or no affine.
+        """
+        from zstore.guests.xarray.shown import grid_of
+
+        return grid_of(self._data)
+
+    @property
+    def crs(self) -> Crs:
+        """The coordinate reference system of the grid."""
+        return self.grid.crs
+
+    def reproject(
+        self, grid: Any, *, resolution: Any = None, resampling: str = "nearest", nodata: Any = None
+    ) -> Any:
+        """The data on another grid of the Earth, read when they are needed; see `zstore.reproject`.
+
+        grid        a `zstore.GeoGrid`, a dataset or data array that has one, or a CRS
+        resolution  of cells in that CRS, in its unit; None: of data in this CRS their own
+        """
+        from zstore.guests.xarray.shown import reproject_data
+
+        options = {"resampling": resampling, "nodata": nodata}
+        return reproject_data(self._data, grid, resolution=resolution, **options)
+
+    def clip(self, zones: Any, *, cells: str = "centre", nodata: Any = None, crs: Any = None) -> Any:
+        """The part of the data in polygons, read when it is needed; see `zstore.clip`."""
+        from zstore.guests.xarray.shown import clip_data
+
+        return clip_data(self._data, zones, cells=cells, nodata=nodata, crs=crs)
+
+    def zonal_statistics(self, zones: Any, statistics: Any = None, **options: Any) -> xr.Dataset:
+        """Statistics of a data array's cells in each of some polygons; see `zstore.zonal_statistics`.
+
+        The dimension "zone" has the ids of the features, or their numbers, and their properties.
+        """
+        from zstore.guests.xarray.shown import zonal_data
+
+        return zonal_data(self._data, zones, statistics, **options)
 
 
 _registers: Any = (

@@ -91,7 +91,7 @@ def write_flat(dataset: xr.Dataset, place: Destination, options: Options, profil
             "the group is a pyramid; expected one of its levels, or a group without levels", path=place.url
         )
     with located(place.url):
-        rehearsed = _rehearse(prepared, _copy_above(place), place.path)
+        rehearsed = rehearse_dataset(prepared, _copy_above(place), place.path)
         documents = _describe(rehearsed, profile)
         _state(rehearsed, documents)
     group, stored = write_prepared(prepared, replace(options, consolidated=False))
@@ -126,8 +126,8 @@ def write_pyramid(dataset: xr.Dataset, place: Destination, options: Options, **m
         # The real build gives these warnings.
         warnings.simplefilter("ignore", ReadingWarning)
         memory = _copy_above(place)
-        _rehearse(above, memory, place.path)
-        _describe(_rehearse(finest, memory, join_key(place.path, "0")), profile=None)
+        rehearse_dataset(above, memory, place.path)
+        _describe(rehearse_dataset(finest, memory, join_key(place.path, "0")), profile=None)
         root = open_group(memory, place.path, mode="r")
         # `build_pyramid` plans and tries everything before its first write, which is refused here.
         with suppress(ReadOnlyError):
@@ -152,7 +152,7 @@ def _copy_above(place: Destination) -> MemoryStore:
     return memory
 
 
-def _rehearse(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
+def rehearse_dataset(prepared: Prepared, memory: MemoryStore, path: str) -> Group:
     """The future group in memory: all metadata, and the values of arrays with up to one dimension."""
     there = prepared.group
     stated = {**({} if there is None else there.attrs.asdict()), **prepared.attributes}

@@ -1,0 +1,158 @@
+"""Datasets shown as groups, so that they are reprojected, clipped and summed over zones as stored groups are.
+
+No value is copied: the group has the documents that `to_zarr` would write, and reading a box of it reads this
+box of the dataset, encoded by xarray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import xarray as xr
+
+from zstore.errors import MetadataError
+from zstore.guests.xarray.geo import rehearse_dataset
+from zstore.guests.xarray.read import GroupDataStore
+from zstore.guests.xarray.variables import MEANT, STORED, TIMES
+from zstore.guests.xarray.write import Destination, Options, prepare
+from zstore.nodes.array import Array
+from zstore.nodes.group import Group
+from zstore.nodes.open import open_group
+from zstore.plugin.jobs import SourceStore
+from zstore.plugin.pyramids import GeoGrid, clip, open_levels, reproject, zonal_statistics
+from zstore.plugin.views import View, view
+from zstore.storage.memory import MemoryStore
+
+# The name of a data array without one, while it is shown.
+UNNAMED = "values"
+
+
+def grid_of(data: Any) -> GeoGrid:
+    """The grid of a dataset or of a data array.
+
+    Raises
+        MetadataError: there is none, or it has no CRS or affine.
+    """
+    return GeoGrid.of(show(_as_dataset(data)))
+
+
+def reproject_data(data: Any, grid: Any, *, resolution: Any = None, nodata: Any = None, **how: Any) -> Any:
+    """The data on another grid, as `ds.zstore.reproject` describes it."""
+    if isinstance(grid, xr.Dataset | xr.DataArray):
+        onto = grid_of(grid)
+    elif isinstance(grid, str | int) or hasattr(grid, "to_wkt"):
+        onto = GeoGrid.around([show(_as_dataset(data))], crs=grid, resolution=resolution)
+    else:
+        onto = grid
+    return _each(data, lambda array, nodata: reproject(array, onto, nodata=nodata, **how), nodata)
+
+
+def clip_data(data: Any, zones: Any, *, nodata: Any = None, **options: Any) -> Any:
+    """The rows and columns of the data under polygons, without data beside them."""
+    return _each(data, lambda array, nodata: clip(array, zones, nodata=nodata, **options), nodata)
+
+
+def zonal_data(data: Any, zones: Any, statistics: Any = None, **options: Any) -> xr.Dataset:
+    """The statistics of a data array by zone, with what GeoJSON says of each zone.
+
+    Raises
+        MetadataError: it is a dataset; as `zstore.zonal_statistics`.
+    """
+    if not isinstance(data, xr.DataArray):
+        raise MetadataError(f"zonal_statistics of a {type(data).__name__}; expected one of its data arrays")
+    asked = () if statistics is None else ([statistics] if isinstance(statistics, str) else statistics,)
+    found = zonal_statistics(_shown_array(data), zones, *asked, **options)
+    others = [dimension for dimension in data.dims if dimension in found.labels]
+    others.insert(found.axis, "zone")
+    made = xr.Dataset({name: (others, numbers) for name, numbers in found.items()})
+    kept = {name: one.variable for name, one in data.coords.items() if one.dims and {*one.dims} <= {*others}}
+    ids = [feature.get("id", number) for number, feature in enumerate(found.features)]
+    return made.assign_coords({**kept, **_properties(found.features), "zone": ids})
+
+
+def _properties(features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The properties of zones as coordinates, where no name of theirs is a dimension's."""
+    said = [feature.get("properties") or {} for feature in features]
+    names = dict.fromkeys(name for one in said for name in one if name != "zone")
+    return {name: ("zone", [one.get(name) for one in said]) for name in names}
+
+
+def _as_dataset(data: Any) -> xr.Dataset:
+    """A dataset as it is, a data array with its coordinates.
+
+    Raises
+        MetadataError: it is a tree.
+    """
+    if isinstance(data, xr.DataArray):
+        return data.to_dataset(name=_name_of(data))
+    if not isinstance(data, xr.Dataset):
+        raise MetadataError(f"a {type(data).__name__} has no grid; expected a dataset or a data array")
+    return data
+
+
+def _name_of(data: xr.DataArray) -> Any:
+    return UNNAMED if data.name is None or data.name in data.coords else data.name
+
+
+def _shown_array(data: xr.DataArray) -> Array:
+    array = show(_as_dataset(data))[_name_of(data)]
+    assert isinstance(array, Array), "data arrays are shown as arrays"
+    return array
+
+
+def show(dataset: xr.Dataset) -> Group:
+    """A group that shows a dataset.
+
+    Raises
+        MetadataError: a variable that `to_zarr` refuses.
+    """
+    memory = MemoryStore()
+    prepared = prepare(_without_storage(dataset), Destination(memory, "", 3), Options(safe_chunks=False))
+    rehearse_dataset(prepared, memory, "")
+    sources = {plan.name: view(plan.variable) for plan in prepared.plans if plan.variable.ndim > 1}
+    return open_group(SourceStore("xarray:", memory, sources), mode="r")
+
+
+def _without_storage(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset without what its encodings say of storage and packing, so that its own values are shown.
+
+    Chunks of dask's may have any lengths.
+    """
+    plain = dataset.copy()
+    for variable in plain.variables.values():
+        left = {*STORED, *MEANT} - {*TIMES}
+        variable.encoding = {key: value for key, value in variable.encoding.items() if key not in left}
+        if variable.chunks is not None:
+            variable.encoding["chunks"] = tuple(max(lengths) for lengths in variable.chunks)
+    return plain
+
+
+def _each(data: Any, make: Callable[[Array, Any], View], nodata: Any) -> Any:
+    """The data with a view in the place of each array on the grid, and all without rows and columns as it is.
+
+    make    makes the view of an array, with the nodata that it is to have where it has none
+    nodata  of a data array, or of those variables of a dataset that have none
+    """
+    dataset = _as_dataset(data)
+    laid = open_levels(show(dataset))[0]
+    missing = {
+        name: nodata if isinstance(data, xr.DataArray) or one.nodata is None else None
+        for name, one in laid.geo.variables.items()
+    }
+    layers = {name: _opened(make(array, missing[name]), name) for name, array in laid.arrays.items()}
+    others = dataset.drop_dims(laid.geo.dimensions, errors="ignore")
+    others = others.drop_vars([*laid.places, *layers], errors="ignore")
+    made = xr.merge([others, *layers.values()], join="exact", compat="override", combine_attrs="override")
+    if isinstance(data, xr.DataArray):
+        return made[_name_of(data)].rename(data.name)
+    made = made[[name for name in dataset.data_vars if name in made.data_vars]]
+    made.attrs = {**laid.attributes, **next(iter(layers.values())).attrs}
+    return made
+
+
+def _opened(made: View, name: str) -> xr.Dataset:
+    """The dataset of one variable that a view of an array is, with its coordinates."""
+    opened = xr.open_dataset(GroupDataStore(open_group(SourceStore.of(made), mode="r")), engine="store")
+    assert name in opened.data_vars, f"the view of {name!r} has its name"
+    return opened
