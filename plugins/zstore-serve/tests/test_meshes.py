@@ -37,9 +37,11 @@ def mesh(lon: np.ndarray, lat: np.ndarray, values: np.ndarray, **attributes: Any
     group = zstore.create_group(store)
     group.create_array("v", data=values, chunks=16, dimension_names=names, attributes=attributes)
     for name, places, stated in (("x", lon, "longitude"), ("y", lat, "latitude")):
-        group.create_array(
-            name, data=places, dimension_names=("j", "i"), attributes={"standard_name": stated}
-        )
+        said = {"standard_name": stated, "bounds": f"bounds_of_{name}"}
+        group.create_array(name, data=places, dimension_names=("j", "i"), attributes=said)
+        # No band, though the first by the alphabet and a number for each cell.
+        edges = np.repeat(places[..., None], 4, axis=-1)
+        group.create_array(said["bounds"], data=edges, dimension_names=("j", "i", "corner"))
     if values.ndim == 3:
         days = {"units": "days since 2020-01-01", "standard_name": "time"}
         group.create_array("time", data=np.arange(len(values)), dimension_names=("time",), attributes=days)

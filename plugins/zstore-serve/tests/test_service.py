@@ -743,24 +743,27 @@ def test_grids_with_a_place_come_first_and_are_called_by_their_path(
 
 
 @pytest.mark.parametrize(
-    ("names", "dtype", "expected"),
+    ("names", "dtype", "labels", "expected"),
     [
-        (("Band1", "Band2", "Band3"), "u1", ["Band1", "Band2", "Band3"]),
-        (("Band1", "Band2", "Band3"), "u2", []),
-        (("a", "b", "c"), "u1", []),
-        (("band",), "u1", ["band:1", "band:2", "band:3"]),
+        (("Band1", "Band2", "Band3"), "u1", None, ["Band1", "Band2", "Band3"]),
+        (("Band1", "Band2", "Band3"), "u2", None, []),
+        (("a", "b", "c"), "u1", None, []),
+        (("band",), "u1", ("", "", ""), ["band:1", "band:2", "band:3"]),
+        (("v",), "f4", ("blue", "green", "red"), ["v:red", "v:green", "v:blue"]),
+        (("v",), "u2", ("B02", "B03", "B04"), ["v:B04", "v:B03", "v:B02"]),
+        (("v",), "u2", ("B02", "B03", "B05"), []),
     ],
 )
-def test_three_numbered_bands_of_bytes_are_a_picture(
-    names: tuple[str, ...], dtype: str, expected: list[str]
+def test_bands_that_are_named_or_three_of_bytes_are_a_picture(
+    names: tuple[str, ...], dtype: str, labels: tuple[str, ...] | None, expected: list[str]
 ) -> None:
     store = MemoryStore()
     group = zstore.create_group(store)
     shape, dims = ((3, 8, 8), ("c", "y", "x")) if len(names) == 1 else ((8, 8), ("y", "x"))
     for name in names:
         group.create_array(name, data=np.ones(shape, dtype), dimension_names=dims)
-    if len(names) == 1:  # labels that say nothing are no names
-        group.create_array("c", data=np.array(["", "", ""]), dimension_names=("c",))
+    if labels:  # those that say nothing are no names
+        group.create_array("c", data=np.array(labels), dimension_names=("c",))
     assert get(router(store), "/collections/data").document["colours"] == expected
 
 
@@ -1120,6 +1123,7 @@ def test_a_map_of_few_colours_is_drawn_with_them() -> None:
     ("said", "colours", "limits"),
     [
         ({"standard_name": "air_temperature", "units": "K"}, "thermal", (1, 9)),
+        ({"standard_name": "toa_brightness_temperature", "units": "K"}, "grey_r", (1, 9)),
         ({"long_name": "Normalized difference vegetation index"}, "YlGn", (1, 9)),
         ({"long_name": "sea surface temperature anomaly", "units": "K"}, "vik", (-9, 9)),
         ({"standard_name": "eastward_wind", "units": "m s-1"}, "balance", (-9, 9)),

@@ -96,7 +96,7 @@ def find_rgb_bands(dataset: Dataset, bands: Mapping[str, PictureBand]) -> tuple[
     ]
     if all(near):
         return tuple(names[0] for names in near)
-    lower = {name.lower(): name for name in bands}
+    lower = {_label(name): name for name in bands}
     if all(name in lower for name in SENTINEL):
         return tuple(lower[name] for name in SENTINEL)
     # GDAL writes a picture as three bands of bytes, and may not say which colours they are.
@@ -104,6 +104,11 @@ def find_rgb_bands(dataset: Dataset, bands: Mapping[str, PictureBand]) -> tuple[
     is_bytes = all(dataset.arrays[name].dtype == np.uint8 for name in arrays)
     numbers = [number[1] for name in bands if (number := NUMBERED.fullmatch(name))]
     return tuple(bands) if is_bytes and len(bands) == 3 and numbers == ["1", "2", "3"] else ()
+
+
+def _label(name: str) -> str:
+    """The name of a band in lower case, without that of its array."""
+    return name.lower().rpartition(":")[2]
 
 
 def _spectral_band(dataset: Dataset, band: PictureBand) -> SpectralBand:
@@ -120,7 +125,7 @@ def _band_of(
         (
             dataset.geo.variables[band.array].attributes.get("color_interpretation"),
             spectral[name].common_name,
-            name.lower(),
+            _label(name),
             (dataset.geo.variables[band.array].long_name or "").lower(),
         )
         for name, band in bands.items()
