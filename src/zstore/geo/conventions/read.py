@@ -1,4 +1,4 @@
-"""Reading of a raster's or a pyramid's georeference and meaning, in any dialect."""
+"""Reading of a raster's or a pyramid's georeference and meaning, and of arrays' roles, in any dialect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from zstore.errors import MetadataError
 from zstore.geo.conventions.base import Finding, GeoModel, Node
-from zstore.geo.conventions.meaning import Meaning
+from zstore.geo.conventions.meaning import Meaning, Roles
+from zstore.nodes.group import Group
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import open as open_node
 
@@ -38,3 +39,16 @@ def read_geo(
     if reading.geo is None:
         raise reading.trouble or MetadataError("there is no grid", path=node.path)
     return reading.geo, list(reading.findings)
+
+
+def read_roles(group: Group) -> Roles:
+    """The arrays of a group by role: coordinates, grid mappings, auxiliary ones, and data.
+
+    Warns
+        ReadingWarning: an array is left out, because its document cannot be read.
+    """
+    meaning = Meaning()
+    roles = meaning.roles(meaning.hold(group))
+    kinds = ("coordinates", "mappings", "auxiliary", "data")
+    held = {kind: {name: one.node for name, one in getattr(roles, kind).items()} for kind in kinds}
+    return Roles(**held, dims=roles.dims)
