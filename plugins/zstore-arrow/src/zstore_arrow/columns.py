@@ -61,20 +61,20 @@ class CellColumn(Column):
 
 
 class SideColumn(Column):
-    """One value for each item along a dimension, as a dictionary of those of a box.
+    """One value for each item along a dimension; texts are a dictionary of those of a box.
 
-    The numbers of its items are the same in all boxes of one shape, and lie in memory once. In a table of one
-    dimension the values themselves are the rows.
+    Rows that are the same in the next box, as the latitudes of one hour and of the next, are made once. Other
+    encodings than texts' would keep filters from the chunks: DataFusion compares no dictionaries of numbers,
+    and Polars reads no run ends.
 
     axis   of the dimension in the table; None: one value for all rows
     """
 
-    def __init__(
-        self, name: str, axis: int | None, ndim: int, kind: pa.DataType, attributes: Any = None
-    ) -> None:
-        self.axis, self._is_plain = axis, ndim == 1 and axis == 0
-        super().__init__(name, kind if self._is_plain else pa.dictionary(pa.int32(), kind), attributes)
-        self.value_type = kind
+    def __init__(self, name: str, axis: int | None, kind: pa.DataType, attributes: Any = None) -> None:
+        self._is_text = pa.types.is_string(kind)
+        super().__init__(name, pa.dictionary(pa.int32(), kind) if self._is_text else kind, attributes)
+        self.axis, self.value_type = axis, kind
+        self._spread = lru_cache(4)(self._spread)  # type: ignore[method-assign]
 
     @abstractmethod
     def values(self, side: slice) -> pa.Array:
@@ -82,10 +82,12 @@ class SideColumn(Column):
 
     def read(self, box: Box) -> pa.Array:
         side = slice(0, 1) if self.axis is None else box[self.axis]
-        values = self.values(side)
-        if self._is_plain:
-            return values
-        numbers = numbers_along(lengths_of(box), self.axis)
+        return self._spread(side.start, side.stop, lengths_of(box))
+
+    def _spread(self, start: int, stop: int, shape: Shape) -> pa.Array:
+        values, numbers = self.values(slice(start, stop)), numbers_along(shape, self.axis)
+        if not self._is_text:
+            return values.take(numbers)
         if values.null_count:
             numbers = pc.if_else(values.is_valid().take(numbers), numbers, pa.scalar(None, pa.int32()))
         return pa.DictionaryArray.from_arrays(numbers, values)
@@ -103,8 +105,8 @@ class SideColumn(Column):
 class ValueColumn(SideColumn):
     """The values of a coordinate, which are in memory."""
 
-    def __init__(self, name: str, array: Array, axis: int | None, ndim: int, conversion: Conversion) -> None:
-        super().__init__(name, axis, ndim, conversion.type, array.attrs)
+    def __init__(self, name: str, array: Array, axis: int | None, conversion: Conversion) -> None:
+        super().__init__(name, axis, conversion.type, array.attrs)
         self._values = conversion.convert(np.asarray(array[...]).reshape(-1))
 
     def values(self, side: slice) -> pa.Array:
@@ -114,8 +116,8 @@ class ValueColumn(SideColumn):
 class IndexColumn(SideColumn):
     """The indices along a dimension that has no coordinate, from 0."""
 
-    def __init__(self, name: str, axis: int, ndim: int) -> None:
-        super().__init__(name, axis, ndim, pa.int64())
+    def __init__(self, name: str, axis: int) -> None:
+        super().__init__(name, axis, pa.int64())
 
     def values(self, side: slice) -> pa.Array:
         return pa.array(np.arange(side.start, side.stop, dtype=np.int64))

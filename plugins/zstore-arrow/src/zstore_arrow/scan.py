@@ -34,7 +34,7 @@ class Scan:
 
     columns  all columns of the table
     sides    the sides of boxes along each dimension; a batch has the rows of a box
-    wanted   names, or expressions by name; none of them: one column that costs least
+    wanted   names, or expressions by name
     filter   true for the rows that are wanted; None: all
     """
 
@@ -48,10 +48,12 @@ class Scan:
         self._columns, self._sides, self._filter = columns, sides, filter
         self.dataset_schema = schema_of(columns)
         by_cost = sorted(columns, key=lambda name: not isinstance(columns[name], SideColumn))
-        names = ([*columns] if wanted is None else wanted) or by_cost[:1]
+        names = [*columns] if wanted is None else wanted
         self._made = dict(names) if isinstance(names, Mapping) else None
         self._names = [*names] if self._made is None else self._needed(self._made)
-        self._first = [] if filter is None else self._needed({"": filter}) or by_cost[:1]
+        tested = [] if filter is None else self._needed({"": filter})
+        # Of a row without columns, one that costs least is read, so that the rows are counted.
+        self._first = tested or (by_cost[:1] if filter is not None or not self._names else [])
         nothing = self.dataset_schema.empty_table()
         #: The columns that the scan gives.
         self.projected_schema: pa.Schema = (
@@ -118,11 +120,14 @@ class Scan:
             if not pc.any(mask).as_py():
                 return None
         rows |= self._read([name for name in self._names if name not in rows], box)
-        table = pa.table({name: rows[name] for name in self._names})
+        table = pa.table(rows)
         if mask is not None and not pc.all(mask, skip_nulls=False).as_py():
             table = table.filter(mask)
-        made = table if self._made is None else project(table, self._made)
-        arrays = [column.combine_chunks() for column in made.columns]
+        if self._made is not None:
+            table = project(table, self._made)
+        arrays = [table.column(name).combine_chunks() for name in self.projected_schema.names]
+        if not arrays:
+            return rows_alone(table.num_rows)
         return pa.RecordBatch.from_arrays(arrays, schema=self.projected_schema)
 
     def _read(self, names: Sequence[str], box: Box) -> dict[str, pa.Array]:
@@ -171,3 +176,8 @@ def project(table: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Tab
     source = Declaration("table_source", TableSourceNodeOptions(table))
     made = ProjectNodeOptions([*expressions.values()], [*expressions])
     return Declaration.from_sequence([source, Declaration("project", made)]).to_table(use_threads=False)
+
+
+def rows_alone(count: int) -> pa.RecordBatch:
+    """Rows without columns."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))

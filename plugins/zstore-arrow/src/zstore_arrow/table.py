@@ -93,9 +93,7 @@ class ArrayTable(ds.Dataset):  # type: ignore[misc]
             self._check(name, array)
         spread = [self._chunks(one) for one in data.values() if one.ndim == len(self.dims)]
         self._sides = _sides_of(self.shape, spread)
-        self._columns: dict[str, Column] = {
-            dim: IndexColumn(dim, axis, len(self.dims)) for axis, dim in enumerate(self.dims)
-        }
+        self._columns: dict[str, Column] = {dim: IndexColumn(dim, axis) for axis, dim in enumerate(self.dims)}
         for name, array in coordinates.items():
             if self._has(array):
                 self._columns[name] = self._coordinate(name, array)
@@ -128,7 +126,7 @@ class ArrayTable(ds.Dataset):  # type: ignore[misc]
         axes, conversion = self._axes(array), conversion_of(name, array, is_coordinate=name in self.dims)
         if array.ndim > 1 or array.ndim == len(self.dims):
             return CellColumn(name, array, axes, conversion)
-        return ValueColumn(name, array, axes[0] if axes else None, len(self.dims), conversion)
+        return ValueColumn(name, array, axes[0] if axes else None, conversion)
 
     @property
     def schema(self) -> pa.Schema:

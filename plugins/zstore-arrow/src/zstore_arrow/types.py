@@ -12,6 +12,7 @@ import pyarrow as pa
 from zstore import Array
 from zstore.errors import UnsupportedError
 from zstore.plugin.conventions import TimeAxis, Variable, parse_variable
+from zstore.plugin.nodes import decode
 
 __all__ = ["Conversion", "conversion_of"]
 
@@ -62,7 +63,8 @@ def _moments(name: str, array: Array, units: str) -> Conversion:
     own = {key: value for key, value in array.attrs.items() if key not in ("units", "calendar")}
 
     def axis(items: Items) -> TimeAxis:
-        return TimeAxis(name, items, units, calendar, own)
+        is_packed = "scale_factor" in own or "add_offset" in own
+        return TimeAxis(name, decode(items, own) if is_packed else items, units, calendar, own)
 
     axis(np.zeros(0, array.dtype))  # raises for what is no unit or calendar
     if calendar not in GREGORIAN:
@@ -97,6 +99,7 @@ def _numbers(name: str, array: Array, variable: Variable, missing: list[int | fl
     fills = [fill for fill in missing if fill == fill]
 
     def convert(items: Items) -> pa.Array:
+        items = items.astype(stored, copy=False)
         masks = [items == items.dtype.type(fill) for fill in fills]
         mask = reduce(np.logical_or, masks) if masks else None
         if kind != stored.kind:
