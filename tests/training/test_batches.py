@@ -128,6 +128,9 @@ def test_a_state_goes_on_with_the_same_samples(array: zstore.Array, memory: int)
         array.batches(sample={"time": 3}).restore(states[0])
     with pytest.raises(ValueError, match="no state"):
         make().restore({"epoch": 1})
+    for wrong in ({"offset": -1}, {"done": 10**9}, {"epoch": -1}):
+        with pytest.raises(ValueError, match="is no state of these batches"):
+            make().restore({**states[0], **wrong})
 
 
 @pytest.mark.slow

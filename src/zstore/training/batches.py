@@ -188,6 +188,8 @@ class Batches:
             name, place = state["order"], Place(*(index(state[word]) for word in Place._fields))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{state!r} is no state of batches") from error
+        if min(place) < 0 or not place.offset <= place.done <= self._making.count:
+            raise ValueError(f"{state!r} is no state of these batches of {self._making.count} samples")
         if name != self._order_name:
             raise ValueError(
                 "the state is of batches in another order; expected the same sources, samples, batch_size, "
