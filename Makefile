@@ -53,7 +53,7 @@ TEMPLATES := $(filter-out %/warp.h,$(wildcard $(EXT)/reduce/*.h $(EXT)/resample/
 # No function takes more of a stack than a path and a little: musl's threads have 128 KiB, some have 64.
 FRAMES := -O2 -fkeep-static-functions -fkeep-inline-functions -Wframe-larger-than=6144
 headers:
-	for room in codecs engine; do printf '#include "%s"\n' $$PWD/$(EXT)/$$room/*.h | \
+	for room in codecs engine requests; do printf '#include "%s"\n' $$PWD/$(EXT)/$$room/*.h | \
 		$(CC) -x c $(filter-out -fsyntax-only,$(WARNINGS)) $(FRAMES) -c -o /dev/null - || exit 1; done
 	$(CC) -x c $(WARNINGS) $(filter-out $(TEMPLATES),$(filter %.h,$(KERNEL_SOURCES)))
 	$(CXX) -x c++ -std=gnu++17 $(WARNINGS) $(TEMPLATES) $(filter %.cc,$(KERNEL_SOURCES))

@@ -65,6 +65,7 @@ KERNELS = {
     "engine.select": {},
     "engine.transfer": {"extra_link_args": ["-pthread"]},
     "reduce.fold": TEMPLATES,
+    "requests.curl": {"extra_link_args": ["-pthread", *([] if IS_MAC else ["-ldl"])]},
     "resample.warp": {"extra_link_args": ["-pthread", "-lm"]},
 }
 DIRECTIVES = {

@@ -29,6 +29,7 @@ KERNELS = [
     "zstore._ext.engine.select",
     "zstore._ext.engine.transfer",
     "zstore._ext.reduce.fold",
+    "zstore._ext.requests.curl",
     "zstore._ext.resample.blocks",
     "zstore._ext.resample.warp",
 ]

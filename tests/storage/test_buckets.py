@@ -426,8 +426,12 @@ def test_whose_schemes_are_of_buckets_and_web_servers(scheme: str, is_remote: bo
 # Faults
 
 
+@pytest.mark.parametrize("libcurl", ["on", "off"])
 @pytest.mark.parametrize("fault", ["503", "timeout", "reset", "cut", "hang"])
-def test_reads_are_right_and_writes_whole_in_spite_of_faults(server: BucketServer, fault: str) -> None:
+def test_reads_are_right_and_writes_whole_in_spite_of_faults(
+    server: BucketServer, fault: str, libcurl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZSTORE_LIBCURL", libcurl)
     zstore.set_limits(read_time=0.5)
     try:
         server.faults = {fault: 0.2 if fault != "hang" else 0.04}

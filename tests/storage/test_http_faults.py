@@ -123,11 +123,12 @@ class Server:
         self.httpd.server_close()
 
 
-@pytest.fixture(params=["obstore", "fsspec"])
-def reach(request: pytest.FixtureRequest) -> Reach:
-    """How a web server is reached: by obstore, as far as that can, or by fsspec."""
+@pytest.fixture(params=["libcurl", "obstore", "fsspec"])
+def reach(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Reach:
+    """How a web server is reached: by libcurl and obstore, as far as they can, or by fsspec."""
     if request.param == "fsspec":
         return FsspecStore
+    monkeypatch.setenv("ZSTORE_LIBCURL", "on" if request.param == "libcurl" else "off")
     pytest.importorskip("obstore", reason="obstore is not installed")
     return ObjectStore
 

@@ -91,6 +91,14 @@ def check_waits() -> None:
         waits.check()
 
 
+def check_waiting() -> None:
+    """Raise LeftError or HasteError, as `wait_for_result` does, if this thread is to wait no longer."""
+    check_waits()
+    until = getattr(_here, "until", None)
+    if until is not None and time.monotonic() >= until and current_waits() is None:
+        raise HasteError
+
+
 def wait_for_result(future: Future[T]) -> T:
     """The result of a future, which is cancelled if this thread is to wait no longer.
 

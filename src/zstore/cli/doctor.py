@@ -13,6 +13,7 @@ import click
 
 import zstore as library
 from zstore._ext.engine.transfer import kept_size
+from zstore._ext.requests.curl import version as libcurl_version
 from zstore.cli.options import json_option, say, storage_options
 from zstore.engine.documents import place
 from zstore.engine.schedulers import thread_count
@@ -23,10 +24,11 @@ from zstore.nodes.group import readable_members
 from zstore.nodes.open import open_ahead
 from zstore.nodes.slowness import slow_reasons
 from zstore.nodes.zarr_names import innermost_codecs
+from zstore.storage.objects.curl import trouble
 
 KERNELS = (
     "codecs.native", "codecs.vlen", "engine.files", "engine.gather", "engine.references", "engine.select",
-    "engine.transfer", "reduce.fold", "resample.blocks", "resample.warp",
+    "engine.transfer", "reduce.fold", "requests.curl", "resample.blocks", "resample.warp",
 )  # fmt: skip
 # Optional and required packages, with the extra that installs each; "" for required ones.
 PACKAGES = {
@@ -84,6 +86,7 @@ def doctor(paths: tuple[str, ...], as_json: bool) -> None:
         "place": str(Path(library.__file__).parent),
         "python": f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}",
         "kernels": {name: "fails" if trouble else "ok" for name, trouble in kernels.items()},
+        "libcurl": f"{trouble()}: obstore makes all requests" if trouble() else libcurl_version(),
         "gdal": _gdal_version() or "not installed, in zstore[raster]",
         "packages": {name: _version_of(name) or f"not installed{_extra(name)}" for name in PACKAGES},
         "plugins": plugins,

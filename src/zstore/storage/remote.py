@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
+from zstore.base import tracing
 from zstore.base.limits import Limits
 from zstore.base.locks import Lock
-from zstore.base.tracing import span
+from zstore.base.tracing import note_span, span
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ LAST_PAUSE = 5.0
 class RequestCounts:
     """The numbers of requests to servers, and of bytes sent and received, of this process.
 
-    requests         all of them, retries included; those of obstore, aiohttp and s3fs
+    requests         all of them, retries included; those of libcurl, obstore, aiohttp and s3fs
     failed_requests  those that no retry has mended; that something is missing is no failure
     """
 
@@ -52,6 +53,16 @@ def request_counts() -> RequestCounts:
     """The counts of this process so far."""
     with _lock:
         return replace(_counts)
+
+
+def note_answers(lines: Sequence[tuple[RequestLine, int, float]]) -> None:
+    """Count requests that had their answer at once: each with the bytes that it brought, and its seconds."""
+    with _lock:
+        _counts.requests += len(lines)
+        _counts.bytes_received += sum(size for _, size, _ in lines)
+    if tracing.is_on:
+        for line, size, seconds in lines:
+            note_span("request", seconds, method=line.method, key=line.key, bytes=size, retries=0)
 
 
 def pause_before(attempt: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from zstore.base.limits import current_limits
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, Fetch, Names
-from zstore.storage.objects.clients import Address, make_client
+from zstore.storage.objects.clients import Address, Client, make_client
+from zstore.storage.objects.curl import DONE, Answer, CurlClient, HttpError, Untried, error_of
 from zstore.storage.objects.failures import (
     Elsewhere,
     changed,
@@ -29,7 +30,7 @@ from zstore.storage.objects.failures import (
 )
 from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn
 from zstore.storage.objects.options import Settings, read_options
-from zstore.storage.remote import RequestLine, repeated, strong_tag
+from zstore.storage.remote import RequestLine, note_answers, repeated, strong_tag
 
 T = TypeVar("T")
 
@@ -77,6 +78,19 @@ class Reply(NamedTuple):
     version: Version
 
 
+# The result of an attempt: the response, None where there is no such value, or the error.
+Tried = Reply | None | Exception
+
+
+def is_range(fetch: Fetch, reply: Reply) -> bool:
+    """Whether a response begins and ends where the request says."""
+    start, end = fetch.start, fetch.end
+    if start is None:
+        return True
+    size = None if end is None else end - start
+    return (reply.begin, reply.begin + reply.data.nbytes) == ByteRange(start, size).resolve(reply.total_size)
+
+
 class Backend:
     """Requests for values below an address; errors name keys below `url`.
 
@@ -105,6 +119,7 @@ class Backend:
         self._total_time: float | None = None
         self.needs_loop = _is_awaited(getattr(target, "credential_provider", None))
         self._client = target
+        self._curl: CurlClient | None = None
         self._forks = forks()
         if target is None:
             self._open(read_only=read_only, must_exist=False)
@@ -118,9 +133,9 @@ class Backend:
         self._total_time = settings.total_time
         self.needs_loop = _is_awaited(settings.provider)
         with telling("open", self.url, None, self.address.kind):
-            self._client = self._make_client(settings)
+            self._client, self._curl = self._make_client(settings)
 
-    def _make_client(self, settings: Settings) -> Any:
+    def _make_client(self, settings: Settings) -> Client:
         return make_client(self.address, settings)
 
     @property
@@ -142,16 +157,55 @@ class Backend:
 
     def __getstate__(self) -> dict[str, Any]:
         self._client = self.client  # of this process, as is the target
-        return {name: value for name, value in self.__dict__.items() if name != "_client"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_client", "_curl")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _forks=forks(), _client=state["target"])
+        self.__dict__.update(state, _forks=forks(), _client=state["target"], _curl=None)
         if self.target is None:
             with telling("open again", self.url, None):
                 self._open(read_only=True, must_exist=True)
 
-    async def fetch(self, fetch: Fetch) -> Reply | None:
+    def tried(self, fetches: Sequence[Fetch]) -> list[Tried] | None:
+        """The results of the first attempts at requests, made by the calling thread; None where it cannot.
+
+        Each is the response, None if there is no such value, or the error after which `fetch` goes on.
+        """
+        client, curl = self.client, self._curl
+        if curl is None or self.needs_loop:
+            return None
+        limits = current_limits()
+        progress_size = limits.progress_size if self.is_http else 0
+        paths = [self.path(fetch.key) for fetch in fetches]
+        answers = curl.get(paths, fetches, self.request_count, progress_size)
+        if answers is None:
+            return None
+        tried = [*map(self._tried, fetches, answers)]
+        for one in tried:
+            if isinstance(one, HttpError):
+                one.client = client
+        note_answers(
+            [
+                (RequestLine("GET", fetch.key), len(memoryview(answer.body)), answer.seconds)
+                for fetch, answer, one in zip(fetches, answers, tried, strict=True)
+                if not isinstance(one, Exception)
+            ]
+        )
+        return tried
+
+    def _tried(self, fetch: Fetch, answer: Answer) -> Tried:
+        """The result of an attempt that libcurl has made."""
+        if answer.outcome == DONE:
+            version = Version(answer.tag.decode("latin-1") or None, answer.version.decode("latin-1") or None)
+            reply = Reply(memoryview(answer.body), answer.begin, answer.total_size, version)
+            return reply if is_range(fetch, reply) else Untried()
+        error = error_of(answer)
+        is_missing = isinstance(error, FileNotFoundError) and not missing_bucket(error)
+        return None if is_missing else error
+
+    async def fetch(self, fetch: Fetch, failure: Exception | None = None) -> Reply | None:
         """The response to one request; None if there is no such value.
+
+        failure  the error of an attempt that was made already
 
         Raises
             Elsewhere: a web server that obstore cannot read.
@@ -161,7 +215,8 @@ class Backend:
         if start is not None:
             wanted = {"suffix": -start} if start < 0 else {"offset": start} if end is None else (start, end)
         try:
-            ask = partial(self._ask, key, wanted, end if start is None else None)
+            made = [] if failure is None or isinstance(failure, Untried) else [failure]
+            ask = partial(self._ask, key, wanted, end if start is None else None, made)
             return await self._again(ask, RequestLine("GET", key))
         except FileNotFoundError as error:
             self._check_bucket(error)
@@ -237,7 +292,7 @@ class Backend:
             except (StoreError, Elsewhere, FileNotFoundError):
                 raise
             except Exception as error:
-                if not await self._moved(error, client):
+                if not await self._moved(error, getattr(error, "client", client)):
                     raise
 
     async def _moved(self, error: Exception, client: Any) -> bool:
@@ -255,7 +310,12 @@ class Backend:
         """Whether requests to obstore's store need no event loop."""
         return is_direct()
 
-    async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
+    async def _ask(
+        self, key: str, wanted: Any, limit: int | None = None, made: list[Exception] | None = None
+    ) -> Reply:
+        """The response to one attempt; raises, in its place, the error of one that was `made` already."""
+        if made:
+            raise made.pop()
         reply = await self._do("get", self.path(key), options=None if wanted is None else {"range": wanted})
         meta, (begin, end) = reply.meta, reply.range
         self._check_reply(key, reply.attributes)

@@ -13,7 +13,7 @@ from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import in_thread
 from zstore.storage.objects.backend import Backend, Pages
-from zstore.storage.objects.clients import make_client
+from zstore.storage.objects.clients import Client, make_client
 from zstore.storage.objects.failures import is_changed, is_unsupported, named_region, status_of, telling
 from zstore.storage.objects.library import ask_all, is_direct, wait_for
 from zstore.storage.objects.options import Settings, read_options
@@ -39,7 +39,7 @@ class Bucket(Backend):
     _may_move = False
     _may_list = True
 
-    def _make_client(self, settings: Settings) -> Any:
+    def _make_client(self, settings: Settings) -> Client:
         self._may_move = self.address.kind == "s3" and not settings.is_named
         region = _regions.get(self.address.bucket) if self._may_move else None
         return make_client(self.address, settings, region)
@@ -61,7 +61,7 @@ class Bucket(Backend):
             return region is not None
         self._may_move = False
         _regions[self.address.bucket] = region
-        self._client = make_client(
+        self._client, self._curl = make_client(
             self.address, read_options(self.address.kind, self.options, self.address.bucket), region
         )
         return True

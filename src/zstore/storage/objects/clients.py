@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from zstore.base.locks import Lock
 from zstore.errors import StoreError
+from zstore.storage.objects.curl import CurlClient, make_curl_client
 from zstore.storage.objects.library import forks, library
 from zstore.storage.objects.options import Settings, kind_of
 
@@ -24,7 +25,7 @@ ONCE = {"max_retries": 0, "retry_timeout": timedelta(minutes=15)}
 KEPT = 256
 
 _lock = Lock()
-_clients: dict[Any, Any] = {}
+_clients: dict[Any, Client] = {}
 _clients_of = 0
 _parents: list[object] = []
 _memories: dict[str, Any] = {}
@@ -101,8 +102,15 @@ def address_of(target: Any) -> tuple[Address, str]:
     return Address(kind, bucket, ""), f"{SCHEME}{bucket}{prefix and '/'}{prefix}"
 
 
-def make_client(address: Address, settings: Settings, region: str | None = None) -> Any:
-    """obstore's store for the bucket or server of `address`; equal arguments give the same one.
+class Client(NamedTuple):
+    """A bucket or server as one of obstore's stores, and by libcurl, where that can ask it."""
+
+    store: Any
+    curl: CurlClient | None
+
+
+def make_client(address: Address, settings: Settings, region: str | None = None) -> Client:
+    """The client for the bucket or server of `address`; equal arguments give the same one.
 
     Raises
         StoreError: obstore is not installed.
@@ -110,7 +118,7 @@ def make_client(address: Address, settings: Settings, region: str | None = None)
     """
     global _clients, _clients_of
     surroundings = sorted(
-        item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_"))
+        item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_", "ZSTORE_LIBCURL"))
     )
     key = _frozen((address.kind, address.bucket, settings, region, surroundings))
     with _lock:
@@ -127,7 +135,12 @@ def make_client(address: Address, settings: Settings, region: str | None = None)
         return found
 
 
-def _make(address: Address, settings: Settings, region: str | None) -> Any:
+def _make(address: Address, settings: Settings, region: str | None) -> Client:
+    curl = make_curl_client(address.kind, address.bucket, settings, region)
+    return Client(_make_store(address, settings, region), curl)
+
+
+def _make_store(address: Address, settings: Settings, region: str | None) -> Any:
     store = library().store
     config, client, retry, provider, *_ = settings
     options: dict[str, Any] = {"client_options": client, "retry_config": retry or ONCE}

@@ -15,8 +15,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import Context
 from importlib.machinery import ExtensionFileLoader
 from types import ModuleType
@@ -174,8 +174,15 @@ def wait_for(coroutine: Coroutine[Any, Any, T], *, is_single: bool = False) -> T
     )
     if is_single and may_block:
         return _run_directly(coroutine)
-    try:
+    with late():
         return wait_for_result(asyncio.run_coroutine_threadsafe(coroutine, _own_loop()))
+
+
+@contextmanager
+def late() -> Iterator[None]:
+    """A context in which an interrupted call that has no time left for an answer gets StoreError."""
+    try:
+        yield
     except HasteError:
         raise StoreError("no answer came in the time that an interrupted call has to clean up") from None
 

@@ -233,7 +233,7 @@ def read_options(kind: str, options: Mapping[str, Any], url: str) -> Settings:
         is_named = is_named or "region" in found
         if provider is not None or "access_key_id" in found:
             found.setdefault("skip_signature", False)
-        endpoint = _s3_endpoint(found, url)
+        endpoint = s3_endpoint(found, url)
     elif kind == "gs":
         _read_google(found)
         endpoint = found.get("base_url", "")
@@ -346,7 +346,7 @@ def as_flag(value: Any) -> bool:
     return WORDS.get(value.strip().lower(), bool(value)) if isinstance(value, str) else bool(value)
 
 
-def _s3_endpoint(found: Mapping[str, Any], url: str) -> str:
+def s3_endpoint(found: Mapping[str, Any], url: str) -> str:
     """The address of the S3 server.
 
     Raises

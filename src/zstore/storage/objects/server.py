@@ -12,8 +12,9 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from zstore.base.limits import current_limits
-from zstore.storage.base import in_thread
-from zstore.storage.objects.backend import Backend, Reply, Version
+from zstore.storage.base import Fetch, in_thread
+from zstore.storage.objects.backend import Backend, Reply, Tried, Version
+from zstore.storage.objects.curl import DONE, Answer
 from zstore.storage.objects.failures import Elsewhere, status_of
 from zstore.storage.objects.library import awaited
 from zstore.storage.remote import RequestLine, is_directory, too_slow
@@ -35,9 +36,22 @@ class Server(Backend):
         reply = await self._again(partial(self._ask, key, None, 1), RequestLine("GET", key))
         return reply.total_size, reply.version
 
-    async def _ask(self, key: str, wanted: Any, limit: int | None = None) -> Reply:
+    def _tried(self, fetch: Fetch, answer: Answer) -> Tried:
+        attributes = {"Content-Type": answer.content_type.decode("latin-1")}
+        if answer.content_encoding:
+            attributes["Content-Encoding"] = answer.content_encoding.decode("latin-1")
         try:
-            return await super()._ask(key, wanted, limit)
+            if answer.outcome == DONE:
+                self._check_reply(fetch.key, attributes)
+        except Elsewhere as error:
+            return error
+        return super()._tried(fetch, answer._replace(version=b""))
+
+    async def _ask(
+        self, key: str, wanted: Any, limit: int | None = None, made: list[Exception] | None = None
+    ) -> Reply:
+        try:
+            return await super()._ask(key, wanted, limit, made)
         except Exception as error:
             if "Content-Length Header missing" in str(error):
                 raise Elsewhere("a server that does not say how long its answers are") from error

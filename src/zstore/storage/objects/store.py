@@ -16,6 +16,7 @@ from zstore.storage.base import (
     BatchStore,
     ByteRange,
     Entry,
+    Fetch,
     Found,
     Names,
     Part,
@@ -30,10 +31,11 @@ from zstore.storage.base import (
     hold_name,
     in_thread,
     key_below,
+    merge_requests,
 )
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
-from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Version
+from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Tried, Version
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
 from zstore.storage.objects.failures import Elsewhere, changed, no_listing
@@ -47,7 +49,8 @@ T = TypeVar("T")
 
 # Stands for the version of a value that was not read yet under the lock.
 UNREAD: Any = object()
-_Locks = list[dict[str, Version | None]]
+Versions = dict[str, Version | None]
+_Locks = list[Versions]
 BACKENDS: dict[str, type[Backend]] = {"http": Server, "memory": MemoryBackend}
 # `delete` of S3 takes a thousand paths in one request.
 PAGE = 1000
@@ -130,8 +133,12 @@ class ObjectStore(BatchStore):
             return self._spare.get_parts(requests)
         if not requests:
             return []
-        is_single = len(requests) == 1 and not self._is_http and not self._backend.needs_loop
-        parts, versions = wait_for(self._get_parts(requests), is_single=is_single)
+        tried = self._tried(merge_requests(requests, has_ranges=self._backend.has_ranges))
+        if tried is None or _has_failed(tried):
+            is_single = len(requests) == 1 and not self._is_http and not self._backend.needs_loop
+            parts, versions = wait_for(self._get_parts(requests, tried), is_single=is_single)
+        else:
+            parts, versions = self._divided(requests, tried)
         for key, version in versions.items():
             self._note_read(key, version)
         for (key, _), part in zip(requests, parts, strict=True):
@@ -144,42 +151,65 @@ class ObjectStore(BatchStore):
         keys, wish = document_keys(prefixes, choices), document_range()
         denied: dict[str, StoreError] = {}
 
-        async def one(key: str) -> tuple[Part | None, dict[str, Version | None]]:
+        async def one(item: tuple[str, Sequence[tuple[Fetch, Tried]] | None]) -> tuple[Parts, Versions]:
+            key, tried = item
             try:
-                [part], versions = await self._get_parts([(key, wish)])
+                return await self._get_parts([(key, wish)], tried)
             except StoreError as error:
                 if not error.is_denied:
                     raise
                 denied[key] = error
-                return None, {key: None}
-            return part, versions
+                return [None], {key: None}
 
-        answers = wait_for(ask_all(one, keys))
-        for part, versions in answers:
+        tried = self._tried([Fetch(key, None, wish.size, (0,)) for key in keys])
+        if tried is None or _has_failed(tried):
+            each = [None] * len(keys) if tried is None else [[one] for one in tried]
+            answers = wait_for(ask_all(one, [*zip(keys, each, strict=True)]))
+        else:
+            answers = [self._divided([(key, wish)], [one]) for key, one in zip(keys, tried, strict=True)]
+        for [part], versions in answers:
             for key, version in versions.items():
                 self._note_read(key, version)
                 if part is not None and part.total_size == len(part.data):
                     self._remember(key, part.data, version)
-        return choose_documents(prefixes, choices, [part and part.data for part, _ in answers], denied)
+        return choose_documents(prefixes, choices, [part and part.data for [part], _ in answers], denied)
 
     async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
         """`get_parts`, in the caller's own loop."""
         return (await self._get_parts(requests))[0]
 
-    async def _get_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
-        """(the parts, the version of each key)."""
+    def _tried(self, fetches: Sequence[Fetch]) -> list[tuple[Fetch, Tried]] | None:
+        """Requests with the results of their first attempts, where this thread can make them."""
+        tried = None if self._spare is not None else self._backend.tried(fetches)
+        return None if tried is None else [*zip(fetches, tried, strict=True)]
+
+    async def _get_parts(
+        self, requests: Sequence[Request], tried: Sequence[tuple[Fetch, Tried]] | None = None
+    ) -> tuple[Parts, Versions]:
+        """(the parts, the version of each key); `tried` are the first attempts, where they were made."""
         if self._spare is None:
             try:
-                return await self._ask_parts(requests)
+                if tried is None:
+                    has_ranges = self._backend.has_ranges
+                    return self._divided(requests, await self._together.ask(requests, has_ranges=has_ranges))
+                return self._divided(requests, await ask_all(self._complete, tried))
             except Elsewhere as error:
                 self._go_elsewhere(error)
         assert self._spare is not None
         return await in_thread(self._spare.get_parts, requests), {}
 
-    async def _ask_parts(self, requests: Sequence[Request]) -> tuple[Parts, dict[str, Version | None]]:
+    async def _complete(self, one: tuple[Fetch, Tried]) -> tuple[Fetch, Reply | None]:
+        """A request with its response, asked again where the first attempt has failed."""
+        fetch, tried = one
+        return fetch, await self._backend.fetch(fetch, tried) if isinstance(tried, Exception) else tried
+
+    def _divided(
+        self, requests: Sequence[Request], replies: Sequence[tuple[Fetch, Any]]
+    ) -> tuple[Parts, Versions]:
+        """(the parts that responses have of requests, the version of each key)."""
         parts: Parts = [None] * len(requests)
-        versions: dict[str, Version | None] = {}
-        for fetch, reply in await self._together.ask(requests, has_ranges=self._backend.has_ranges):
+        versions: Versions = {}
+        for fetch, reply in replies:
             versions.setdefault(fetch.key, None if reply is None else reply.version)
             if reply is None:
                 continue
@@ -441,3 +471,7 @@ class ObjectStore(BatchStore):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _versions=threading.local(), _spare=None, _seen={})
         self._together = Together(self._backend.fetch)
+
+
+def _has_failed(tried: Sequence[tuple[Fetch, Tried]]) -> bool:
+    return any(isinstance(one, Exception) for _, one in tried)

@@ -1,0 +1,1 @@
+"""Kernels that ask servers for values."""

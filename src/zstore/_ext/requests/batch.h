@@ -1,0 +1,341 @@
+/* GETs of many values, which the calling thread makes at once through libcurl, over connections that are kept. */
+#ifndef ZS_BATCH_H
+#define ZS_BATCH_H
+#include "curl.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+enum {
+    ZS_BUFFER = 64 << 10, /* bytes that one read of a socket brings at most */
+    ZS_TEXT = 256,        /* bytes of a header that is kept */
+    ZS_SAID = 4096,       /* bytes of a refusal that are kept */
+    ZS_KEPT = 128,        /* connections that are kept without use, by each set of them */
+    ZS_LOOK = 20,         /* ms between looks at the clock while an answer is waited for */
+};
+#define ZS_MOST_TRUSTED ((int64_t)1 << 30) /* bytes of a body that memory is taken for before they come */
+
+/* What became of a request. */
+enum {
+    ZS_WAITING,
+    ZS_UNDER_WAY,
+    ZS_DONE,     /* all bytes that were wanted came */
+    ZS_REFUSED,  /* the server answered with a status of an error or another address, and `data` */
+    ZS_UNSIZED,  /* it did not say how long its answer is */
+    ZS_UNRANGED, /* it sent the whole value in place of the range */
+    ZS_BROKEN,   /* the connection broke after the request was sent */
+    ZS_STALLED,  /* nothing came for `read_time` */
+    ZS_SLOW,     /* the body took longer than it may */
+    ZS_UNASKED   /* nobody was reached, or what came is not understood: it is to be asked in another way */
+};
+
+typedef struct {
+    const char *url, *range; /* `range` as HTTP has it, without "bytes="; NULL: all */
+    void *headers;
+    int64_t limit; /* the bytes of a whole value that are wanted at most; -1: all */
+
+    int outcome, status, failure; /* `failure`: libcurl's code */
+    int64_t length, begin, end, total;
+    int is_odd, has_head; /* a header came twice, or is none; whether the answer's head has ended */
+    char tag[ZS_TEXT], version[ZS_TEXT], kind[ZS_TEXT], packing[ZS_TEXT];
+    char *data;
+    int64_t size, wanted; /* bytes that came, and that are to come */
+    void *easy;
+    double asked, heard, begun, ended; /* when it was sent, something came last, the body began, it was over; seconds */
+} zs_request;
+
+/* Connections to one server, which one thread at a time uses. */
+typedef struct {
+    void *multi;
+    const char *authorities; /* the file of certificates, NULL: libcurl's own */
+} zs_connections;
+
+/* How a batch is asked; times in seconds. */
+typedef struct {
+    int most; /* requests at once, of all batches of the process */
+    double connect_time, read_time, total_time;
+    int64_t progress_size; /* a body may take read_time for each such bytes and one more; 0: as long as it likes */
+} zs_terms;
+
+typedef struct {
+    zs_connections *at;
+    zs_terms terms;
+    zs_request *requests;
+    int count, next, active, done;
+} zs_batch;
+
+static inline double zs_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+/* The value of a header of that name, without the space around it; NULL: it is another one. */
+static inline const char *zs_header(const char *line, const char *end, const char *name, const char **last) {
+    size_t size = strlen(name);
+    if ((size_t)(end - line) <= size || line[size] != ':' || strncasecmp(line, name, size)) return NULL;
+    line += size + 1;
+    while (line < end && (*line == ' ' || *line == '\t')) line++;
+    while (end > line && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    *last = end;
+    return line;
+}
+
+/* Digits of a number below 10^18, all of the text up to `end`; -1: something else is there. */
+static inline int64_t zs_number(const char *text, const char *end) {
+    int64_t number = 0;
+    if (text == end || end - text > 18) return -1;
+    for (; text < end; text++) {
+        if (*text < '0' || *text > '9') return -1;
+        number = 10 * number + (*text - '0');
+    }
+    return number;
+}
+
+static inline void zs_keep_text(zs_request *request, char *into, const char *value, const char *last) {
+    if (into[0] || last - value >= ZS_TEXT || memchr(value, 0, (size_t)(last - value))) {
+        request->is_odd = 1;
+        return;
+    }
+    memcpy(into, value, (size_t)(last - value));
+    into[last - value] = 0;
+}
+
+/* "bytes 0-9/100" */
+static inline void zs_keep_range(zs_request *request, const char *value, const char *last) {
+    const char *dash = memchr(value, '-', (size_t)(last - value)), *slash = memchr(value, '/', (size_t)(last - value));
+    if (request->total >= 0 || !dash || !slash || slash < dash || strncasecmp(value, "bytes ", 6)) {
+        request->is_odd = 1;
+        return;
+    }
+    request->begin = zs_number(value + 6, dash);
+    request->end = zs_number(dash + 1, slash) + 1;
+    request->total = zs_number(slash + 1, last);
+    if (request->begin < 0 || request->end <= request->begin || request->total < request->end) request->is_odd = 1;
+}
+
+static void zs_forget_answer(zs_request *request) {
+    request->length = request->begin = request->end = request->total = -1;
+    request->is_odd = request->has_head = 0;
+    request->tag[0] = request->version[0] = request->kind[0] = request->packing[0] = 0;
+}
+
+/* libcurl calls this for each line of an answer's head, and for those of "100 Continue" before it. */
+static size_t zs_take_header(char *line, size_t one, size_t size, void *of) {
+    zs_request *request = of;
+    const char *end = line + size, *value, *last;
+    (void)one;
+    request->heard = zs_now();
+    while (end > line && (end[-1] == '\r' || end[-1] == '\n')) end--;
+    if (end - line >= 12 && !memcmp(line, "HTTP/", 5)) {
+        const char *space = memchr(line, ' ', (size_t)(end - line));
+        request->status = space && end - space >= 4 ? (int)zs_number(space + 1, space + 4) : -1;
+        zs_forget_answer(request);
+    } else if (end == line) request->has_head = 1;
+    else if ((value = zs_header(line, end, "content-length", &last))) {
+        int64_t length = zs_number(value, last);
+        request->is_odd |= length < 0 || (request->length >= 0 && request->length != length);
+        request->length = length;
+    } else if ((value = zs_header(line, end, "content-range", &last))) {
+        if (request->status == 206) zs_keep_range(request, value, last);
+    } else if ((value = zs_header(line, end, "etag", &last))) zs_keep_text(request, request->tag, value, last);
+    else if ((value = zs_header(line, end, "x-amz-version-id", &last)))
+        zs_keep_text(request, request->version, value, last);
+    else if ((value = zs_header(line, end, "content-type", &last))) zs_keep_text(request, request->kind, value, last);
+    else if ((value = zs_header(line, end, "content-encoding", &last)))
+        zs_keep_text(request, request->packing, value, last);
+    return size;
+}
+
+/* Settle from the head of an answer what is to come of its body, and take memory for that; otherwise the outcome. */
+static int zs_expect_body(zs_request *request) {
+    int status = request->status;
+    if (!request->has_head) return ZS_BROKEN;
+    if (status < 200 || (status > 206 && status < 300) || (status > 200 && status < 206)) return ZS_UNASKED;
+    if (status >= 300) request->wanted = request->length >= 0 && request->length < ZS_SAID ? request->length : ZS_SAID;
+    else if (request->is_odd || (status == 206) > (request->range != NULL) || (status == 206 && request->total < 0))
+        return ZS_UNASKED;
+    else if (status == 200 && request->range) return ZS_UNRANGED;
+    else if (request->length < 0) return ZS_UNSIZED;
+    else {
+        request->wanted = request->length;
+        if (status == 200) {
+            request->begin = 0;
+            request->end = request->total = request->length;
+            if (request->limit >= 0 && request->limit < request->wanted) request->wanted = request->limit;
+        } else if (request->end - request->begin != request->length) return ZS_UNASKED;
+        if (request->wanted > ZS_MOST_TRUSTED) return ZS_UNASKED;
+    }
+    free(request->data);
+    request->data = malloc(request->wanted ? (size_t)request->wanted : 1);
+    request->size = 0;
+    request->begun = request->heard;
+    return request->data ? ZS_UNDER_WAY : ZS_UNASKED;
+}
+
+/* libcurl calls this for each piece of a body; less than `size` makes it end the request. */
+static size_t zs_take_body(char *piece, size_t one, size_t size, void *of) {
+    zs_request *request = of;
+    int64_t room, taken;
+    (void)one;
+    request->heard = zs_now();
+    if (request->wanted < 0 && (request->outcome = zs_expect_body(request)) != ZS_UNDER_WAY) return 0;
+    room = request->wanted - request->size;
+    taken = (int64_t)size < room ? (int64_t)size : room;
+    memcpy(request->data + request->size, piece, (size_t)taken);
+    request->size += taken;
+    return taken < (int64_t)size || (taken == room && request->wanted != request->length) ? 0 : size;
+}
+
+/* A handle for one request. It is never used again: libcurl before 8.0 reads what it has freed where the next answer's
+   head begins with a space. */
+static void *zs_easy(zs_connections *at) {
+    void *easy = zs_curl.easy_init();
+    int failed;
+    if (!easy) return NULL;
+    failed = zs_curl.easy_setopt(easy, ZS_CURL_NOSIGNAL, 1L) | zs_curl.easy_setopt(easy, ZS_CURL_PATH_AS_IS, 1L) |
+             zs_curl.easy_setopt(easy, ZS_CURL_PROXY, "") |
+             zs_curl.easy_setopt(easy, ZS_CURL_PROTOCOLS, (long)ZS_CURL_HTTP_AND_HTTPS) |
+             zs_curl.easy_setopt(easy, ZS_CURL_HTTP_VERSION, (long)ZS_CURL_HTTP_1_1) |
+             zs_curl.easy_setopt(easy, ZS_CURL_BUFFERSIZE, (long)ZS_BUFFER) |
+             zs_curl.easy_setopt(easy, ZS_CURL_WRITEFUNCTION, zs_take_body) |
+             zs_curl.easy_setopt(easy, ZS_CURL_HEADERFUNCTION, zs_take_header) |
+             (at->authorities ? zs_curl.easy_setopt(easy, ZS_CURL_CAINFO, at->authorities) : 0);
+    if (failed) {
+        zs_curl.easy_cleanup(easy);
+        return NULL;
+    }
+    return easy;
+}
+
+static int zs_start(zs_batch *batch, zs_request *request) {
+    void *easy = zs_easy(batch->at);
+    long connect_time = (long)(1000 * batch->terms.connect_time);
+    if (!easy) return -1;
+    request->easy = easy;
+    request->outcome = ZS_UNDER_WAY;
+    request->wanted = -1;
+    request->asked = request->heard = request->begun = zs_now();
+    zs_forget_answer(request);
+    if (zs_curl.easy_setopt(easy, ZS_CURL_URL, request->url) |
+        zs_curl.easy_setopt(easy, ZS_CURL_RANGE, request->range) |
+        zs_curl.easy_setopt(easy, ZS_CURL_HTTPHEADER, request->headers) |
+        zs_curl.easy_setopt(easy, ZS_CURL_CONNECTTIMEOUT_MS, connect_time > 0 ? connect_time : 1L) |
+        zs_curl.easy_setopt(easy, ZS_CURL_WRITEDATA, request) | zs_curl.easy_setopt(easy, ZS_CURL_HEADERDATA, request) |
+        zs_curl.easy_setopt(easy, ZS_CURL_PRIVATE, request) | zs_curl.multi_add_handle(batch->at->multi, easy)) {
+        zs_curl.easy_cleanup(easy);
+        request->easy = NULL;
+        return -1;
+    }
+    return 0;
+}
+
+/* End a request; the connection of one that is under way is closed. */
+static void zs_end(zs_batch *batch, zs_request *request) {
+    zs_curl.multi_remove_handle(batch->at->multi, request->easy);
+    zs_curl.easy_cleanup(request->easy);
+    request->easy = NULL;
+    request->ended = zs_now();
+    batch->active--;
+    batch->done++;
+    atomic_fetch_sub(&zs_asking, 1);
+}
+
+/* The outcome of a request that libcurl has ended with that code. */
+static int zs_outcome(zs_request *request, int code) {
+    enum { RESOLVING = 6, CONNECTING = 7, PARTIAL = 18, WRITING = 23, NOTHING = 52, SENDING = 55, RECEIVING = 56 };
+    request->failure = code;
+    if (code == WRITING && request->outcome != ZS_UNDER_WAY) return request->outcome;
+    if (code && code != WRITING)
+        return code == PARTIAL || code == NOTHING || code == SENDING || code == RECEIVING ? ZS_BROKEN : ZS_UNASKED;
+    if (request->wanted < 0 && (request->outcome = zs_expect_body(request)) != ZS_UNDER_WAY) return request->outcome;
+    if (request->status >= 300) return ZS_REFUSED;
+    return request->size == request->wanted ? ZS_DONE : ZS_BROKEN;
+}
+
+/* What has taken too long ends. */
+static void zs_look_at_clock(zs_batch *batch) {
+    double now = zs_now();
+    for (int i = 0; i < batch->next; i++) {
+        zs_request *request = &batch->requests[i];
+        int64_t progress = batch->terms.progress_size;
+        double read_time = batch->terms.read_time;
+        if (!request->easy) continue;
+        if (now - request->heard > read_time || now - request->asked > batch->terms.total_time)
+            request->outcome = ZS_STALLED;
+        else if (request->wanted >= 0 && progress &&
+                 now - request->begun > read_time * (double)(1 + request->wanted / progress))
+            request->outcome = ZS_SLOW;
+        else continue;
+        zs_end(batch, request);
+    }
+}
+
+/* Go on with a batch for so many seconds at most; 1: all requests have ended. */
+static int zs_go_on(zs_batch *batch, double seconds) {
+    double now = zs_now(), until = now + seconds, looked = now;
+    for (;;) {
+        zs_curl_message *message;
+        int left, wait;
+        while (batch->next < batch->count && (!batch->active || atomic_load(&zs_asking) < batch->terms.most)) {
+            zs_request *request = &batch->requests[batch->next++];
+            if (zs_start(batch, request)) {
+                request->outcome = ZS_UNASKED;
+                batch->done++;
+            } else {
+                batch->active++;
+                atomic_fetch_add(&zs_asking, 1);
+            }
+        }
+        if (zs_curl.multi_perform(batch->at->multi, &left)) return -1;
+        while ((message = zs_curl.multi_info_read(batch->at->multi, &left)))
+            if (message->what == ZS_CURL_DONE) {
+                zs_request *request = NULL;
+                int code = message->data.result;
+                zs_curl.easy_getinfo(message->easy, ZS_CURL_INFO_PRIVATE, &request);
+                request->outcome = zs_outcome(request, code);
+                zs_end(batch, request);
+            }
+        if (batch->done == batch->count) return 1;
+        now = zs_now();
+        if (1000 * (now - looked) >= ZS_LOOK) {
+            zs_look_at_clock(batch);
+            looked = now;
+        }
+        if (now >= until) return 0;
+        if (batch->next < batch->count && atomic_load(&zs_asking) < batch->terms.most) continue;
+        wait = 1 + (int)(1000 * (until - now));
+        if (zs_curl.multi_poll(batch->at->multi, NULL, 0, wait < ZS_LOOK ? wait : ZS_LOOK, NULL)) return -1;
+    }
+}
+
+/* Leave what is under way, whose connections are closed. */
+static void zs_leave(zs_batch *batch) {
+    for (int i = 0; i < batch->next; i++)
+        if (batch->requests[i].easy) zs_end(batch, &batch->requests[i]);
+}
+
+static int zs_connections_open(zs_connections *at) {
+    at->multi = zs_curl.multi_init();
+    return at->multi ? zs_curl.multi_setopt(at->multi, ZS_CURL_MULTI_MAXCONNECTS, (long)ZS_KEPT) : -1;
+}
+
+static void zs_connections_close(zs_connections *at) {
+    if (at->multi) zs_curl.multi_cleanup(at->multi);
+}
+
+static inline const char *zs_curl_version(void) { return zs_curl.version(); }
+
+static inline const char *zs_curl_reason(int code) { return zs_curl.easy_strerror(code); }
+
+/* The headers with another line; unchanged where there is no memory, which the server refuses. */
+static inline void *zs_header_added(void *headers, const char *line) {
+    void *more = zs_curl.slist_append(headers, line);
+    return more ? more : headers;
+}
+
+static inline void zs_headers_freed(void *headers) { zs_curl.slist_free_all(headers); }
+#endif

@@ -1,0 +1,31 @@
+"""GETs of many values at once by libcurl, made by the calling thread without the interpreter's lock."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+__test__: dict[str, Any]
+
+DONE: int
+REFUSED: int
+UNSIZED: int
+UNRANGED: int
+BROKEN: int
+STALLED: int
+SLOW: int
+UNASKED: int
+
+def trouble() -> str: ...
+def version() -> str: ...
+def reason_of(code: int) -> str: ...
+@final
+class Body: ...
+
+@final
+class Connections:
+    def __new__(cls, authorities: bytes | None = None) -> Connections: ...
+    def get(
+        self,
+        requests: list[tuple[bytes, bytes | None, list[bytes], int]],
+        terms: tuple[int, float, float, float, int],
+        check: Callable[[], object],
+    ) -> list[tuple[int, int, Any, int, int, bytes, bytes, bytes, bytes, int, float]]: ...

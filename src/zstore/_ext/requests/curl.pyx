@@ -1,0 +1,188 @@
+"""GETs of many values at once by libcurl, made by the calling thread without the interpreter's lock."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+from posix.unistd cimport getpid
+
+
+cdef extern from *:
+    """
+    #include "batch.h"
+    """
+    enum:
+        ZS_DONE, ZS_REFUSED, ZS_UNSIZED, ZS_UNRANGED, ZS_BROKEN, ZS_STALLED, ZS_SLOW, ZS_UNASKED
+
+    ctypedef struct zs_request:
+        const char *url
+        const char *range
+        void *headers
+        int64_t limit
+        int outcome, status, failure
+        int64_t begin, end, total
+        const char *tag
+        const char *version
+        const char *kind
+        const char *packing
+        char *data
+        int64_t size
+        double asked, ended
+
+    ctypedef struct zs_connections:
+        const char *authorities
+
+    ctypedef struct zs_terms:
+        int most
+        double connect_time, read_time, total_time
+        int64_t progress_size
+
+    ctypedef struct zs_batch:
+        zs_connections *at
+        zs_terms terms
+        zs_request *requests
+        int count
+
+    const char *zs_curl_trouble() nogil
+    const char *zs_curl_version() nogil
+    const char *zs_curl_reason(int code) nogil
+    void *zs_header_added(void *headers, const char *line) nogil
+    void zs_headers_freed(void *headers) nogil
+    int zs_go_on(zs_batch *, double seconds) nogil
+    void zs_leave(zs_batch *) nogil
+    int zs_connections_open(zs_connections *) nogil
+    void zs_connections_close(zs_connections *) nogil
+
+
+# The outcomes of a request.
+DONE = ZS_DONE
+REFUSED = ZS_REFUSED
+UNSIZED = ZS_UNSIZED
+UNRANGED = ZS_UNRANGED
+BROKEN = ZS_BROKEN
+STALLED = ZS_STALLED
+SLOW = ZS_SLOW
+UNASKED = ZS_UNASKED
+
+# Seconds between calls of `check` while answers are waited for.
+cdef double HEARING = 0.05
+
+
+def trouble():
+    """Why libcurl cannot be used; "" if it can."""
+    cdef const char *reason = zs_curl_trouble()
+    return "" if reason is NULL else reason.decode()
+
+
+def version():
+    """The version of libcurl and of the libraries below it; "" if it cannot be used."""
+    return "" if zs_curl_trouble() is not NULL else zs_curl_version().decode("utf-8", "replace")
+
+
+def reason_of(int code):
+    """The words of libcurl for one of its codes."""
+    return zs_curl_reason(code).decode("utf-8", "replace")
+
+
+cdef class Body:
+    """The bytes of an answer, as a read-only buffer."""
+    cdef char *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def __dealloc__(self):
+        free(self.data)
+
+
+cdef class Connections:
+    """Connections to one server that stay open between batches; of one thread at a time.
+
+    authorities  the file with the certificates of those who sign servers' certificates; None: libcurl's own
+    """
+    cdef zs_connections at
+    cdef bytes authorities
+    cdef int process
+
+    def __cinit__(self, bytes authorities=None):
+        if zs_curl_trouble() is not NULL:
+            raise OSError(f"libcurl: {trouble()}")
+        self.authorities = authorities
+        self.process = getpid()
+        if authorities is not None:
+            self.at.authorities = authorities
+        if zs_connections_open(&self.at):
+            raise MemoryError
+
+    def __dealloc__(self):
+        # Those of a forked process are its parent's, which goes on with them.
+        if self.process == getpid():
+            zs_connections_close(&self.at)
+
+    def get(self, list requests, tuple terms, check):
+        """The answers to requests, in their order, when the last one has ended.
+
+        requests  (URL, range as "0-9", "10-" or "-10" or None, header lines, most bytes of a whole value or -1)
+        terms     (requests at once in this process, and seconds: for connecting, in which something must come,
+                  and for each request; bytes of which each gives a body another such time, 0: any time)
+        check     is called some times a second; what it raises ends the requests
+
+        An answer is (outcome, status, body, begin, size of the whole value, entity tag, version, content type,
+        content encoding, libcurl's code, seconds).
+        """
+        cdef zs_batch batch
+        cdef zs_request *request
+        cdef int k, is_over = 0, count = len(requests)
+        cdef bytes url, span, line
+        memset(&batch, 0, sizeof(batch))
+        batch.at = &self.at
+        batch.count = count
+        batch.terms.most, batch.terms.connect_time, batch.terms.read_time = terms[:3]
+        batch.terms.total_time, batch.terms.progress_size = terms[3:]
+        batch.requests = <zs_request *>calloc(max(count, 1), sizeof(zs_request))
+        if batch.requests is NULL:
+            raise MemoryError
+        try:
+            for k in range(count):
+                request = &batch.requests[k]
+                url, span, lines, request.limit = requests[k]
+                request.url = url
+                if span is not None:
+                    request.range = span
+                for line in lines:
+                    request.headers = zs_header_added(request.headers, line)
+            while not is_over:
+                with nogil:
+                    is_over = zs_go_on(&batch, HEARING)
+                if not is_over:
+                    check()
+            with nogil:
+                zs_leave(&batch)
+            return [answer_of(&batch.requests[k]) for k in range(count)]
+        finally:
+            with nogil:
+                zs_leave(&batch)
+                for k in range(count):
+                    zs_headers_freed(batch.requests[k].headers)
+                    free(batch.requests[k].data)
+                free(batch.requests)
+
+
+cdef tuple answer_of(zs_request *request):
+    cdef Body body = Body.__new__(Body)
+    body.data, body.size = request.data, request.size
+    request.data = NULL
+    return (
+        request.outcome if request.outcome >= ZS_DONE else ZS_UNASKED,
+        request.status,
+        body,
+        request.begin,
+        request.total,
+        request.tag,
+        request.version,
+        request.kind,
+        request.packing,
+        request.failure,
+        request.ended - request.asked if request.ended > 0 else 0.0,
+    )

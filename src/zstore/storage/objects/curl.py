@@ -1,0 +1,276 @@
+"""Values of buckets and web servers by libcurl: many requests at once, by the thread that waits for them.
+
+It makes the first attempt only, at what everybody reads: public values, and those of S3 whose keys are known.
+Whatever else there is to a server, and whatever fails, is obstore's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from zstore._ext.requests import curl
+from zstore._ext.requests.curl import BROKEN, DONE, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED
+from zstore.base.waits import check_waiting
+from zstore.storage.base import Fetch
+from zstore.storage.objects.library import late
+from zstore.storage.objects.options import Settings, as_flag, s3_endpoint
+
+__all__ = ["DONE", "Answer", "CurlClient", "HttpError", "Untried", "error_of", "make_curl_client", "trouble"]
+
+# The URLs, and the paths below them, that are the same to every library.
+URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[A-Za-z0-9._-]+)*")
+PATH = re.compile(r"[A-Za-z0-9._ =-]+(?:/[A-Za-z0-9._ =-]+)*")
+# Options of S3, variables of the environment, and options of connections whose meaning is known here.
+CONFIG = {
+    *("access_key_id", "secret_access_key", "session_token", "skip_signature", "endpoint", "region"),
+    *("virtual_hosted_style_request", "conditional_put", "copy_if_not_exists"),
+}
+VARIABLES = {
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_CONFIG_FILE"),
+    *("AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "AWS_ALLOW_HTTP"),
+}
+TIMES = ("connect_timeout", "read_timeout", "timeout")
+CLIENT = {*TIMES, "allow_http", "root_certificate", "default_headers"}
+PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+EMPTY_HASH = sha256().hexdigest()
+# Credentials are asked for again so long before they end.
+MARGIN = timedelta(minutes=1)
+# libcurl's codes for a server whose certificate it does not trust; obstore has authorities of its own.
+UNTRUSTED = {60, 77, 82, 83, 90, 91}
+
+
+class Answer(NamedTuple):
+    """An answer to a GET: one of the outcomes of the kernel, with what came of it."""
+
+    outcome: int
+    status: int
+    body: Any
+    begin: int
+    total_size: int
+    tag: bytes
+    version: bytes
+    content_type: bytes
+    content_encoding: bytes
+    code: int
+    seconds: float
+
+
+class HttpError(Exception):
+    """Raised for an attempt that has failed; its text has the words that obstore's errors are known by.
+
+    client  the store that it was made in place of
+    """
+
+    client: Any = None
+
+
+class Untried(Exception):
+    """Stands for an attempt that obstore is to make in its own way."""
+
+
+def error_of(answer: Answer) -> Exception:
+    """The error of an attempt whose outcome is not DONE; FileNotFoundError where there is no such value."""
+    said = bytes(answer.body).decode("utf-8", "replace")
+    if answer.outcome == REFUSED and answer.status == 404:
+        return FileNotFoundError(said)
+    # A request that has waited too long for its turn is signed anew, and redirections are obstore's.
+    if answer.outcome == REFUSED and answer.status >= 400 and "RequestTimeTooSkewed" not in said:
+        return HttpError(f"the server answers with status code: {answer.status}: {said}")
+    reasons = {
+        UNSIZED: "Content-Length Header missing",
+        UNRANGED: "the server sent a non-partial response",
+        BROKEN: f"connection closed: {curl.reason_of(answer.code)}",
+        STALLED: "timed out: no bytes have come",
+        SLOW: "timed out: the body comes too slowly",
+    }
+    return HttpError(reasons[answer.outcome]) if answer.outcome in reasons else Untried()
+
+
+class Keys(NamedTuple):
+    """Credentials of S3, and when they end; None: never."""
+
+    access_key: str
+    secret: str
+    token: str | None
+    expires_at: datetime | None
+
+
+class Signer:
+    """Signs GETs of a bucket's values by AWS' version 4; `provider` gives credentials in obstore's form."""
+
+    def __init__(self, region: str, provider: Callable[[], Mapping[str, Any]]) -> None:
+        self._region = region
+        self._provider = provider
+        self._keys: Keys | None = None
+        self._day_key: tuple[str, Keys, bytes] | None = None
+
+    def lines(self, host: str, paths: Sequence[str]) -> list[list[bytes]]:
+        """The header lines of a GET of each path, which are valid for some minutes."""
+        now = datetime.now(UTC)
+        keys, at = self._valid_keys(now), now.strftime("%Y%m%dT%H%M%SZ")
+        scope = f"{at[:8]}/{self._region}/s3/aws4_request"
+        signing_key = self._signing_key(at[:8], keys)
+        fixed = {"host": host, "x-amz-content-sha256": EMPTY_HASH, "x-amz-date": at}
+        if keys.token:
+            fixed["x-amz-security-token"] = keys.token
+        said, names = "".join(f"{name}:{text}\n" for name, text in fixed.items()), ";".join(fixed)
+        begin = f"AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope}, SignedHeaders={names}, Signature="
+        common = [f"{name}: {text}".encode() for name, text in fixed.items()]
+        found = []
+        for path in paths:
+            request = sha256(f"GET\n{path}\n\n{said}\n{names}\n{EMPTY_HASH}".encode()).hexdigest()
+            text = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{request}"
+            signature = hmac.digest(signing_key, text.encode(), "sha256").hex()
+            found.append([*common, f"Authorization: {begin}{signature}".encode()])
+        return found
+
+    def _valid_keys(self, now: datetime) -> Keys:
+        keys = self._keys
+        if keys is None or (keys.expires_at is not None and keys.expires_at - MARGIN <= now):
+            said = self._provider()
+            keys = Keys(
+                said["access_key_id"], said["secret_access_key"], said.get("token"), said.get("expires_at")
+            )
+            self._keys = keys
+        return keys
+
+    def _signing_key(self, day: str, keys: Keys) -> bytes:
+        kept = self._day_key
+        if kept is None or kept[:2] != (day, keys):
+            key = f"AWS4{keys.secret}".encode()
+            for text in (day, self._region, "s3", "aws4_request"):
+                key = hmac.digest(key, text.encode(), "sha256")
+            kept = self._day_key = day, keys, key
+        return kept[2]
+
+
+class CurlClient:
+    """GETs of the values below a URL, by connections that all threads share and that stay open.
+
+    headers  lines that go with each request
+    signer   of a bucket of S3 that not everybody reads
+    """
+
+    def __init__(
+        self, url: str, client: Mapping[str, Any], headers: Sequence[str] = (), signer: Signer | None = None
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._host, _, path = self._url.partition("://")[2].partition("/")
+        self._path = f"/{path}" if path else ""
+        self._headers = [line.encode() for line in headers]
+        self._signer = signer
+        self._times = [client[name].total_seconds() for name in TIMES]
+        file = os.environ.get("SSL_CERT_FILE")
+        self._authorities = os.fsencode(file) if file else None
+        self._idle: list[curl.Connections] = []
+        self._is_trusted = True
+
+    def get(
+        self, paths: Sequence[str], fetches: Sequence[Fetch], most: int, progress_size: int
+    ) -> list[Answer] | None:
+        """The answers to a first attempt at each request, in order; None where libcurl cannot make them.
+
+        paths          of the values, below the URL
+        most           requests at once, those of other threads included
+        progress_size  as the limit of that name; 0: a body may take any time
+
+        Raises
+            LeftError: the caller that this thread works for was interrupted.
+            StoreError: there is no time left for them.
+        """
+        if not self._is_trusted or not all(map(PATH.fullmatch, paths)):
+            return None
+        paths = [*map(quote, paths)]
+        signed: Sequence[list[bytes]] = [[]] * len(paths)
+        if self._signer is not None:
+            try:
+                host = self._host.removesuffix(":443" if self._url.startswith("https:") else ":80")
+                signed = self._signer.lines(host, [f"{self._path}/{path}" for path in paths])
+            except Exception:  # a provider's own: obstore asks it again, and says what is wrong
+                return None
+        requests = [
+            (f"{self._url}/{path}".encode(), _span(fetch), [*lines, *self._headers], _limit(fetch))
+            for path, fetch, lines in zip(paths, fetches, signed, strict=True)
+        ]
+        connections = self._idle.pop() if self._idle else curl.Connections(self._authorities)
+        with late():
+            found = connections.get(requests, (most, *self._times, progress_size), check_waiting)
+        self._idle.append(connections)
+        answers = [*map(Answer._make, found)]
+        self._is_trusted = UNTRUSTED.isdisjoint(answer.code for answer in answers)
+        return answers
+
+
+def _span(fetch: Fetch) -> bytes | None:
+    """The range as HTTP has it."""
+    start, end = fetch.start, fetch.end
+    if start is None:
+        return None
+    text = f"{start}" if start < 0 else f"{start}-{'' if end is None else end - 1}"
+    return text.encode()
+
+
+def _limit(fetch: Fetch) -> int:
+    return -1 if fetch.limit is None else fetch.limit
+
+
+def trouble() -> str:
+    """Why requests are all made by obstore; "" if libcurl makes some."""
+    text = os.environ.get("ZSTORE_LIBCURL", "")
+    return "switched off by ZSTORE_LIBCURL" if text and not as_flag(text) else curl.trouble()
+
+
+def make_curl_client(kind: str, bucket: str, settings: Settings, region: str | None) -> CurlClient | None:
+    """The client for a bucket or server; None where that is not for libcurl, or there is no libcurl."""
+    config, client = settings.config, settings.client
+    names = {name for name, text in os.environ.items() if text}
+    has_proxy = not PROXIES.isdisjoint(map(str.lower, names))
+    is_plain = CLIENT.issuperset(client) and all(isinstance(client.get(name), timedelta) for name in TIMES)
+    lines = _header_lines(client.get("default_headers", {}))
+    if has_proxy or not is_plain or settings.retry or lines is None or trouble():
+        return None
+    url, signer = bucket, None
+    if kind == "s3":
+        unknown = {name for name in names - VARIABLES if name.startswith("AWS_")}
+        is_hosted = as_flag(config.get("virtual_hosted_style_request", False))
+        if unknown or is_hosted or not CONFIG.issuperset(config):
+            return None
+        region = region or config.get("region") or os.environ.get("AWS_REGION")
+        region = region or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        endpoint = s3_endpoint(config, bucket) or f"https://s3.{region}.amazonaws.com"
+        url = f"{endpoint.rstrip('/')}/{bucket.partition('://')[2]}"
+        provider = _provider(settings)
+        if provider is None and not settings.is_anonymous:
+            return None
+        signer = None if settings.is_anonymous or provider is None else Signer(region, provider)
+    is_open = url.startswith("http://")
+    may = client.get("allow_http") is True if is_open else "root_certificate" not in client
+    return CurlClient(url, client, lines, signer) if may and URL.fullmatch(url) else None
+
+
+def _provider(settings: Settings) -> Callable[[], Mapping[str, Any]] | None:
+    """The provider of the credentials; None for those that obstore alone knows to ask for."""
+    if settings.provider is not None:
+        return settings.provider  # type: ignore[no-any-return]
+    names = ("access_key_id", "secret_access_key", "session_token")
+    said = {name: settings.config.get(name) for name in names}
+    if not said["access_key_id"]:
+        said = {name: os.environ.get(f"AWS_{name.upper()}") for name in names}
+    if not said["access_key_id"] or not said["secret_access_key"]:
+        return None
+    return lambda: {**said, "token": said["session_token"]}
+
+
+def _header_lines(headers: Mapping[Any, Any]) -> list[str] | None:
+    """The lines of these headers; None for one that a line cannot have."""
+    lines = [f"{name}: {text}" for name, text in {"User-Agent": "zstore", **headers}.items()]
+    is_plain = all(isinstance(text, str) and text for text in headers.values())
+    return lines if is_plain and all(line.isascii() and line.isprintable() for line in lines) else None

@@ -1,0 +1,223 @@
+"""GETs by libcurl: what becomes of each answer that a server may give, and that nothing is made up."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from zstore._ext.requests import curl
+from zstore._ext.requests.curl import BROKEN, DONE, REFUSED, SLOW, STALLED, UNASKED, UNRANGED, UNSIZED
+
+pytestmark = pytest.mark.skipif(bool(curl.trouble()), reason=f"libcurl: {curl.trouble()}")
+
+# Requests at once; seconds to connect, until something comes, and in all; bytes of a body for as many more.
+TERMS = (8, 5.0, 5.0, 60.0, 0)
+BODY = bytes(range(256)) * 4
+
+
+class Server:
+    """Gives each request the next of `answers`, byte by byte as it is; "pause" in it waits, None closes."""
+
+    def __init__(self) -> None:
+        self.answers: list[list[bytes | float]] = []
+        self.asked: list[bytes] = []
+        self.ends = threading.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}".encode()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self) -> None:
+        while not self.ends.is_set():
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer one request, and close."""
+        with connection:
+            try:
+                self.asked.append(connection.recv(1 << 16))
+                for piece in self.answers.pop(0) if self.answers else []:
+                    if isinstance(piece, bytes):
+                        connection.sendall(piece)
+                    elif self.ends.wait(piece):
+                        return
+            except OSError:
+                pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.ends.set()
+    server.socket.close()
+
+
+def answer(status: str, *lines: str, body: bytes = b"") -> bytes:
+    return "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", *lines, "")).encode() + body
+
+
+def get(
+    server: Server,
+    span: bytes | None = None,
+    limit: int = -1,
+    terms: Any = TERMS,
+    check: Callable[[], Any] = int,
+) -> Any:
+    [found] = curl.Connections().get([(server.url + b"/a", span, [b"X: y"], limit)], terms, check)
+    return found
+
+
+LENGTH = "Content-Length: 1024"
+RANGED = ("Content-Range: bytes 10-19/1024", "Content-Length: 10")
+# A range that is asked for, the server's answer, and what becomes of it.
+ANSWERS = {
+    "whole": (None, answer("200 OK", LENGTH, body=BODY), DONE),
+    "in small letters": (None, answer("200", "content-length:1024 ", body=BODY), DONE),
+    "after a notice": (None, answer("103 Early", LENGTH) + answer("200 OK", LENGTH, body=BODY), DONE),
+    "empty": (None, answer("200 OK", "Content-Length: 0"), DONE),
+    "a range": (b"10-19", answer("206 Partial", *RANGED, body=BODY[10:20]), DONE),
+    "all for a range": (b"10-19", answer("200 OK", LENGTH, body=BODY), UNRANGED),
+    "a range for all": (None, answer("206 Partial", *RANGED, body=BODY[10:20]), UNASKED),
+    "no bounds": (b"10-19", answer("206 Partial", "Content-Length: 10", body=BODY[10:20]), UNASKED),
+    "bounds that differ": (
+        b"10-19",
+        answer("206 P", RANGED[0], "Content-Length: 9", body=BODY[10:19]),
+        UNASKED,
+    ),
+    "bounds beyond": (
+        b"10-19",
+        answer("206 P", "Content-Range: bytes 10-19/15", RANGED[1], body=BODY[:10]),
+        UNASKED,
+    ),
+    "bounds twice": (b"10-19", answer("206 Partial", *RANGED, RANGED[0], body=BODY[10:20]), UNASKED),
+    "no size": (
+        b"10-19",
+        answer("206 P", "Content-Range: bytes 10-19/*", RANGED[1], body=BODY[:10]),
+        UNASKED,
+    ),
+    "no length": (None, answer("200 OK", body=BODY), UNSIZED),
+    "in chunks": (None, answer("200 OK", "Transfer-Encoding: chunked", body=b"1\r\na\r\n0\r\n\r\n"), UNSIZED),
+    "cut": (None, answer("200 OK", LENGTH, body=BODY[:100]), BROKEN),
+    "cut in the head": (None, b"HTTP/1.1 200 OK\r\nContent-Le", BROKEN),
+    "nothing": (None, b"", BROKEN),
+    "no HTTP": (None, b"220 mail\r\n", UNASKED),
+    "too long to believe": (None, answer("200 OK", "Content-Length: 99999999999", body=BODY), UNASKED),
+    "no number": (None, answer("200 OK", "Content-Length: -5", body=BODY), UNASKED),
+    "two tags": (None, answer("200 OK", LENGTH, 'ETag: "a"', 'ETag: "b"', body=BODY), UNASKED),
+    "a long tag": (None, answer("200 OK", LENGTH, "ETag: " + 300 * "a", body=BODY), UNASKED),
+    "no content": (None, answer("204 No Content"), UNASKED),
+    "missing": (None, answer("404 Not Found", "Content-Length: 4", body=b"none"), REFUSED),
+    "moved": (None, answer("301 Moved", "Location: /b", "Content-Length: 0"), REFUSED),
+    "busy": (b"10-19", answer("503 Slow Down"), REFUSED),
+    "a long refusal": (None, answer("500 Error", "Content-Length: 9000", body=bytes(9000)), REFUSED),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_becomes_of_an_answer(server: Server, name: str) -> None:
+    span, text, expected = ANSWERS[name]
+    server.answers = [[text], [text]]  # libcurl asks once more where a connection that was kept is closed
+    outcome, status, body, begin, total, *_ = get(server, span)
+    assert outcome == expected
+    assert b"X: y\r\n" in server.asked[0]
+    assert len(server.asked) == 1
+    if outcome == DONE:
+        first = 10 if span else 0
+        assert bytes(body) == (BODY[first:20] if span else BODY[:total])
+        assert (begin, total) == (first, 0 if name == "empty" else 1024)
+    if outcome == REFUSED:
+        assert status == int(text[9:12])
+        assert len(bytes(body)) <= 4096
+
+
+def test_headers_that_are_kept(server: Server) -> None:
+    lines = ('ETag:  "a" ', "x-amz-version-id: v", "Content-Type: text/html", "Content-Encoding: gzip")
+    server.answers = [[answer("200 OK", "Content-Length: 1", *lines, body=b"x")]]
+    assert get(server)[5:9] == (b'"a"', b"v", b"text/html", b"gzip")
+
+
+def test_no_more_of_a_value_than_is_wanted(server: Server) -> None:
+    for limit, body in ((100, BODY[:100]), (1024, BODY), (5000, BODY)):
+        # What comes after that is not waited for.
+        server.answers = [[answer("200 OK", LENGTH, body=BODY[: max(limit, 101)]), 20.0]]
+        outcome, _, data, _, total, *_ = get(server, None, limit)
+        assert (outcome, bytes(data), total) == (DONE, body, 1024)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "terms", "expected"),
+    [
+        ([20.0], (8, 5.0, 0.1, 60.0, 0), STALLED),
+        ([answer("200 OK", LENGTH, body=b"x"), 20.0], (8, 5.0, 0.1, 60.0, 0), STALLED),
+        (
+            [answer("200 OK", LENGTH), *(piece for _ in range(99) for piece in (b"x", 0.02))],
+            (8, 5.0, 0.1, 0.3, 0),
+            STALLED,
+        ),
+        (
+            [answer("200 OK", LENGTH), *(piece for _ in range(99) for piece in (b"x", 0.02))],
+            (8, 5.0, 0.1, 60.0, 1024),
+            SLOW,
+        ),
+    ],
+)
+def test_what_takes_too_long_ends(server: Server, pieces: list[Any], terms: Any, expected: int) -> None:
+    server.answers = [pieces]
+    assert get(server, terms=terms)[0] == expected
+
+
+def test_nobody_is_reached() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/a".encode()
+        assert curl.Connections().get([(url, None, [], -1)], TERMS, int)[0][0] == UNASKED
+
+
+def test_whoever_is_to_wait_no_longer_leaves_at_once(server: Server) -> None:
+    server.answers = [[20.0] for _ in range(8)]
+    connections = curl.Connections()
+
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        connections.get([(server.url + b"/a", None, [], -1)] * 20, TERMS, leave)
+    server.answers = [[answer("200 OK", LENGTH, body=BODY)]]
+    found = connections.get([(server.url + b"/a", None, [], -1)], TERMS, int)
+    assert (found[0][0], bytes(found[0][2])) == (DONE, BODY)
+
+
+def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server) -> None:
+    chance = random.Random(3)
+    for _ in range(30):
+        texts: list[list[bytes | float]] = []
+        count = 40
+        for _ in range(count):
+            size = chance.choice([0, 1, 100, 5000])
+            text = bytearray(
+                answer("206 Partial", f"Content-Range: bytes 0-{size - 1}/9000", f"Content-Length: {size}")
+            )
+            for _ in range(chance.choice([0, 1, 3])):
+                at = chance.randrange(len(text))
+                text[at : at + chance.choice([0, 1])] = bytes(
+                    [chance.choice([0, 10, 13, 32, 45, 48, 57, 58, 255])]
+                )
+            whole = bytes(text) + size * b"x"
+            texts.append([whole[: chance.choice([len(whole), chance.randrange(len(whole) + 1)])]])
+        server.answers = texts
+        found = curl.Connections().get([(server.url + b"/a", b"0-4999", [], -1)] * count, TERMS, int)
+        assert len(found) == count
+        for outcome, status, body, begin, total, *_ in found:
+            assert DONE <= outcome <= UNASKED
+            if outcome == DONE:
+                assert status == 206
+                assert begin + len(bytes(body)) <= total
