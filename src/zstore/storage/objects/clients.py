@@ -21,6 +21,8 @@ SCHEME = "obstore+"
 PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
 # obstore does not repeat requests: zstore does, in the same way for all kinds of servers.
 ONCE = {"max_retries": 0, "retry_timeout": timedelta(minutes=15)}
+# The variables of the environment that matter to clients, by how they begin.
+SURROUNDINGS = ("AWS_", "GOOGLE_", "AZURE_", "ZSTORE_LIBCURL")
 # The most clients that are kept for reuse.
 KEPT = 256
 
@@ -117,9 +119,7 @@ def make_client(address: Address, settings: Settings, region: str | None = None)
         Exception: whatever obstore says to an option.
     """
     global _clients, _clients_of
-    surroundings = sorted(
-        item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_", "ZSTORE_LIBCURL"))
-    )
+    surroundings = sorted(item for item in os.environ.items() if item[0].startswith(SURROUNDINGS))
     key = _frozen((address.kind, address.bucket, settings, region, surroundings))
     with _lock:
         if _clients_of != forks():
