@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -109,6 +110,33 @@ def test_chunks_that_a_filter_excludes_are_not_read() -> None:
     assert found.to_table(["t2m"], pc.field("lat").is_null()).num_rows == 0 and not store.reads
     zones = found.to_table(["zone"], pc.field("zone").isin(["b", "l"]))
     assert zones.num_rows == 2 * 5 * 16
+
+
+def test_filters_keep_the_rows_that_they_keep_of_the_whole_table(tmp_path: Path) -> None:
+    weather(tmp_path / "a.zarr")
+    found, draw = open_table(tmp_path / "a.zarr"), random.Random(0)
+    whole = found.to_table()
+
+    def compared() -> Any:
+        name = draw.choice(whole.schema.names)
+        field, values = pc.field(name), whole.column(name)
+        value = draw.choice([value for value in values.to_pylist() if value is not None])
+        kind = getattr(values.type, "value_type", values.type)
+        known = pa.scalar(value, kind)
+        ways = (field > known, field <= known, field != known, field.is_null(), field.isin([known]))
+        return draw.choice(ways)
+
+    def combined(depth: int) -> Any:
+        if not depth:
+            return compared()
+        one, other = combined(depth - 1), combined(depth - 1)
+        return draw.choice((one & other, one | other, ~one))
+
+    for _ in range(20):
+        wanted, names = combined(draw.randrange(4)), draw.sample(whole.schema.names, 3)
+        expected = whole.filter(wanted).select(names).to_pylist()
+        rows = found.to_table(names, wanted).to_pylist()
+        assert sorted(map(repr, rows)) == sorted(map(repr, expected)), wanted
 
 
 def test_columns_are_projected_and_computed() -> None:
@@ -254,8 +282,11 @@ def test_tables_without_dimensions_or_items() -> None:
     assert scalar.to_table().to_pylist() == [{"data": 7}]
     empty = open_table(zstore.create_array(MemoryStore(), shape=(0, 3), dtype="f4"))
     assert empty.to_table().schema == empty.schema and empty.count_rows() == empty.to_table().num_rows == 0
-    nothing = open_table(zstore.create_group(MemoryStore()))
-    assert nothing.to_table().num_columns == 0
+    pyramid = zstore.create_group(MemoryStore())
+    pyramid.create_group("0").create_array("a", data=np.arange(2), dimension_names=["x"])
+    with pytest.raises(MetadataError, match="no arrays; expected one with some, of its groups '0'"):
+        open_table(pyramid)
+    assert open_table(pyramid["0"]).to_table().to_pydict() == {"x": [0, 1], "a": [0, 1]}
     turned = zstore.create_group(MemoryStore())
     turned.create_array("a", data=np.arange(6).reshape(2, 3), dimension_names=["y", "x"], chunks=(1, 2))
     turned.create_array("b", data=np.arange(6).reshape(2, 3).T, dimension_names=["x", "y"], chunks=(3, 1))

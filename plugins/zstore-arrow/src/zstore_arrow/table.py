@@ -43,16 +43,20 @@ def open_table(
 
     Raises
         NotFoundError: there is no such source, value or array.
-        MetadataError: arrays have dimensions that do not go together.
+        MetadataError: there are no arrays, or some have dimensions that do not go together.
         UnsupportedError: Arrow has no such data type.
     """
     node = _open(source, values, bbox, arrays, storage_options)
     if isinstance(node, Array):
         return ArrayTable({node.basename or "data": node}, {}, node.store.url)
-    roles = read_roles(node)
+    roles, place = read_roles(node), f"{node.store.url}/{node.path}".rstrip("/")
     coordinates = {**roles.coordinates, **roles.auxiliary}
-    data = roles.data or coordinates
-    return ArrayTable(data, coordinates if roles.data else {}, f"{node.store.url}/{node.path}".rstrip("/"))
+    if not (roles.data or coordinates):
+        groups = ", ".join(map(repr, node.group_keys())) or "none"
+        raise MetadataError(
+            f"the group has no arrays; expected one with some, of its groups {groups}", path=place
+        )
+    return ArrayTable(roles.data or coordinates, coordinates if roles.data else {}, place)
 
 
 def _open(source: Any, values: Any, bbox: Any, arrays: Any, options: Any) -> Array | Group:
@@ -65,7 +69,7 @@ def _open(source: Any, values: Any, bbox: Any, arrays: Any, options: Any) -> Arr
     is_whole = not values and bbox is None and arrays is None
     if is_whole and (isinstance(node, Group) or not node.path):
         return node
-    part = zstore.select(node, values, bbox=bbox, arrays=arrays)
+    part: Array | Group = zstore.select(node, values, bbox=bbox, arrays=arrays)
     return zstore.open_group(part.store, mode="r") if isinstance(part, Array) else part
 
 
@@ -85,10 +89,9 @@ class ArrayTable(ds.Dataset):  # type: ignore[misc]
     """
 
     def __init__(self, data: Mapping[str, Array], coordinates: Mapping[str, Array], url: str) -> None:
-        whole = max(data.values(), key=lambda array: array.ndim, default=None)
-        self.url = url
-        self.dims: tuple[str, ...] = () if whole is None else _dims_of(whole)
-        self.shape: Shape = () if whole is None else whole.shape
+        whole = max(data.values(), key=lambda array: array.ndim)
+        self.url, self.dims = url, _dims_of(whole)
+        self.shape: Shape = whole.shape
         for name, array in data.items():
             self._check(name, array)
         spread = [self._chunks(one) for one in data.values() if one.ndim == len(self.dims)]

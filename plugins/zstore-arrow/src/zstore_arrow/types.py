@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -161,7 +161,9 @@ def _field(name: str, items: Items) -> Items:
     return field
 
 
-def _struct(fields: dict[str, tuple[np.dtype[Any], Callable[[Items], Items]]], name: str = "") -> Conversion:
+def _struct(
+    fields: Mapping[str, tuple[np.dtype[Any], Callable[[Items], Items]]], name: str = ""
+) -> Conversion:
     members = {field: _plain(f"{name}.{field}", dtype, "") for field, (dtype, _) in fields.items()}
     made = pa.struct({field: member.type for field, member in members.items()})
 
