@@ -76,7 +76,7 @@ FORMER = {
     "zstore.indexing.plans": "zstore.indexing.select",
     "zstore.indexing.runs": "zstore.indexing.select",
     "zstore.nodes.attributes": "zstore.nodes.node",
-    "zstore.nodes.near": "zstore.nodes.open",
+    "zstore.nodes.near": "zstore.nodes.nearby",
     "zstore.pyramid": "zstore.geo.pyramid",
     "zstore.resampling": "zstore.geo.resampling",
     "zstore.validation": "zstore.geo.validation",

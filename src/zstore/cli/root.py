@@ -45,7 +45,7 @@ OTHER_OPTIONS = {
     **dict.fromkeys(("--threads", "--workers", "--jobs"), "--processes"),
     **dict.fromkeys(("--force", "--replace"), "--overwrite"),
     **dict.fromkeys(("--apply", "--in-place", "--save"), "--write"),
-    **dict.fromkeys(("--dim", "--dims", "--dimension"), "--axis"),
+    **dict.fromkeys(("--dim", "--dims", "--dimension", "--over"), "--axis"),
     "--zarr-format": "--format",
 }
 QUOTES = "'\""
@@ -139,7 +139,7 @@ class _Commands(click.Group):
                     raise
                 text = str(error)
                 if isinstance(error, StoreError) and error.errno == ENOTDIR:
-                    from zstore.nodes.open import say_file
+                    from zstore.nodes.nearby import say_file
 
                     text += say_file(error.path or "")
                 _fail(ctx, self._with_flags(ctx, text))

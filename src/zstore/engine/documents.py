@@ -55,6 +55,8 @@ def check_path(path: str | None) -> str:
     """
     if not path:
         return ""
+    if not isinstance(path, str):
+        raise TypeError(f"path is {path!r}; expected a text, names joined by '/'")
     parts = [part for part in path.split("/") if part]
     if "\0" in path or "." in parts or ".." in parts:
         raise StoreError(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 MODULE_ADVICE = {
+    "Blosc": "compressors=['blosc'], or a codec object of numcodecs or zarr-python",
     "AsyncArray": "zstore.aio, or `await array.read_async(selection)` of any array",
     "AsyncGroup": "zstore.aio",
     "config": "zstore.set_threads, set_cache_size, set_limits and set_durable",
     "copy_all": "zstore.copy(source, target)",
     "copy_store": "zstore.copy(source, target)",
+    "open_dataset": "xarray.open_dataset(path, engine='zstore'), or zstore.open_group(path)",
     "open_like": "zstore.zeros_like(array, store=..., path=...), or zstore.open_array",
+    "open_zarr": "xarray.open_dataset(path, engine='zstore'), or zstore.open(path)",
     "print_debug_info": "`zstore doctor` on the command line",
+    "rechunk": "zstore.convert(source, target, chunks=...)",
     "consolidate_metadata": "zstore.consolidate(store, path)",
     "from_array": "zstore.create_array(store, data=array), or zstore.convert(array, target)",
     "tune": "zstore_tune.tune of the package zstore-tune",
@@ -48,6 +52,10 @@ GROUP_ADVICE = {
     "update_attributes_async": "group.update_attributes(attributes)",
 }
 OPTION_ADVICE = {
+    "compression": "compressors",
+    "compression_opts": "compressors=[{'name': 'zstd', 'configuration': {'level': 5}}]",
+    "dims": "dimension_names",
+    "maxshape": "nothing in its place: every array can be resized",
     "cache_attrs": "nothing in its place: attributes are kept as long as their node",
     "cache_metadata": "nothing in its place: metadata are kept as long as their array",
     "chunk_shape": "chunks",

@@ -603,7 +603,10 @@ class Array(ArrayNames):
                 or items.ndim != len(old)
                 or any(a != b for d, (a, b) in enumerate(zip(items.shape, old, strict=True)) if d != axis)
             ):
-                raise ValueError(f"cannot append shape {items.shape} to {old} along axis {axis}")
+                wanted = ", ".join("n" if d == axis else str(length) for d, length in enumerate(old))
+                raise ValueError(
+                    f"cannot append shape {items.shape} to {old} along axis {axis}; expected ({wanted})"
+                )
             return (*old[:axis], old[axis] + items.shape[axis], *old[axis + 1 :])
 
         def write(store: Store, old: ArrayModel, new: ArrayModel) -> None:

@@ -37,6 +37,7 @@ from zstore.model.group import Consolidated, GroupModel
 from zstore.nodes import above
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, check_codecs, make_array, make_models
+from zstore.nodes.nearby import say_names, say_near
 from zstore.nodes.node import Access, advise_options
 from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key, join_url
@@ -204,8 +205,17 @@ class Group(GroupNames):
         """
         if isinstance(names, str):
             raise TypeError(f"names is the text {names!r}; expected several names")
-        wanted = [(name, self._member_path(name)) for name in names]
-        paths = list(dict.fromkeys(path for _, path in wanted))
+        wanted = [*names]
+        opened = self._open_those(wanted)
+        for name, member in zip(wanted, opened, strict=True):
+            if member is None:
+                raise self._missing(name)
+        return [member for member in opened if member is not None]
+
+    def _open_those(self, names: Sequence[str]) -> list[Array | Group | None]:
+        """The members of these names, in their order; None for one that is not there."""
+        wanted = [self._member_path(name) for name in names]
+        paths = list(dict.fromkeys(wanted))
         models: list[ArrayModel | GroupModel | None]
         consolidated = self._consolidated()
         if consolidated is None:
@@ -216,21 +226,18 @@ class Group(GroupNames):
         else:
             models = [consolidated.get(path) for path in paths]
         opened = {
-            path: self._open(path, model)
+            path: None if model is None else self._open(path, model)
             for path, model in zip(paths, models, strict=True)
-            if model is not None
         }
-        for name, path in wanted:
-            if path not in opened:
-                raise self._missing(name)
-        return [opened[path] for _, path in wanted]
+        return [opened[path] for path in wanted]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The member of that name, or `default` if there is none."""
         try:
-            return self[name]
+            [member] = self._open_those([name])
         except MemberNotFoundError:
             return default
+        return default if member is None else member
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str) or not name.strip("/"):
@@ -491,7 +498,12 @@ class Group(GroupNames):
         raise MemberNotFoundError(f"member name {name!r} names nothing", path=self._where())
 
     def _missing(self, name: str) -> MemberNotFoundError:
-        return MemberNotFoundError(f"group has no array and no group {name!r}", path=self._where())
+        path, consolidated = check_path(name), self._consolidated()
+        if consolidated is None:
+            near = say_near(self._store, join_key(self._path, path))
+        else:
+            near = say_names(path, consolidated.names())
+        return MemberNotFoundError(f"group has no array and no group {name!r}{near}", path=self._where())
 
     def _consolidated(self) -> Consolidated | None:
         consolidated = self._model.consolidated

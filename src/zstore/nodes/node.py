@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 def advise_options(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, with an error that names the replacement for an option of zarr-python's.
+    """`function`, with an error that names the replacement for an option of another library's.
 
     Raises
         TypeError: there is such an option.
@@ -35,7 +35,7 @@ def advise_options(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **options: P.kwargs) -> R:
         if not OPTION_ADVICE.keys().isdisjoint(options):
             name = next(name for name in options if name in OPTION_ADVICE)
-            said = f"{function.__name__} takes no {name}={options[name]!r}, which zarr-python has"
+            said = f"{function.__name__} takes no {name}={options[name]!r}"
             raise TypeError(f"{said}; use {OPTION_ADVICE[name]}")
         return function(*args, **options)
 

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote
 
 from zstore.base import tracing
 from zstore.base.tracing import NOTHING, span
 from zstore.engine.ahead import look_ahead
 from zstore.engine.documents import (
-    METADATA_NAMES,
-    ancestors,
     check_path,
-    find_documents,
-    node_kind,
-    parse_node,
     place,
     read_node,
 )
@@ -36,7 +28,6 @@ from zstore.errors import (
     NotFoundError,
     ReadOnlyError,
     StoreError,
-    ZstoreError,
     without_secrets,
 )
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -45,10 +36,10 @@ from zstore.nodes import above as higher
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
+from zstore.nodes.nearby import MOST_SAID, listed, say_file, say_near
 from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
-from zstore.storage.kinds import VIEW, ending_of, kind_by_name, kind_of_file
-from zstore.storage.local import LocalStore
+from zstore.storage.kinds import VIEW
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_by_content, open_store
 
@@ -218,7 +209,7 @@ def open_array(
         return Array(at.store, at.path, at.model, Access(at.mode == "r", allow_pickle, missing))
     if at.model is not None:
         arrays = [*islice(Group(at.store, at.path, at.model, Access(at.mode == "r")).array_keys(), MOST_SAID)]
-        named = f", such as {_listed(arrays)} in it" if arrays else ""
+        named = f", such as {listed(arrays)} in it" if arrays else ""
         raise MetadataError(f"a group is there, expected an array{named}", path=place(at.store, at.path))
     if at.mode == "a" and not _makes_array(options):
         raise _nothing(at.store, at.path, zarr_format, "array")
@@ -522,102 +513,3 @@ def _nothing(store: Store, path: str, zarr_format: ZarrFormat | None, what: str)
     return NotFoundError(
         f"no {what} there; looked for {looked_for}{say_near(store, path)}", path=place(store, path)
     )
-
-
-# Paths without a node
-
-# The most names of a directory that are compared, and the most that a message mentions.
-MOST_NAMES = 1000
-MOST_SAID = 3
-
-
-def say_near(store: Store, path: str) -> str:
-    """The end of an error message: nodes and files at, above, below and beside the path.
-
-    Empty for stores where every look is a request over a network, and for those that cannot be listed.
-    """
-    if store.request_count > 1:
-        return ""
-    folder = store.local_path()
-    if folder is not None:
-        if (folder / path).is_file():
-            return say_file((folder / path).as_uri())
-        # Directories above the store's own may have the node, so the search covers the whole file system.
-        full = folder / path
-        store, path = LocalStore(full.anchor, read_only=True), str(full.relative_to(full.anchor))
-    try:
-        return "".join(f"; {hint}" for hint in _hints(store, path, folder))
-    except (ZstoreError, OSError):
-        return ""
-
-
-def say_file(url: str) -> str:
-    """The end of an error message: the file at or above a "file://" URL where a directory was expected."""
-    place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
-    obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
-    if obstacle is None:
-        return ""
-    kind = kind_of_file(obstacle)
-    return f", found {kind.noun} at {str(obstacle)!r}: {kind.reading.format(path=obstacle)}"
-
-
-def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:
-    above = [*ancestors(path)]
-    for at, documents in reversed([*zip(above, find_documents(store, above), strict=True)]):
-        kind = node_kind(documents)
-        if kind is not None and isinstance(parse_node(documents, _named(at, folder)), ArrayModel):
-            yield f"{_named(at, folder)} is an array, which has no nodes below it"
-            return
-        if kind is not None:
-            break
-    below = _nodes(store, path)
-    below_it = store.local_path(path)
-    files = None if below or below_it is None else _pattern(below_it)
-    if files:
-        yield f"there are files below it; {files!r} opens them as one"
-        return
-    if below:
-        yield f"there are nodes below it: {_listed(below)}"
-        return
-    parent, _, name = path.rpartition("/")
-    names = [n for n in _names(store, parent) if n != name and n not in METADATA_NAMES]
-    if close := get_close_matches(name, names, MOST_SAID):
-        yield f"near it: {_listed(close)}"
-    elif beside := _nodes(store, parent):
-        yield f"there are: {_listed(beside)}"
-
-
-def _pattern(folder: Path) -> str | None:
-    """The pattern of the files in a directory that open, most of one ending; None where there are none."""
-    kinds = {name: kind_by_name(name) for name in _listing(folder)}
-    endings = Counter(ending_of(name) for name, kind in kinds.items() if kind is not None and kind.scheme)
-    return f"{folder}/*{endings.most_common(1)[0][0]}" if endings else None
-
-
-def _nodes(store: Store, path: str) -> list[str]:
-    names = _names(store, path)[: 4 * MOST_SAID]
-    documents = find_documents(store, [join_key(path, name) for name in names])
-    return [name for name, stored in zip(names, documents, strict=True) if node_kind(stored) is not None]
-
-
-def _names(store: Store, path: str) -> list[str]:
-    """The names of the children of a path, at most MOST_NAMES."""
-    folder = store.local_path(path)
-    if folder is None:
-        return store.list_children(path)[:MOST_NAMES]
-    return _listing(folder)
-
-
-def _listing(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in islice(entries, MOST_NAMES))
-
-
-def _named(path: str, folder: Path | None) -> str:
-    return repr(path if folder is None else f"/{path}")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names[:MOST_SAID])

@@ -243,7 +243,11 @@ class GroupNames(NodeNames[GroupModel]):
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_name("Group", name, GROUP_ADVICE.get(name))
+            advice = GROUP_ADVICE.get(name)
+            # Of a store that is far, a name is not worth a request.
+            if advice is None and name[:1] != "_" and self.store.request_count == 1 and name in self:
+                advice = f"group[{name!r}]"
+            raise missing_name("Group", name, advice)
 
     def _ipython_key_completions_(self: Any) -> list[str]:
         return list(self.keys())

@@ -457,6 +457,8 @@ def _renamed(members: Sequence[SampledSource], given: Mapping[Name, Any]) -> dic
         ValueError: no source has a dimension of that name.
     """
     names, made = _all_names(members), dict[Name, Any]()
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{given!r} names no dimensions; expected a mapping, such as {{{names[0]!r}: 2}}")
     for name, value in given.items():
         if name not in names and isinstance(name, int) and 0 <= name < len(members[0].names):
             name = members[0].names[name]

@@ -678,8 +678,14 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     Raises
         AxisError: there is none of that number.
         ValueError: one is there twice.
+        TypeError: it is no number; several sources, for example, which are not in a list.
     """
-    made = tuple(map(index, axis if isinstance(axis, Iterable) else (axis,)))
+    try:
+        made = tuple(map(index, axis if isinstance(axis, Iterable) else (axis,)))
+    except TypeError as error:
+        raise TypeError(
+            f"axis is {axis!r}; expected a whole number, and several sources in one list"
+        ) from error
     for one in made:
         if not -ndim <= one < ndim:
             raise np.exceptions.AxisError(one, ndim)
