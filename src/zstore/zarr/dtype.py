@@ -324,7 +324,7 @@ def as_request(dtype: Any, zarr_format: int) -> Any:
 
 def _is_void(dtype: Any) -> bool:
     try:
-        return np.dtype(dtype).kind == "V"
+        return bool(np.dtype(dtype).kind == "V")
     except TypeError:
         return False
 

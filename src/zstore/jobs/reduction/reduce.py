@@ -195,11 +195,11 @@ def _planned(outline: Outline, method: str, **ways: Any) -> dict[str, Reduction]
             )
         except UnsupportedError as error:
             refused[name] = error.locate(path=f"{outline.url}/{name}")
-    for name, error in refused.items():
+    for name, refusal in refused.items():
         if not plans:
-            raise error
+            raise refusal
         del outline.arrays[name]
-        leave_out(name, error, is_asked=False)
+        leave_out(name, refusal, is_asked=False)
     return plans
 
 
