@@ -103,6 +103,14 @@ def test_cells_without_a_place_or_a_value_are_nothing() -> None:
     assert value_at(application, lon[30, 0] + 180 - 0.5, lat[30, 0]) is None
 
 
+def test_rows_at_the_poles_are_drawn_up_to_half_way_to_the_next() -> None:
+    lon, lat = np.meshgrid(np.arange(-180.0, 180, 10), np.arange(-90.0, 91, 10))
+    rows = np.arange(19, dtype="f4")[:, None].repeat(36, axis=1)
+    application = router(mesh(lon, lat, rows))
+    for at, row in ((-90, 0), (-86, 0), (-84, 1), (84, 17), (86, 18), (90, 18)):
+        assert value_at(application, 123, at) == row, at
+
+
 @pytest.mark.parametrize("scheme", ["nested", "ring"])
 @pytest.mark.parametrize("is_part", [False, True])
 def test_healpix_shows_its_cells(scheme: str, is_part: bool) -> None:
@@ -145,6 +153,13 @@ def test_what_healpix_states_has_to_fit() -> None:
     with pytest.raises(
         UnsupportedError, match="indexing_scheme 'zuniq'; expected 0 to 29, and nested or ring"
     ):
+        router(store)
+    group["crs"].attrs.put({"grid_mapping_name": "healpix", "healpix_nside": 3})
+    with pytest.raises(UnsupportedError, match="nested HEALPix of healpix_nside 3; expected a power of two"):
+        router(store)
+    group["v"].resize(0)
+    group["crs"].attrs["healpix_nside"] = 4
+    with pytest.raises(UnsupportedError, match="HEALPix without cells"):
         router(store)
 
 

@@ -47,6 +47,8 @@ BLOCK = 256
 # Levels of the regular grid are halved until one is so long.
 COARSEST = 512
 MOST_ROWS = 1 << 20
+# Of squared widths of a cell: less than this share of the other one is none.
+FLAT = 1e-12
 # A cell of its own width is drawn with so many of the regular grid, for its outline is no rectangle.
 FINER = 2
 
@@ -218,7 +220,9 @@ class Curvilinear:
             parts = (p * d - q * b) / (a * d - b * c), (q * a - p * c) / (a * d - b * c)
             most = (0.5 + 0.25 * inner[row, column] for inner in self._inner)
             within: Mask = np.logical_and(*(np.abs(one) <= at for one, at in zip(parts, most, strict=True)))
-        return within
+        # Where the neighbours along an axis are at the same place, as at a pole, or missing, a cell is round.
+        is_round = np.minimum(a, d) <= FLAT * np.maximum(a, d)
+        return within | (is_round & (4 * np.einsum("...i,...i", off, off) <= np.maximum(a, d)))
 
     def _steps(self, row: Counts, column: Counts, axis: int) -> Floats:
         """The way from one centre to the next along an axis; of cells at an edge, to their one neighbour."""
@@ -301,6 +305,9 @@ class Healpix:
         if not isinstance(sides, int) or not 0 < sides <= 1 << 29 or scheme not in ("nested", "nest", "ring"):
             what = f"HEALPix of refinement_level {level!r} and indexing_scheme {scheme!r}"
             raise UnsupportedError(f"{what}; expected 0 to 29, and nested or ring", path=array.path)
+        if scheme != "ring" and sides & (sides - 1):
+            what = f"nested HEALPix of healpix_nside {sides}; expected a power of two"
+            raise UnsupportedError(what, path=array.path)
         length = array.shape[list(array.dims).index(dimension)]
         stated_name = str(stated.get("coordinate", dimension))
         numbers = next(
@@ -311,6 +318,8 @@ class Healpix:
             ),
             arrays.get(stated_name),
         )
+        if not length:
+            raise UnsupportedError("HEALPix without cells; expected at least one", path=array.path)
         order = None
         if numbers is not None and numbers.shape == (length,) and numbers.dtype.kind in "iu":
             listed = np.asarray(numbers[...]).astype(np.int64)
