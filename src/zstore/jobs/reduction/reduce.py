@@ -19,6 +19,7 @@ from zstore.errors import (
     ReadingWarning,
     StoreError,
     UnsupportedError,
+    ZstoreError,
     leave_out,
 )
 from zstore.jobs.chunks import Location, StoredArray, as_array, source_of
@@ -186,7 +187,7 @@ def _planned(outline: Outline, method: str, **ways: Any) -> dict[str, Reduction]
     Warns
         ReadingWarning: of each that is left out.
     """
-    plans, refused = dict[str, Reduction](), dict[str, UnsupportedError]()
+    plans, refused = dict[str, Reduction](), dict[str, ZstoreError]()
     for name, array in outline.arrays.items():
         labels, weights = outline.labels(name), outline.weights(name)
         try:
