@@ -284,10 +284,10 @@ Values = dict[Name, Any]
 WINDOW_COUNT = 1024
 WINDOW_SIZE = 6 << 20
 WINDOWS_AT_ONCE = 4
-# A whole outer chunk of at least LARGE_SIZE bytes is a window of its own; of these as many are in memory as
-# have LARGE_TOTAL bytes when they are decoded.
+# A whole outer chunk of at least LARGE_SIZE bytes is a window of its own; of these as many are under way as
+# have the store's `under_way_size` when they are decoded, and LARGE_COUNT at most.
 LARGE_SIZE = 512 << 10
-LARGE_TOTAL = 32 << 20
+LARGE_COUNT = 64
 
 # A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
 # the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.
@@ -351,7 +351,7 @@ def windows(store: Store, outer_count: int, outer_size: int) -> tuple[int, int]:
     count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // outer_size))
     if at_once == WINDOWS_AT_ONCE and outer_size >= LARGE_SIZE:
         # One chunk each: in a window of several, the next request would wait for the slowest of them.
-        return 1, LARGE_TOTAL // outer_size
+        return 1, min(store.under_way_size // outer_size, LARGE_COUNT)
     return count, at_once
 
 

@@ -453,6 +453,8 @@ class Store(ABC):
     read_only: bool = False
     request_count: int = 1
     """How many requests to make at once: 1 where a request takes hardly any time."""
+    under_way_size: int = 32 << 20
+    """How many bytes of large values to request at once."""
     in_memory: bool = False
     """Whether `get` of a whole value takes neither time nor memory."""
     is_bounded: bool = True

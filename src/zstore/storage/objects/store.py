@@ -88,6 +88,7 @@ class ObjectStore(BatchStore):
         self.durable = self._backend.is_durable
         self.is_bounded = not self._is_http
         self.request_count = self._backend.request_count
+        self.under_way_size = self._backend.under_way_size
         self.notices_changes = self._backend.has_versions
         self.lists_versions = self.notices_changes and self.durable
         self.read_only = read_only or self._is_http
