@@ -118,24 +118,56 @@ def test_exact_places_give_the_very_cells(tmp_path: Path) -> None:
     assert group["12/b"].shape == matrix.shape
 
 
-@pytest.mark.parametrize("tolerance", [0.125, 0.01])
-@pytest.mark.parametrize("code, place", [(32632, UTM), ("OGC:CRS84", Affine(0.0005, 0, 8, 0, -0.0005, 48))])
-def test_approximated_places_are_within_the_bound(code: Any, place: Affine, tolerance: float) -> None:
-    matrix = load_tile_matrix_set("WebMercatorQuad")["11"]
-    transform = GridTransform(
-        Crs.from_user(code), place, (600, 700), Crs.from_user(3857), matrix.affine, tolerance
-    )
-    row, column = (
-        int(n[0]) // 256 * 256 for n in transform.to_target(np.array([300.0]), np.array([300.0]))[::-1]
-    )
-    for corners in (False, True):
-        found = transform.under_block(row, column, (256, 256), corners=corners)
-        exact = replace(transform, tolerance=0).under_block(row, column, (256, 256), corners=corners)
-        off = max(float(np.abs(one - other).max()) for one, other in zip(found, exact, strict=True))
-        assert 0 < off <= tolerance
-        grid = np.meshgrid(column + np.arange(256) + 0.5, row + np.arange(256) + 0.5)
-        if not corners:
-            np.testing.assert_array_equal(exact, transform.to_source(grid[0], grid[1]))
+def north_up(size: float, left: float, top: float) -> Affine:
+    return Affine(size, 0, left, 0, -size, top)
+
+
+SPHERE = "+proj=sinu +R=6371007.181 +units=m +type=crs"
+GLOBE = ("OGC:CRS84", north_up(0.05, -180, 90), (3600, 7200))
+DEGREES = (4326, north_up(0.05, -180, 90))
+WEB = (3857, north_up(4 * MERCATOR / 1024, -2 * MERCATOR, 2 * MERCATOR))
+# (CRS, affine, shape) of a source, (CRS, affine) of a target.
+PAIRS = {
+    "UTM and web mercator": ((32632, UTM, (600, 700)), (3857, north_up(30, 1.1e6, 6.1e6))),
+    "turned": ((32632, Affine(24, 18, 6e5, 18, -24, 5.3e6), (2000, 2000)), (4326, north_up(5e-4, 10, 48))),
+    "globe": (GLOBE, WEB),
+    "globe from Greenwich": (("OGC:CRS84", north_up(0.05, 0, 90), (3600, 7200)), WEB),
+    "zones 60 and 1": ((32660, north_up(60, 7e5, 5.3e6), (2000, 2000)), (32601, north_up(60, 0, 5.3e6))),
+    "across 180 degrees": ((32601, north_up(60, 2e5, 5.3e6), (2000, 8000)), (4326, north_up(1e-3, 179, 48))),
+    "to a pole": (GLOBE, (3413, north_up(25000, -6.4e6, 6.4e6))),
+    "from a pole": ((3413, north_up(1000, -3e6, 3e6), (6000, 6000)), DEGREES),
+    "sinusoidal": ((SPHERE, north_up(5000, -20015109, 10007554), (4000, 8000)), DEGREES),
+    "Mollweide": (GLOBE, ("ESRI:54009", north_up(20000, -18e6, 9e6))),
+    "interrupted": (("+proj=igh +type=crs", north_up(5000, -2e7, 8.6e6), (3440, 8000)), DEGREES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tolerance", [0.125, 1e-3])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_approximated_places_are_within_the_bound(pair: str, tolerance: float) -> None:
+    (crs, affine, shape), (target_crs, target) = PAIRS[pair]
+    transform = GridTransform(Crs.from_user(crs), affine, shape, Crs.from_user(target_crs), target, tolerance)
+    random = np.random.default_rng(0)
+    inside = [np.ravel(random.uniform(0, size, 20)) for size in shape]
+    columns, rows = transform.to_target(inside[1], inside[0])
+    near = [(int(y), int(x)) for y, x in zip(rows, columns, strict=True) if np.isfinite(x) and np.isfinite(y)]
+    for number, (row, column) in enumerate(near[:6]):
+        size, corners = tuple(random.integers(20, 300, 2).tolist()), number % 2
+        row, column = row - size[0] // 2, column - size[1] // 3
+        places = transform.under_block(row, column, size, corners=bool(corners))
+        y, x = (random.integers(0, length, 200) for length in places[0].shape)
+        offset = 0 if corners else 0.5
+        exact = transform.to_source(column + x + offset, row + y + offset)
+        got = [one[y, x] for one in places]
+        known = [np.isfinite(pair[0]) & np.isfinite(pair[1]) for pair in (got, exact)]
+        np.testing.assert_array_equal(*known)
+        off = [np.abs(one[known[0]] - other[known[0]]) for one, other in zip(got, exact, strict=True)]
+        if transform.columns_around:  # both ends of the globe are one place
+            off[0] = np.minimum(off[0], np.abs(off[0] - transform.columns_around))
+        assert all(one.max(initial=0) <= tolerance for one in off)
+    whole = replace(transform, tolerance=0).under_block(*near[0], (20, 30), corners=False)
+    grid = np.meshgrid(near[0][1] + np.arange(30) + 0.5, near[0][0] + np.arange(20) + 0.5)
+    np.testing.assert_array_equal(whole, transform.to_source(grid[0], grid[1]))
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")

@@ -75,6 +75,18 @@ def test_arrays_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Arr
 
 
 @pytest.mark.parametrize("read", READERS)
+def test_layers_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Array], read: Any) -> None:
+    np.testing.assert_array_equal(read(zstore.overlay(days, nodata=0)), DATA[-1] + 1)
+    # Four at first, and none of those that they cover.
+    assert store.most_waiting > 3 and len(store.asked) == 4 * 4 and set(store.asked.values()) == {1}
+    holes = [np.where(DATA[0] % 24 == n, n + 1, 0) for n in range(24)]
+    layers = [zstore.create_array(store, f"h{n}", data=one, chunks=(8, 12)) for n, one in enumerate(holes)]
+    store.asked.clear()
+    np.testing.assert_array_equal(read(zstore.overlay(layers, nodata=0)), np.max(holes, 0))
+    assert len(store.asked) == 24
+
+
+@pytest.mark.parametrize("read", READERS)
 def test_a_computation_asks_once_for_a_chunk(store: Any, days: list[zstore.Array], read: Any) -> None:
     first, last = days[0].lazy, zstore.concat(days[1:3])
     np.testing.assert_array_equal(

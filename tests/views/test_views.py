@@ -272,6 +272,12 @@ def test_overlays(tmp_path: Path, reads: list[Any]) -> None:
     del reads[:]
     assert last[:1].read().tolist() == [[1, 2, 0]] and len(reads) == 1
     assert last[[2, 0], [2, 1]].read().tolist() == [8, 2]
+    # What is seen of others alone is not read.
+    whole = zstore.create_array(tmp_path / "3", data=np.full((2, 2), 5, "u1"))
+    del reads[:]
+    assert zstore.overlay([one, whole, other], nodata=0).read().tolist() == [[9, 5], [5, 8]]
+    assert zstore.overlay([one, whole, other], nodata=0)[[0, 1], [0, 1]].read().tolist() == [9, 8]
+    assert len(reads) == 2 + 1
     with pytest.raises(ValueError, match="out of the shape"):
         zstore.overlay([one, other], at, shape=(2, 3), nodata=0)
     with pytest.raises(ValueError, match="expected a fill_value"):

@@ -113,7 +113,7 @@ def grid_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
             help=f"Length of cells in the CRS's unit; without it, that of most {noun}s in this CRS.",
         ),
         click.option("--like", metavar="RASTER", help="A raster whose grid TARGET gets, cell for cell."),
-        click.option("--resampling", default="nearest", help="nearest, bilinear, cubic or average."),
+        click.option("--resampling", default="nearest", help="nearest, bilinear, cubic, average or mode."),
         click.option(
             "--nodata", **NUMBER, help=f"What cells without data have, of {noun}s that do not say it."
         ),

@@ -97,7 +97,7 @@ def _factors_of(value: str) -> Any:
 @click.option("--max-zoom", metavar="ID", help="With --tms: the finest tile matrix.")
 @click.option(
     "--sampling",
-    **one_of("auto", "nearest", "bilinear", "cubic", "average"),
+    **one_of("auto", "nearest", "bilinear", "cubic", "average", "mode"),
     help="With --tms: how the finest level is sampled.",
 )
 @click.option("--preview", **FILE, help="A PNG file for all levels side by side.")

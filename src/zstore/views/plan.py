@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise, product
 from math import inf
@@ -52,6 +53,8 @@ FAR_BATCH_SIZE = 16 << 20
 # steps of a tree among which such a source is looked for.
 FAR_SIZE = 256 << 20
 LOOKED_COUNT = 256
+# The inputs of an overlay that are asked for at once at first where sources are far away.
+FIRST_COUNT = 4
 
 Act = Callable[[], object]
 
@@ -86,21 +89,86 @@ class MadeInput(NamedTuple):
     unused: tuple[int, ...]
 
 
+@dataclass
+class Layers:
+    """An overlay's inputs that are not merged yet, of which the last one is next: it lies above all others.
+
+    numbers  of the inputs
+    lacks    whether each item of the result has no valid one yet
+    planned, most  inputs that are planned and not merged, and how many may be
+    """
+
+    step: Overlay
+    transform: IndexTransform
+    out: Items
+    numbers: list[int]
+    planned: int = 0
+    most: int = 1
+
+    @once
+    def lacks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.ones(self.out.shape, bool)
+
+    def waits(self, *, looks_ahead: bool) -> bool:
+        """Whether to merge inputs before the next is planned; ahead, after twice as many each time."""
+        if looks_ahead and self.most == 1:
+            self.most = FIRST_COUNT
+        if self.planned < self.most:
+            return False
+        self.planned = 0
+        self.most *= 2 if looks_ahead else 1
+        return True
+
+    def next(self) -> list[Any]:
+        """What is to do, the last first: these layers again, and the next input that may be seen."""
+        self.planned += 1
+        while self.numbers:
+            number = self.numbers.pop()
+            for inner, where in _inside(self.step, number, self.transform):
+                if isinstance(where, tuple) and not _part(self.lacks, where).any():
+                    continue
+                memory = Memory(inner.shape, self.out.dtype)
+                act = partial(self.merge, number, memory, where)
+                return [self, act, (self.step.inputs[number], inner, memory)]
+        return []
+
+    def merge(self, number: int, memory: Memory, where: tuple[slice, ...] | IndexTransform) -> None:
+        """Put the valid items of an input where the result lacks them."""
+        items = memory.items
+        if isinstance(where, tuple):
+            lacks = _part(self.lacks, where)
+            seen = lacks & self.step.valid(number, items)
+            np.copyto(_part(self.out, where), items, where=seen)
+            lacks ^= seen
+            return
+        every = range(items.ndim)
+        places = tuple(
+            np.broadcast_to(spread(where, axis, every), items.shape) for axis in range(self.out.ndim)
+        )
+        seen = self.lacks[places] & self.step.valid(number, items)
+        index = tuple(place[seen] for place in places)
+        self.out[index] = items[seen]
+        self.lacks[index] = False
+
+
 class ViewPlan:
     """The reads of selections, the acts that follow them, in order, and the blocks to compute between both.
 
     computes  whether computations are planned with all that they need, as for one block; else they are blocks
+    looks_ahead  whether several inputs of an overlay are read before it is known what they leave to others
     """
 
-    def __init__(self, wanted: Iterable[Wanted], *, computes: bool) -> None:
+    def __init__(self, wanted: Iterable[Wanted], *, computes: bool, looks_ahead: bool = False) -> None:
         self.blocks: list[Wanted] = []
-        self._computes = computes
+        self._computes, self._looks_ahead = computes, looks_ahead
         self._reads: list[Read] = []
         # The inputs that computations may share, and those that several do.
         self._inputs: WeakValueDictionary[Any, Memory] = WeakValueDictionary()
         self._shared: list[Memory] = []
         # A stack rather than recursion: trees may be deep.
-        self._left: list[tuple[ViewStep, IndexTransform, Items | Memory] | Act] = [*reversed([*wanted])]
+        self._left: list[tuple[ViewStep, IndexTransform, Items | Memory] | Layers | Act] = [
+            *reversed([*wanted])
+        ]
 
     def batches(self, size: float = inf) -> Iterator[tuple[list[Read], deque[Act]]]:
         """Reads of about `size` bytes together, and the acts to do after them and before the next ones."""
@@ -109,7 +177,12 @@ class ViewPlan:
             self._reads, read_size, count = [], 0, 0
             while self._left and read_size < size:
                 item = self._left.pop()
-                if isinstance(item, tuple):
+                if isinstance(item, Layers):
+                    if acts and item.waits(looks_ahead=self._looks_ahead):
+                        self._left.append(item)
+                        break
+                    self._left += item.next()
+                elif isinstance(item, tuple):
                     self._expand(*item)
                 else:
                     acts.append(item)
@@ -167,26 +240,19 @@ class ViewPlan:
 
     def _lay(self, step: Overlay, transform: IndexTransform, out: Items) -> None:
         """Plan an overlay: inputs that overlap no other one lie in the result at once, others are merged."""
-        pieces = [
-            (number, *piece)
-            for number in step.touched(transform)
-            for piece in _inside(step, number, transform)
-        ]
-        is_direct = all(isinstance(where, tuple) for _, _, where in pieces) and step.is_apart(
-            [number for number, _, _ in pieces]
-        )
-        if not is_direct and not self._computes:
+        numbers = step.touched(transform)
+        if step.is_apart(numbers):
+            pieces = [(step.inputs[n], *piece) for n in numbers for piece in _inside(step, n, transform)]
+            if all(isinstance(where, tuple) for _, _, where in pieces):
+                if sum(inner.size for _, inner, _ in pieces) < out.size:
+                    out[...] = step.fill_value
+                self._left += [(one, inner, _part(out, where)) for one, inner, where in reversed(pieces)]
+                return
+        if not self._computes:
             self.blocks.append((step, transform, out))
             return
-        if sum(inner.size for _, inner, _ in pieces) < out.size or not is_direct:
-            out[...] = step.fill_value
-        for number, inner, where in reversed(pieces):
-            if is_direct:
-                self._left.append((step.inputs[number], inner, _part(out, where)))
-                continue
-            memory = Memory(inner.shape, out.dtype)
-            self._left.append(partial(_merge, step, number, memory, where, out))
-            self._left.append((step.inputs[number], inner, memory))
+        out[...] = step.fill_value
+        self._left.append(Layers(step, transform, out, numbers))
 
     def _input(self, step: ViewStep, transform: IndexTransform) -> MadeInput:
         """A computation's input, with the items that vary, and the memory for them."""
@@ -255,20 +321,6 @@ def _scatter(where: Points, out: Items, items: Items) -> None:
     where.view(out)[where.positions] = items
 
 
-def _merge(
-    step: Overlay, number: int, memory: Memory, where: tuple[slice, ...] | IndexTransform, out: Items
-) -> None:
-    """Put the valid items of an overlay's input into the result."""
-    items = memory.items
-    valid = step.valid(number, items)
-    if isinstance(where, tuple):
-        np.copyto(_part(out, where), items, where=valid)
-        return
-    every = range(items.ndim)
-    index = [np.broadcast_to(spread(where, axis, every), items.shape)[valid] for axis in range(out.ndim)]
-    out[tuple(index)] = items[valid]
-
-
 # Carried out
 
 
@@ -280,8 +332,7 @@ async def read(scheduler: Scheduler, wanted: Iterable[Wanted], missing: Missing 
     if plan.blocks:
         # Threads do not have the caller's.
         far = any(is_far(step) for step, _, _ in plan.blocks)
-        batch_size = FAR_BATCH_SIZE if far else BATCH_SIZE
-        compute = partial(_compute, scheduler, missing, np.geterr(), batch_size)
+        compute = partial(_compute, scheduler, missing, np.geterr(), far)
         at_once = min(scheduler.read_count, FAR_SIZE // FAR_BATCH_SIZE) if far else thread_count()
         blocks = (block for wanted in plan.blocks for block in _divided(*wanted))
         await scheduler.each(compute, blocks, at_once, waits=far)
@@ -289,10 +340,11 @@ async def read(scheduler: Scheduler, wanted: Iterable[Wanted], missing: Missing 
 
 
 async def _compute(
-    scheduler: Scheduler, missing: Missing | None, errors: Any, batch_size: int, block: Wanted
+    scheduler: Scheduler, missing: Missing | None, errors: Any, far: bool, block: Wanted
 ) -> None:
     """Compute a block."""
-    batches = ViewPlan([block], computes=True).batches(batch_size)
+    plan = ViewPlan([block], computes=True, looks_ahead=far)
+    batches = plan.batches(FAR_BATCH_SIZE if far else BATCH_SIZE)
     while (batch := await scheduler.run(partial(next, batches, None))) is not None:
         reads, acts = batch
         await _fetch(scheduler, reads, missing)
@@ -385,6 +437,8 @@ def is_far(root: ViewStep) -> bool:
 
 def _waits(step: ViewStep) -> bool:
     """Whether a step is a source that waits for a server."""
+    if isinstance(step, BoxedItems):
+        return getattr(step.source, "request_count", 1) > 1
     if not isinstance(step, StoredItems):
         return False
     array = step.array

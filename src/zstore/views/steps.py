@@ -381,8 +381,10 @@ class Overlay(ViewStep):
         for axis, length in enumerate(self.shape):
             borders = np.unique(inner[0][axis] + self.starts[0, axis])
             lengths = np.diff(borders)
-            step = int(lengths.max()) if len(lengths) else LOOSE_COUNT
-            offset = int(self.starts[0, axis]) % step
+            step, offset = LOOSE_COUNT, 0
+            if len(lengths):
+                # The first chunk may be cut: where the longest one begins is a border of its grid.
+                step, offset = int(lengths.max()), int(borders[lengths.argmax()] % lengths.max())
             made.append(np.unique(np.clip(np.arange(offset - step, length + step, step), 0, length)))
         return tuple(made)
 

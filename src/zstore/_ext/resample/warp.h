@@ -1,4 +1,4 @@
-/* warp.h - cells of one grid sampled at any places of another: nearest, bilinear, cubic, and means over areas.
+/* warp.h - cells of one grid sampled at any places of another: nearest, bilinear, cubic, and means and modes of areas.
  *
  * Positions are in cells of the source, (0, 0) the outer corner of its first cell. A position outside the source has no
  * value. The rules are those of gdalwarp: only valid cells count, and their weights are scaled to sum to one; where the
@@ -16,7 +16,7 @@
 #include "clones.h"
 #include "pool.h"
 
-enum { ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE };
+enum { ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE, ZS_MODE };
 
 #define ZS_ROWS 8         /* rows of the result that a thread takes at a time */
 #define ZS_LEAST_SUM 1e-5 /* weights that sum to less are none */
@@ -27,11 +27,12 @@ typedef struct {
     zs_job job;
     int method;
     int64_t layers, height, width; /* of the source */
-    int64_t out_height, out_width; /* of the result, and of the places (one more for ZS_AVERAGE) */
-    const char *cells;             /* contiguous; doubles, or items of any kind for ZS_NEAREST */
+    int64_t out_height, out_width; /* of the result, and of the places (one more for areas) */
+    const char *cells; /* contiguous; doubles, or items of any kind for ZS_NEAREST, of up to 8 bytes for ZS_MODE */
     int64_t item_size;
     const uint8_t *valid; /* per cell of the source; NULL: all are */
     const double *columns, *rows;
+    double left, top; /* the place of the source's corner, in the places' numbers */
     double x_scale, y_scale; /* cells of the result per cell of the source */
     int is_whole;            /* whether results are rounded, halves up, */
     double least, most;      /* and stopped at these */
@@ -139,12 +140,17 @@ ZS_INLINE double zs_stretch(double scale) { return scale >= ZS_FINE ? 1 : scale;
 
 ZS_INLINE int64_t zs_reach(int radius, double scale) { return (int64_t)ceil(radius / zs_stretch(scale)); }
 
-/* The weights of the cells between two positions: the part of each that lies between; where none does, the cell there.
- */
+/* The cells between two positions; where none lies, the cell there. */
+ZS_INLINE void zs_span_area(double low, double high, int64_t size, int64_t *first, int64_t *end) {
+    *first = (int64_t)floor(low + ZS_SLACK), *end = (int64_t)ceil(high - ZS_SLACK);
+    if (*first >= size) *first = size - 1;
+    if (*end <= *first) *end = *first + 1;
+}
+
+/* The weights of the cells between two positions: the part of each that lies between. */
 ZS_INLINE void zs_weigh_area(double low, double high, int64_t size, double *weights, zs_taps *span) {
-    int64_t first = (int64_t)floor(low + ZS_SLACK), end = (int64_t)ceil(high - ZS_SLACK);
-    if (first >= size) first = size - 1;
-    if (end <= first) end = first + 1;
+    int64_t first, end;
+    zs_span_area(low, high, size, &first, &end);
     span->first = first;
     span->count = end - first;
     span->weights = weights;
@@ -163,7 +169,8 @@ ZS_INLINE void zs_weigh_area(double low, double high, int64_t size, double *weig
  */
 ZS_INLINE int zs_find_area(const zs_warp_job *j, int64_t at, double *box) {
     const int64_t across = at + j->out_width + 2;
-    const double x[2] = {j->columns[at], j->columns[across]}, y[2] = {j->rows[at], j->rows[across]};
+    const double x[2] = {j->columns[at] - j->left, j->columns[across] - j->left};
+    const double y[2] = {j->rows[at] - j->top, j->rows[across] - j->top};
     /* All four, since a comparison may drop a NaN. */
     if ((x[0] - x[0]) + (y[0] - y[0]) + (x[1] - x[1]) + (y[1] - y[1]) != 0) return 0;
     box[0] = x[0] < x[1] ? x[0] : x[1];
@@ -178,21 +185,63 @@ ZS_INLINE int zs_find_area(const zs_warp_job *j, int64_t at, double *box) {
     return 1;
 }
 
+/* Room for so many doubles; returns 0, or -1 if memory is short. */
+ZS_INLINE int zs_make_room(double **memory, int64_t *room, int64_t count) {
+    if (count <= *room) return 0;
+    double *more = realloc(*memory, (size_t)count * sizeof(double));
+    if (!more) return -1;
+    *memory = more;
+    *room = count;
+    return 0;
+}
+
 ZS_INLINE int zs_mean_area(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
                            const double *box, double **weights, int64_t *room, double *result) {
     zs_taps y, x;
     int64_t wide = (int64_t)(box[1] - box[0]) + 3, high = (int64_t)(box[3] - box[2]) + 3;
     wide = wide > j->width + 1 ? j->width + 1 : wide;
     high = high > j->height + 1 ? j->height + 1 : high;
-    if (wide + high > *room) {
-        double *more = realloc(*weights, (size_t)(wide + high) * sizeof(double));
-        if (!more) return -1;
-        *weights = more;
-        *room = wide + high;
-    }
+    if (zs_make_room(weights, room, wide + high) < 0) return -1;
     zs_weigh_area(box[0], box[1], j->width, *weights, &x);
     zs_weigh_area(box[2], box[3], j->height, *weights + wide, &y);
     return zs_sum_weighted(cells, valid, runs, j->width, &y, &x, 0, result);
+}
+
+/* How many cells of an area have a value. */
+typedef struct {
+    uint64_t value;
+    int64_t count;
+} zs_tally;
+
+/* The first cell of an area, row by row, with which a value has come to be that of most valid cells; -1: none is valid,
+ * -2: memory is short. As in gdalwarp, cells count whole, and of values that are as frequent that one is taken whose
+ * count was there first.
+ */
+ZS_INLINE int64_t zs_find_mode(const zs_warp_job *j, const char *cells, const uint8_t *valid, const double *box,
+                               double **memory, int64_t *room, int64_t item_size) {
+    int64_t left, right, top, bottom, most = 0, found = -1;
+    int bits = 3;
+    zs_span_area(box[0], box[1], j->width, &left, &right);
+    zs_span_area(box[2], box[3], j->height, &top, &bottom);
+    while ((INT64_C(1) << bits) < 2 * (right - left) * (bottom - top)) bits++;
+    const int64_t size = INT64_C(1) << bits;
+    if (zs_make_room(memory, room, 2 * size) < 0) return -2;
+    zs_tally *const tallies = (zs_tally *)*memory;
+    memset(tallies, 0, (size_t)size * sizeof(zs_tally));
+    for (int64_t y = top; y < bottom; y++)
+        for (int64_t at = y * j->width + left; at < y * j->width + right; at++) {
+            if (valid && !valid[at]) continue;
+            uint64_t value = 0;
+            memcpy(&value, cells + at * item_size, (size_t)item_size);
+            int64_t slot = (int64_t)(value * UINT64_C(0x9E3779B97F4A7C15) >> (64 - bits));
+            while (tallies[slot].count && tallies[slot].value != value) slot = (slot + 1) & (size - 1);
+            tallies[slot].value = value;
+            if (++tallies[slot].count > most) {
+                most = tallies[slot].count;
+                found = at;
+            }
+        }
+    return found;
 }
 
 /* Whether a position lies in the source, its edges included, and in which cell. */
@@ -215,7 +264,8 @@ ZS_INLINE void zs_pick_row(const zs_warp_job *j, const char *cells, const uint8_
     for (int64_t column = 0; column < j->out_width; column++) {
         int64_t x, y;
         uint8_t found = 0;
-        if (zs_is_inside(columns[column], j->width, &x) && zs_is_inside(rows[column], j->height, &y)) {
+        if (zs_is_inside(columns[column] - j->left, j->width, &x) &&
+            zs_is_inside(rows[column] - j->top, j->height, &y)) {
             const int64_t at = y * j->width + x;
             memcpy(j->out + (line + column) * item_size, cells + at * item_size, (size_t)item_size);
             found = !valid || valid[at];
@@ -224,16 +274,17 @@ ZS_INLINE void zs_pick_row(const zs_warp_job *j, const char *cells, const uint8_
     }
 }
 
+/* `is_fine`: neither kernel is stretched. The compiler knows it, and all counts of cells with it. */
 ZS_INLINE void zs_filter_row(const zs_warp_job *j, const double *cells, const uint8_t *valid, const uint8_t *runs,
-                             int64_t row, int64_t line, double *weights, int is_cubic) {
+                             int64_t row, int64_t line, double *weights, int is_cubic, int is_fine) {
     const double *columns = j->columns + row * j->out_width, *rows = j->rows + row * j->out_width;
-    const int is_fine = j->x_scale >= ZS_FINE && j->y_scale >= ZS_FINE;
-    const double x_stretch = zs_stretch(j->x_scale), y_stretch = zs_stretch(j->y_scale);
-    const int64_t x_linear = zs_reach(1, j->x_scale), y_linear = zs_reach(1, j->y_scale);
-    const int64_t x_cubic = zs_reach(2, j->x_scale), y_cubic = zs_reach(2, j->y_scale);
+    const double x_scale = is_fine ? 1 : j->x_scale, y_scale = is_fine ? 1 : j->y_scale;
+    const double x_stretch = zs_stretch(x_scale), y_stretch = zs_stretch(y_scale);
+    const int64_t x_linear = zs_reach(1, x_scale), y_linear = zs_reach(1, y_scale);
+    const int64_t x_cubic = zs_reach(2, x_scale), y_cubic = zs_reach(2, y_scale);
     double *const out = (double *)j->out + line;
     for (int64_t column = 0; column < j->out_width; column++) {
-        const double place_x = columns[column], place_y = rows[column];
+        const double place_x = columns[column] - j->left, place_y = rows[column] - j->top;
         int64_t cell_x, cell_y;
         int found = 0;
         zs_taps x, y;
@@ -271,14 +322,35 @@ ZS_INLINE int zs_average_row(const zs_warp_job *j, const double *cells, const ui
     return 0;
 }
 
+ZS_INLINE int zs_mode_row(const zs_warp_job *j, const char *cells, const uint8_t *valid, int64_t row, int64_t line,
+                          double **memory, int64_t *room, int64_t item_size) {
+    double box[4];
+    for (int64_t column = 0; column < j->out_width; column++) {
+        int64_t at = -1;
+        if (zs_find_area(j, row * (j->out_width + 1) + column, box))
+            at = zs_find_mode(j, cells, valid, box, memory, room, item_size);
+        if (at < -1) return -1;
+        if (at >= 0) memcpy(j->out + (line + column) * item_size, cells + at * item_size, (size_t)item_size);
+        j->found[line + column] = at >= 0;
+    }
+    return 0;
+}
+
 ZS_CLONES static int zs_warp_row(const zs_warp_job *j, int64_t layer, int64_t row, double **weights, int64_t *room) {
     const int64_t plane = layer * j->height * j->width, line = (layer * j->out_height + row) * j->out_width;
     const char *items = j->cells + plane * j->item_size;
     const double *cells = (const double *)items;
     const uint8_t *valid = j->valid ? j->valid + plane : NULL, *runs = j->runs ? j->runs + plane : NULL;
+    const int is_fine = j->x_scale >= ZS_FINE && j->y_scale >= ZS_FINE;
     if (j->method == ZS_AVERAGE) return zs_average_row(j, cells, valid, runs, row, line, weights, room);
-    if (j->method == ZS_CUBIC) zs_filter_row(j, cells, valid, runs, row, line, *weights, 1);
-    else if (j->method == ZS_BILINEAR) zs_filter_row(j, cells, valid, runs, row, line, *weights, 0);
+    if (j->method == ZS_MODE)
+        return j->item_size == 1   ? zs_mode_row(j, items, valid, row, line, weights, room, 1)
+               : j->item_size == 2 ? zs_mode_row(j, items, valid, row, line, weights, room, 2)
+                                   : zs_mode_row(j, items, valid, row, line, weights, room, j->item_size);
+    if (j->method == ZS_CUBIC && is_fine) zs_filter_row(j, cells, valid, runs, row, line, *weights, 1, 1);
+    else if (j->method == ZS_CUBIC) zs_filter_row(j, cells, valid, runs, row, line, *weights, 1, 0);
+    else if (j->method == ZS_BILINEAR && is_fine) zs_filter_row(j, cells, valid, runs, row, line, *weights, 0, 1);
+    else if (j->method == ZS_BILINEAR) zs_filter_row(j, cells, valid, runs, row, line, *weights, 0, 0);
     else if (j->item_size == 1) zs_pick_row(j, items, valid, row, line, 1);
     else if (j->item_size == 2) zs_pick_row(j, items, valid, row, line, 2);
     else if (j->item_size == 4) zs_pick_row(j, items, valid, row, line, 4);
@@ -317,11 +389,11 @@ static void zs_work_warp(zs_job *job, int is_caller) {
 /* Returns 0, or -1 if memory is short. */
 static int zs_run_warp(zs_warp_job *j, int threads) {
     const double least = j->x_scale < j->y_scale ? j->x_scale : j->y_scale;
-    j->taps = j->method == ZS_AVERAGE ? 0 : 2 * (int64_t)ceil(2 / (least >= ZS_FINE ? 1 : least)) + 1;
+    j->taps = j->method >= ZS_AVERAGE ? 0 : 2 * (int64_t)ceil(2 / (least >= ZS_FINE ? 1 : least)) + 1;
     j->next = 0;
     j->failed = 0;
     j->runs = NULL;
-    if (j->valid && j->method != ZS_NEAREST) {
+    if (j->valid && j->method != ZS_NEAREST && j->method != ZS_MODE) {
         j->runs = malloc((size_t)(j->layers * j->height * j->width));
         if (!j->runs) return -1;
         zs_count_runs(j);

@@ -15,6 +15,8 @@ def sample(
     found: Any,
     *,
     method: int,
+    left: float = 0.0,
+    top: float = 0.0,
     x_scale: float = 1.0,
     y_scale: float = 1.0,
     limits: tuple[float, float] | None = None,

@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 cdef extern from "warp.h" nogil:
     enum:
-        ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE
+        ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE, ZS_MODE
     ctypedef struct zs_warp_job:
         int method, is_whole
         int64_t layers, height, width, out_height, out_width, item_size
@@ -15,13 +15,15 @@ cdef extern from "warp.h" nogil:
         const uint8_t *valid
         const double *columns
         const double *rows
-        double x_scale, y_scale, least, most
+        double left, top, x_scale, y_scale, least, most
         char *out
         uint8_t *found
     int zs_run_warp(zs_warp_job *job, int threads)
 
 
-METHODS = {"nearest": ZS_NEAREST, "bilinear": ZS_BILINEAR, "cubic": ZS_CUBIC, "average": ZS_AVERAGE}
+METHODS = {
+    "nearest": ZS_NEAREST, "bilinear": ZS_BILINEAR, "cubic": ZS_CUBIC, "average": ZS_AVERAGE, "mode": ZS_MODE,
+}
 
 
 def sample(
@@ -33,6 +35,8 @@ def sample(
     found,
     *,
     int method,
+    double left=0,
+    double top=0,
     double x_scale=1,
     double y_scale=1,
     limits=None,
@@ -40,15 +44,16 @@ def sample(
 ):
     """Fill `out` with `source` at the positions (`columns`, `rows`), and `found` with whether there is a value.
 
-    source (n, h, w) and out (n, H, W): float64, or for nearest items of one size; valid (n, h, w) uint8 or
-    None; positions (H, W) float64, for average those of the cells' corners (H + 1, W + 1); found (n, H, W) uint8.
+    source (n, h, w) and out (n, H, W): float64, or for nearest and mode items of one size, for mode of up to 8 bytes;
+    valid (n, h, w) uint8 or None; positions (H, W) float64, for average and mode those of the cells' corners
+    (H + 1, W + 1), the source's corner at (`left`, `top`); found (n, H, W) uint8.
     With `limits` (least, greatest), results are rounded, halves up, and clipped to them; NaN becomes 0.
     """
     cdef Py_buffer buffers[6]
     cdef zs_warp_job job
     cdef int count = 0, status
-    cdef int64_t more = 1 if method == ZS_AVERAGE else 0
-    if method not in (ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE):
+    cdef int64_t more = 1 if method in (ZS_AVERAGE, ZS_MODE) else 0
+    if method not in (ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE, ZS_MODE):
         raise ValueError(f"no method {method}")
     if not (1e-6 < x_scale < 1e12 and 1e-6 < y_scale < 1e12):
         raise ValueError(f"scales are {x_scale} and {y_scale}, expected positive numbers")
@@ -66,8 +71,10 @@ def sample(
         job.item_size = buffers[0].itemsize
         if buffers[3].shape[0] != job.layers or buffers[3].itemsize != job.item_size:
             raise ValueError("source and out differ in layers or item size")
-        if method != ZS_NEAREST and job.item_size != 8:
+        if method not in (ZS_NEAREST, ZS_MODE) and job.item_size != 8:
             raise ValueError(f"cells have {job.item_size} bytes, expected float64")
+        if method == ZS_MODE and job.item_size > 8:
+            raise ValueError(f"cells have {job.item_size} bytes, expected up to 8")
         for at in (1, 2):
             if (
                 buffers[at].ndim != 2
@@ -91,6 +98,8 @@ def sample(
         job.out = <char *> buffers[3].buf
         job.found = <uint8_t *> buffers[4].buf
         job.valid = <const uint8_t *> buffers[5].buf if count == 6 else NULL
+        job.left = left
+        job.top = top
         job.x_scale = x_scale
         job.y_scale = y_scale
         if limits is not None:

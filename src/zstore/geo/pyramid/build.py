@@ -56,7 +56,7 @@ from zstore.geo.pyramid.levels import (
 from zstore.geo.pyramid.passes import Budget, Step, run_step, store_shares
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
-from zstore.geo.resampling.sample import SAMPLINGS
+from zstore.geo.resampling.sample import AREAS, SAMPLINGS
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -747,9 +747,9 @@ def build_tile_pyramid(
     tile_matrix_set  one of `list_tile_matrix_sets`, with square cells that grow by one whole factor
     min_zoom         the coarsest tile matrix; None: the finest whose one tile holds all, else the set's first
     max_zoom         the finest; None: the one whose cells are nearest in size to the source's
-    sampling         how cells of the finest level come about: "nearest", "bilinear", "cubic", "average";
-                     "auto": nearest for classes and where `method` picks a cell, cubic for cubic, else
-                     bilinear. Or by the arrays' names
+    sampling         how cells of the finest level come about: "nearest", "bilinear", "cubic", "average",
+                     "mode"; "auto": nearest for classes and where `method` picks a cell, cubic for cubic,
+                     else bilinear. Or by the arrays' names
     nodata           as for `build_pyramid`; arrays of floats without any get NaN, all others must have one,
                      or a mask among the arrays, since there are always cells outside the data
     tile_length      256, 512, ...: a multiple of the set's own; None: the set's own
@@ -851,7 +851,7 @@ def _check_empty(layers: Sequence[Layer], place: str) -> None:
 def _sampling(layer: Layer, wanted: str | Mapping[str, str]) -> str:
     method, dtype = layer.recipe.method, layer.recipe.source.dtype
     chosen = wanted.get(layer.name, wanted.get("", "auto")) if isinstance(wanted, Mapping) else wanted
-    if layer.is_mask and chosen == "auto" and isinstance(wanted, Mapping) and "average" in wanted.values():
+    if layer.is_mask and chosen == "auto" and isinstance(wanted, Mapping) and {*AREAS} & {*wanted.values()}:
         # A mask shows where what it masks does: that reaches further.
         chosen = "average"
     elif chosen == "auto" and (method in UNMIXED or layer.recipe.circle is not None):

@@ -43,7 +43,7 @@ from zstore.nodes.open import open as open_node
 from zstore.plugin.jobs import source_of
 from zstore.plugin.views import Addresses, MadeBy, MadeSource, View, concat, overlay, stack, view
 from zstore.storage.references import absolute_address
-from zstore.storage.url import open_store, with_storage_options
+from zstore.storage.url import is_remote, open_store, with_storage_options
 
 __all__ = ["cube"]
 
@@ -93,7 +93,7 @@ def cube(
     time        "day" (of UTC): the scenes of a day are laid over each other; "item": each scene for itself;
                 "orbit": those of one orbit of a platform together
     crs, resolution   of a `grid` that is None, as for `GeoGrid.around`
-    resampling  "nearest", "bilinear", "cubic" or "average"
+    resampling  "nearest", "bilinear", "cubic", "average" or "mode"
     nodata      of scenes without it; None: the scenes' own, which has to be the same
     first       whether of valid cells the first scene's count, and not the last's
     merge       what is made of several valid cells of one moment, of physical numbers alone; None: one counts
@@ -490,6 +490,10 @@ class _Asset(MadeSource):
     @property
     def url(self) -> str:
         return self.address
+
+    @property
+    def request_count(self) -> int:
+        return 32 if is_remote(self.address) else 1
 
     def version(self) -> str:
         return source_of(self.opened).version()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from zstore.geo.conventions.crs import METRES_PER_RADIAN, Crs
 from zstore.geo.conventions.geozarr import enlarge_tiles, name_set
 from zstore.geo.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
 from zstore.geo.conventions.write import load_profile
-from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, volume, whole, with_sides
+from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, volume, whole, with_sides
 from zstore.geo.pyramid.dataset import Dataset, Mask
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, LevelPlan, Pass, Step, direct_depth, outer_chunks, plan_passes
-from zstore.geo.resampling.sample import reach_of, sample
+from zstore.geo.resampling.sample import AREAS, reach_of, sample
 from zstore.model.packing import with_one_nodata
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Source, StoredArray, units_at_once
@@ -32,8 +33,12 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 # In cells of the source: how far an approximated place may be off, as for gdalwarp.
 TOLERANCE = 0.125
-# Places of a tile that are transformed exactly at first, in cells from each other.
-FIRST_STEP = 64
+# Positions along each side of a block whose places are transformed; all others are those of a polynomial.
+KNOT_COUNT = 5
+# Blocks with a side of so few cells are transformed cell by cell.
+LEAST_LENGTH = 16
+# Rows whose places are interpolated at a time: products of matrices this small stay on their thread.
+ROW_COUNT = 64
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,14 @@ class GridTransform:
         Places are those of the cells' centres, or of their corners. What they come to depends on the block,
         but on nothing beyond it.
         """
-        count = 1 if corners else 0
-        offset = 0.0 if corners else 0.5
-        rows, columns = (np.arange(size + count, dtype=np.float64) + offset for size in shape)
-        step = FIRST_STEP
-        while self.tolerance > 0 and step > 1:
-            places = self._approximate(row, column, shape, step, rows, columns)
-            if places is not None:
-                return places
-            step //= 2
-        grid = np.meshgrid(column + columns, row + rows)
-        return self.to_source(grid[0], grid[1])
+        count, offset = (1, 0.0) if corners else (0, 0.5)
+        rows, columns = (
+            at + offset + np.arange(size + count, dtype=np.float64)
+            for at, size in zip((row, column), shape, strict=True)
+        )
+        places = np.empty((2, len(rows), len(columns)))
+        self._fill(rows, columns, places)
+        return places[0], places[1]
 
     def scale(self, row: float, column: float) -> tuple[float, float]:
         """(y, x) cells of the target per cell of the source, around a position of the target."""
@@ -160,40 +162,74 @@ class GridTransform:
                 rows = np.where(turns == 0, rows, rows - down * turns) if affine.is_rotated else rows
         return columns, rows
 
-    def _approximate(
-        self, row: int, column: int, shape: tuple[int, int], step: int, rows: Floats, columns: Floats
-    ) -> tuple[Floats, Floats] | None:
-        """(columns, rows) interpolated between positions `step` cells apart; None if that is too inexact."""
-        knots = [np.arange(-(-size // step) * 2 + 1) * (step / 2) for size in shape]
-        grid = np.meshgrid(column + knots[1], row + knots[0])
-        exact = self._project(grid[0], grid[1])
+    def _fill(self, rows: Floats, columns: Floats, places: Floats) -> None:
+        """Fill `places` (2, y, x) with (columns, rows) of the source at rows and columns of the target."""
+        if self.tolerance == 0 or min(len(rows), len(columns)) <= LEAST_LENGTH:
+            places[:] = self.to_source(*np.meshgrid(columns, rows))
+        elif not self._approximate(rows, columns, places):
+            y, x = len(rows) // 2, len(columns) // 2
+            for top, left in product((slice(y), slice(y, None)), (slice(x), slice(x, None))):
+                self._fill(rows[top], columns[left], places[:, top, left])
+
+    def _approximate(self, rows: Floats, columns: Floats, places: Floats) -> bool:
+        """Fill `places` by a polynomial through those of a few positions; False where that is too inexact."""
+        sides = [(line[0], line[-1] - line[0], _knots(len(line))) for line in (rows, columns)]
+        grids = [
+            np.meshgrid(*(start + getattr(knots, name) * length for start, length, knots in reversed(sides)))
+            for name in ("knots", "between")
+        ]
+        exact = self._project(*(np.concatenate([grid[axis].ravel() for grid in grids]) for axis in (0, 1)))
         if not all(np.isfinite(part).all() for part in exact):
-            return None
+            return False
+        y, x = sides[0][2], sides[1][2]
+        coarse = list[tuple[Floats, float]]()
         # Cells are regular, so that interpolating them is the same as interpolating coordinates.
-        exact = _cells_at(self.source_affine, *exact)
-        coarse = [part[::2, ::2] for part in exact]
-        between = [_interpolate(part, knots[0] / step, knots[1] / step) for part in coarse]
-        off = max(float(np.abs(one - other).max()) for one, other in zip(between, exact, strict=True))
-        # Half of what is allowed: between the places that were looked at, it may be a little more.
-        if off > self.tolerance / 2:
-            return None
-        places = [_interpolate(part, rows / step, columns / step) for part in coarse]
-        return self._turned(places[0], places[1])
+        for part in _cells_at(self.source_affine, *exact):
+            knots, origin = part[: KNOT_COUNT**2].reshape(KNOT_COUNT, KNOT_COUNT), part[0]
+            knots = knots - origin  # small numbers keep their last digits
+            made = y.at_between @ knots @ x.at_between.T + origin
+            # Half of what is allowed: beside the positions that were looked at, it may be a little more.
+            if not np.abs(made.ravel() - part[KNOT_COUNT**2 :]).max() <= self.tolerance / 2:
+                return False
+            coarse.append((knots @ x.at_cells.T, origin))
+        for (wide, origin), made in zip(coarse, places, strict=True):
+            for begin in range(0, len(rows), ROW_COUNT):
+                lines = slice(begin, begin + ROW_COUNT)
+                np.add(y.at_cells[lines] @ wide, origin, out=made[lines])
+        if self.source_crs.is_geographic:
+            places[0], places[1] = self._turned(places[0], places[1])
+        return True
 
 
-def _interpolate(knots: Floats, rows: Floats, columns: Floats) -> Floats:
-    """Values between knots one apart, linear both ways; `rows` and `columns` run upwards."""
-    x = np.minimum(columns.astype(np.int64), knots.shape[1] - 2)
-    right = columns - x
-    wide = knots[:, x] * (1 - right) + knots[:, x + 1] * right
-    made: Floats = np.empty((len(rows), len(columns)))
-    y = np.minimum(rows.astype(np.int64), len(knots) - 2)
-    ends = np.searchsorted(y, np.arange(len(knots)))
-    for knot, (begin, end) in enumerate(pairwise(ends.tolist())):
-        block, down = made[begin:end], (rows[begin:end] - knot)[:, None]
-        np.multiply(down, wide[knot + 1] - wide[knot], out=block)
-        block += wide[knot]
-    return made
+class _Knots(NamedTuple):
+    """Positions along a side from 0 to 1, and the weights of the knots' values elsewhere: polynomials.
+
+    knots     Chebyshev's points, from which polynomials stray least
+    between   the positions, ends included, where they stray most
+    at_between, at_cells  the weights at these, and at evenly spaced cells: a row for each
+    """
+
+    knots: Floats
+    between: Floats
+    at_between: Floats
+    at_cells: Floats
+
+
+@lru_cache(64)
+def _knots(count: int) -> _Knots:
+    """The knots of a side of `count` cells."""
+    knots = (1 - np.cos(np.pi * (np.arange(KNOT_COUNT) + 0.5) / KNOT_COUNT)) / 2
+    between = (1 - np.cos(np.pi * np.arange(KNOT_COUNT + 1) / KNOT_COUNT)) / 2
+
+    def weights(at: Floats) -> Floats:
+        made = [
+            np.prod((at[:, None] - others) / (knot - others), axis=1)
+            for n, knot in enumerate(knots)
+            for others in [np.delete(knots, n)]
+        ]
+        return np.ascontiguousarray(np.stack(made, axis=1))
+
+    return _Knots(knots, between, weights(between), weights(np.linspace(0, 1, count)))
 
 
 def _cells_at(affine: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -418,6 +454,14 @@ WINDOW_CELL_SIZE = 10
 LEAST_WINDOW = 1 << 14
 
 
+class Block(NamedTuple):
+    """Cells (..., y, x) to fill, and the places of the source for them, as `Warp.places` has them."""
+
+    columns: Floats
+    rows: Floats
+    cells: Items
+
+
 @dataclass(frozen=True, kw_only=True)
 class Warp:
     """The sampling of an array for the cells of a grid in any CRS.
@@ -446,68 +490,95 @@ class Warp:
 
     def places(self, row: int, column: int, shape: tuple[int, int]) -> tuple[Floats, Floats]:
         """(columns, rows) of the source that the sampling takes for the cells of a block at (row, column)."""
-        return self.transform.under_block(row, column, shape, corners=self.sampling == "average")
+        return self.transform.under_block(row, column, shape, corners=self.has_corners)
 
-    def fill(self, box: Box, places: tuple[Floats, Floats], tile: Items) -> bool:
-        """Fill `tile` (..., y, x) with the cells at places; returns whether any of the source lies in it.
+    @property
+    def has_corners(self) -> bool:
+        """Whether places are those of cells' corners, and not of their centres."""
+        return self.sampling in AREAS
 
-        box  the cells of the tile's dimensions beside y and x; its y and x do not count
+    def fill(self, box: Box, blocks: Sequence[Block]) -> bool:
+        """Fill the cells of blocks; returns whether any of the source lies in them.
+
+        box  the cells of the blocks' dimensions beside y and x; its y and x do not count
         """
-        is_seen = self._fill(box, *places, tile)
-        is_average = self.sampling == "average"
-        across = self.transform.across_cut(*places) if is_seen and is_average else None
-        if across is not None:
+        is_seen = self._fill(box, blocks)
+        for block in blocks if is_seen and self.has_corners else ():
+            columns, rows, tile = block
+            across = self.transform.across_cut(columns, rows)
+            if across is None:
+                continue
             # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
             tile[..., across] = self.empty
-            for columns, rows in self.transform.beside_cut(*places):
+            for places in self.transform.beside_cut(columns, rows):
                 side, held = np.full(tile.shape, self.empty, tile.dtype), tile[..., across]
-                self._fill(box, columns, rows, side)
+                self._fill(box, [Block(*places, side)])
                 is_missing = np.isnan(held) if self.empty != self.empty else held == self.empty
                 tile[..., across] = np.where(is_missing, side[..., across], held)
         return is_seen
 
-    def _fill(self, box: Box, columns: Floats, rows: Floats, cells: Items) -> bool:
-        """Sample the source at these positions into `cells` (..., y, x); returns False outside of it."""
-        window = self._window(columns, rows)
-        if window is None:
+    def _fill(self, box: Box, blocks: Sequence[Block]) -> bool:
+        """Sample the source into blocks, of which one window has all that they need; False outside of it."""
+        windows = [self._window(block.columns, block.rows) for block in blocks]
+        seen = [(block, window) for block, window in zip(blocks, windows, strict=True) if window is not None]
+        if not seen:
             return False
-        read, more = with_sides(box, self.axes, window), 1 if self.sampling == "average" else 0
-        height, width = cells.shape[-2:]
-        if volume(read) > self.window and max(height, width) > 1:
-            axis, is_seen = -2 if height >= width else -1, False
-            half, size = cells.shape[axis] // 2, cells.shape[axis]
-            for begin, end in ((0, half), (half, size)):
-                part, at = [slice(None)] * 2, [slice(None)] * 2
-                part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
-                is_seen |= self._fill(box, columns[tuple(at)], rows[tuple(at)], cells[..., part[0], part[1]])
-            return is_seen
-        cells_read = with_one_nodata(self.source.read(read), self.nodata, self.others)
-        source = np.moveaxis(cells_read, self.axes, (-2, -1))
+        around = reduce(hull, (window for _, window in seen))
+        read = with_sides(box, self.axes, around)
+        parts = self._parts([block for block, _ in seen])
+        is_apart = volume(around) > 2 * sum(volume(window) for _, window in seen)
+        if parts and (is_apart or volume(read) > self.window):
+            filled = [self._fill(box, part) for part in parts]
+            return any(filled)
+        cells = with_one_nodata(self.source.read(read), self.nodata, self.others)
+        source = np.moveaxis(cells, self.axes, (-2, -1))
         valid = None if self.mask is None else np.moveaxis(self.mask.read(read), self.axes, (-2, -1))
-        cells[...] = sample(
-            source,
-            columns - window[1].start,
-            rows - window[0].start,
-            self.sampling,
-            nodata=self.nodata,
-            valid=valid,
-            scale=self.scale,
-        )
+        for block, window in seen:
+            own: Any = (..., *inside(window, around))
+            block.cells[...] = sample(
+                source[own],
+                block.columns,
+                block.rows,
+                self.sampling,
+                nodata=self.nodata,
+                valid=None if valid is None else valid[own],
+                scale=self.scale,
+                corner=(window[0].start, window[1].start),
+            )
         return True
 
-    def _window(self, columns: Floats, rows: Floats) -> tuple[slice, slice] | None:
+    def _parts(self, blocks: Sequence[Block]) -> list[Sequence[Block]]:
+        """Half of the blocks, and the others; of a single block its halves; none of a single cell."""
+        if len(blocks) > 1:
+            return [blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]]
+        (columns, rows, cells), more = blocks[0], int(self.has_corners)
+        axis = -2 if cells.shape[-2] >= cells.shape[-1] else -1
+        size, made = cells.shape[axis], list[Sequence[Block]]()
+        for begin, end in ((0, size // 2), (size // 2, size)) if size > 1 else ():
+            part, at = [slice(None)] * 2, [slice(None)] * 2
+            part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
+            within: Any = (..., *part)
+            made.append([Block(columns[tuple(at)], rows[tuple(at)], cells[within])])
+        return made
+
+    def _window(self, columns: Floats, rows: Floats) -> Box | None:
         """The (y, x) window of the source for cells at these positions; None if none of it lies there."""
-        height, width = self.transform.source_shape
-        with np.errstate(invalid="ignore"):
-            inside = np.isfinite(columns) & np.isfinite(rows)
-            if self.sampling != "average":
-                inside &= (columns >= 0) & (columns <= width) & (rows >= 0) & (rows <= height)
-        if not inside.any():
-            return None
-        is_whole, sides = bool(inside.all()), []
-        for places, size, scale in ((rows, height, self.scale[0]), (columns, width, self.scale[1])):
-            among = places if is_whole else places[inside]
-            low, high = float(among.min()), float(among.max())
+        shape, places = self.transform.source_shape, (rows, columns)
+        bounds = [(float(one.min()), float(one.max())) for one in places]
+        if not all(low >= 0 and high <= size for (low, high), size in zip(bounds, shape, strict=True)):
+            with np.errstate(invalid="ignore"):
+                among = np.isfinite(columns) & np.isfinite(rows)
+                if not self.has_corners:
+                    for one, size in zip(places, shape, strict=True):
+                        among &= (one >= 0) & (one <= size)
+            if not among.any():
+                return None
+            bounds = [
+                (float(one.min(initial=np.inf, where=among)), float(one.max(initial=-np.inf, where=among)))
+                for one in places
+            ]
+        sides = []
+        for (low, high), size, scale in zip(bounds, shape, self.scale, strict=True):
             if high < 0 or low > size:
                 return None
             reach = reach_of(self.sampling, scale)
@@ -578,7 +649,7 @@ class Reprojection(Warp, LevelPlan):
             for column in range(columns.start, columns.stop, width):
                 y, x = row - rows.start, column - columns.start
                 tile = on_top[..., y : y + height, x : x + width]
-                is_seen |= self.fill(box, self.places(row, column, tile.shape[-2:]), tile)
+                is_seen |= self.fill(box, [Block(*self.places(row, column, tile.shape[-2:]), tile)])
         if is_seen or self.clears:
             self.target[box] = made
         return []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import TileMatrix
-from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths, with_sides
+from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, lengths, with_sides
 from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
 from zstore.geo.pyramid.dataset import Dataset, Mask, PlaceLike, find_mask, make_mask, open_dataset
-from zstore.geo.pyramid.tile_grid import GridTransform, Warp, cover, limits_of
+from zstore.geo.pyramid.tile_grid import Block, GridTransform, Warp, cover, limits_of
 from zstore.geo.resampling.sample import SAMPLINGS
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
@@ -35,6 +36,8 @@ __all__ = ["GeoGrid", "mosaic", "reproject"]
 CODE = re.compile(r"[A-Za-z]{3,}:[A-Za-z0-9]+")
 # Rows and columns of the blocks that are sampled at a time; places depend on a block, and on no selection.
 BLOCK_LENGTH = 256
+# Rows and columns under which the source is read at a time: some blocks.
+READ_LENGTH = 512
 # The blocks whose places are kept for the next source: of a MiB each, a few for every thread.
 KEPT_COUNT = 16
 # In cells of the source: how far an approximated place may be off.
@@ -128,7 +131,7 @@ def reproject(
 
     source      an array, a group or a raster with one array, a level of a pyramid, or an address of one
     grid        a `GeoGrid`, or something that has one
-    resampling  "nearest", "bilinear", "cubic" or "average"
+    resampling  "nearest", "bilinear", "cubic", "average" or "mode"
     nodata      of a source without it: the value that is left out, and that cells beside it have; None: the
                 source's own, of floats without one NaN
 
@@ -157,7 +160,7 @@ def mosaic(
 
     sources     as for `reproject`
     grid        a `GeoGrid`, or something that has one; None: that of `GeoGrid.around`
-    resampling  "nearest", "bilinear", "cubic" or "average"
+    resampling  "nearest", "bilinear", "cubic", "average" or "mode"
     nodata      of sources without it; None: the sources' own, which has to be the same
     first       whether of valid cells the first source's count
 
@@ -300,29 +303,34 @@ class Warped(MadeSource):
         self.warp.source.close()
 
     def read(self, box: Box, out: Items | None = None) -> Items:
-        """The items of a box, block by block."""
+        """The items of a box, block by block; the source is read for some of them at a time."""
         made = np.empty(lengths(box), self.dtype) if out is None else out
         made[...] = self.warp.empty
         if not made.size:
             return made
         on_top = np.moveaxis(made, self.axes, (-2, -1))
-        rows, columns = (box[axis] for axis in self.axes)
-        more = 1 if self.warp.sampling == "average" else 0
-        for row, y, place_y in _blocks(rows):
-            for column, x, place_x in _blocks(columns):
-                height, width = (
-                    min(BLOCK_LENGTH, size - at)
-                    for size, at in zip(self.target.shape, (row, column), strict=True)
-                )
-                across, down = _places(
-                    self.warp.transform, row, column, (height, width), self.warp.sampling == "average"
-                )
-                part = (
-                    slice(place_y.start, place_y.stop + more),
-                    slice(place_x.start, place_x.stop + more),
-                )
-                self.warp.fill(box, (across[part], down[part]), on_top[..., y, x])
+        window = tuple(box[axis] for axis in self.axes)
+        for part in _blocks(window, READ_LENGTH):
+            blocks = list[Block]()
+            for block in _blocks(part, BLOCK_LENGTH):
+                cells: Any = (..., *inside(block, window))
+                blocks.append(Block(*self._places(block), on_top[cells]))
+            self.warp.fill(box, blocks)
         return made
+
+    def _places(self, window: Box) -> tuple[Any, Any]:
+        """The places of the source under cells of one block of the grid."""
+        corners = self.warp.has_corners
+        begins = [side.start // BLOCK_LENGTH * BLOCK_LENGTH for side in window]
+        height, width = (
+            min(BLOCK_LENGTH, size - begin) for begin, size in zip(begins, self.target.shape, strict=True)
+        )
+        across, down = _block_places(self.warp.transform, *begins, (height, width), corners=corners)
+        part = tuple(
+            slice(side.start - begin, side.stop - begin + corners)
+            for side, begin in zip(window, begins, strict=True)
+        )
+        return across[part], down[part]
 
     def covered(self) -> Box:
         """The box in which cells of the source may lie."""
@@ -389,8 +397,8 @@ def make_warped(
 
 
 @lru_cache(KEPT_COUNT)
-def _places(
-    transform: GridTransform, row: int, column: int, shape: tuple[int, int], corners: bool
+def _block_places(
+    transform: GridTransform, row: int, column: int, shape: tuple[int, int], *, corners: bool
 ) -> tuple[Any, Any]:
     """The places under a block of the grid, which scenes of one tile share."""
     made = transform.under_block(row, column, shape, corners=corners)
@@ -399,11 +407,14 @@ def _places(
     return made
 
 
-def _blocks(side: slice) -> Iterable[tuple[int, slice, slice]]:
-    """(first cell, its cells in the result, its cells in the block) of each block under a side of a box."""
-    for first in range(side.start // BLOCK_LENGTH * BLOCK_LENGTH, side.stop, BLOCK_LENGTH):
-        low, high = max(first, side.start), min(first + BLOCK_LENGTH, side.stop)
-        yield first, slice(low - side.start, high - side.start), slice(low - first, high - first)
+def _blocks(window: Box, length: int) -> Iterator[Box]:
+    """The blocks of a grid under a (y, x) window, row by row, as far as they lie in it."""
+    cuts = [
+        [side.start, *range((side.start // length + 1) * length, side.stop, length), side.stop]
+        for side in window
+    ]
+    for sides in product(*map(pairwise, cuts)):
+        yield tuple(slice(*side) for side in sides)
 
 
 def _warp(dataset: Dataset, grid: GeoGrid, resampling: str, nodata: Any) -> Warped:

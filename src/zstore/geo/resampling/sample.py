@@ -10,8 +10,12 @@ from zstore._ext.resample import warp as kernels
 from zstore.geo.resampling.methods import NONE, PLAIN, SKIP_NAN, Array, describe_cells, view_raw
 
 SAMPLINGS = tuple(kernels.METHODS)
+# Those that look at the area of a cell of the result, by the places of its corners.
+AREAS = ("average", "mode")
+# Those that give cells of the source as they are.
+PICKING = ("nearest", "mode")
 # How many cells a kernel reaches to each side where it is not stretched.
-REACHES = {"nearest": 1, "bilinear": 1, "cubic": 2, "average": 1}
+REACHES = {"nearest": 1, "bilinear": 1, "cubic": 2, "average": 1, "mode": 1}
 FINE = 0.95
 
 
@@ -30,39 +34,42 @@ def sample(
     valid: Array | None = None,
     empty: Any = 0,
     scale: tuple[float, float] = (1.0, 1.0),
+    corner: tuple[int, int] = (0, 0),
     threads: int = 1,
 ) -> Array:
     """`source` at the positions (`columns`, `rows`), counted in its cells from the first one's outer corner.
 
     `nearest` gives the cell that a place lies in, nodata or not; `bilinear` and `cubic` weigh the valid
     cells around it, as gdalwarp does; `average` gives the mean of the valid cells in the box between an
-    area's first corner and the one across, each as much as lies in it. A place outside the source, in a cell
-    that is not valid, or not finite, gives nodata, or `empty` where there is none. A cubic that lacks one of
-    its cells becomes bilinear, unless stretched. Of floats without nodata, NaN is left out, as `downsample`
-    does: a place that has a value stays as it is.
+    area's first corner and the one across, each as much as lies in it; `mode` the value of most of them, each
+    counted whole, and of several the one whose count, row by row, is there first. A place outside the source,
+    in a cell that is not valid, or not finite, gives nodata, or `empty` where there is none. A cubic that
+    lacks one of its cells becomes bilinear, unless stretched. Of floats without nodata, NaN is left out, as
+    `downsample` does: a place that has a value stays as it is.
 
     valid  which cells count, beside those that are nodata
     scale  (y, x) cells of the result per cell of the source; below 0.95, kernels are stretched by it
+    corner (row, column) of the source's outer corner, where places are counted from elsewhere
 
     Shapes
-        source (..., h, w); columns and rows (H, W), for `average` those of the corners, (H + 1, W + 1);
+        source (..., h, w); columns and rows (H, W), of areas those of the corners, (H + 1, W + 1);
         result (..., H, W).
     Units
         unchanged, type too. Integers round half up and stop at the type's bounds; all goes through float64,
-        `nearest` excepted.
+        `nearest` and `mode` excepted.
     Raises
         TypeError: the sampling does not take that data type.
         ValueError: nodata the type cannot hold, places that do not fit.
     """
-    method, hole = "mode" if sampling == "nearest" else "bilinear", NONE if nodata is None else nodata
+    picks, more = sampling in PICKING, 1 if sampling in AREAS else 0
+    method, hole = "mode" if picks else "bilinear", NONE if nodata is None else nodata
     cells = describe_cells(source.dtype, method, hole)
-    more = 1 if sampling == "average" else 0
     layers = int(np.prod(source.shape[:-2], dtype=np.int64))
     shape = (layers, rows.shape[0] - more, rows.shape[1] - more)
     native = source.dtype.newbyteorder("=")
     stack = np.ascontiguousarray(source, native).reshape(layers, *source.shape[-2:])
     holes = None if sampling == "nearest" and valid is None else _valid(stack, cells.skip, nodata, valid)
-    if sampling != "nearest":
+    if not picks:
         stack = stack.astype(np.float64)
     made, found = np.empty(shape, stack.dtype), np.empty(shape, np.uint8)
     kernels.sample(
@@ -73,21 +80,23 @@ def sample(
         view_raw(made),
         found,
         method=kernels.METHODS[sampling],
+        left=corner[1],
+        top=corner[0],
         x_scale=scale[1],
         y_scale=scale[0],
-        limits=_limits(native) if sampling != "nearest" and native.kind in "iu" else None,
+        limits=_limits(native) if not picks and native.kind in "iu" else None,
         threads=threads,
     )
     missing = found == 0
     has_missing = bool(missing.any())
-    if sampling == "nearest":
+    if picks:
         result = made
     else:
         if has_missing:
             made[missing] = 0
         with np.errstate(over="ignore"):
             result = made.astype(native)
-    if cells.skip != PLAIN and sampling != "nearest":
+    if cells.skip != PLAIN and not picks:
         # A valid cell that happens to come out as nodata becomes the one next to it.
         substitute = np.frombuffer(cells.substitute, cells.type_name)[0]
         if cells.skip != SKIP_NAN:
@@ -98,7 +107,7 @@ def sample(
     if nodata is None and native.kind == "f" and sampling != "nearest" and (lost := np.isnan(result)).any():
         numbers = sample(
             source, columns, rows, sampling, nodata=np.nan, valid=valid, empty=empty, scale=scale,
-            threads=threads,
+            corner=corner, threads=threads,
         )  # fmt: skip
         np.copyto(result, numbers, where=lost)
     return result
