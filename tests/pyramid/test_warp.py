@@ -363,8 +363,8 @@ def test_damaged_documents_of_warped_views(tmp_path: Path, change: Any, error: A
 
 def test_what_is_refused(tmp_path: Path) -> None:
     array = _raster(tmp_path / "a.zarr", "EPSG:32632", UTM_32)
-    with pytest.raises(UnsupportedError, match="resampling is 'mode'; expected one of nearest"):
-        zstore.reproject(array, array, resampling="mode")
+    with pytest.raises(UnsupportedError, match="resampling is 'sum'; expected one of nearest"):
+        zstore.reproject(array, array, resampling="sum")
     with pytest.raises(MetadataError, match="nodata is 7; expected -1"):
         zstore.reproject(array, array, nodata=7)
     bare = zstore.create_array(tmp_path / "bare.zarr", data=np.zeros((4, 4)), dimension_names=("y", "x"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from json import dumps, loads
 from types import ModuleType
 from typing import Any
@@ -21,6 +23,8 @@ Points = np.ndarray[Any, np.dtype[np.float64]]
 
 # Tile matrix sets turn degrees into metres on the equator of WGS 84, whatever the CRS's own ellipsoid.
 METRES_PER_RADIAN = 6378137.0
+# Up to so many positions are transformed on one thread, however many threads ask.
+FEW_COUNT = 1 << 13
 OPENGIS_AUTHORITIES = {"EPSG": "0", "OGC": "1.3"}
 # The parameters of CF's appendix F that are numbers.
 CF_NUMBERS = frozenset((
@@ -157,8 +161,14 @@ class Crs:
 
         Easting or longitude comes first, whatever the authorities say.
         """
-        found = _transformer(self.wkt, other.wkt).transform(x, y)
-        return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
+        call = partial(_transform, self.wkt, other.wkt, x, y)
+        if np.size(x) > FEW_COUNT:
+            return call()
+        try:
+            waiting = _thread(os.getpid()).submit(call)
+        except RuntimeError:  # no thread begins while the interpreter ends
+            return call()
+        return waiting.result()
 
     def is_same(self, other: Crs) -> bool:
         """Whether both mean the same coordinates; names and the order of the axes do not count."""
@@ -186,6 +196,20 @@ def _pyproj() -> ModuleType:
 @lru_cache(maxsize=128)
 def _pyproj_crs(wkt: str) -> Any:
     return _pyproj().CRS.from_wkt(wkt)
+
+
+@lru_cache(maxsize=1)
+def _thread(process: int) -> ThreadPoolExecutor:
+    """The thread of a process that transforms a few positions at a time.
+
+    A transformer is made anew on each thread, for which PROJ searches its database for tens of milliseconds.
+    """
+    return ThreadPoolExecutor(1, "zstore-proj")
+
+
+def _transform(source: str, target: str, x: Points, y: Points) -> tuple[Points, Points]:
+    found = _transformer(source, target).transform(x, y)
+    return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
 
 
 @lru_cache(maxsize=32)
