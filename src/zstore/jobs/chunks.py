@@ -362,6 +362,11 @@ class StoredArray(Source):
         """The same array, with the fill value for chunks that are not stored."""
         return self._anew(self.store, self.path, self.model, missing_is_fault=False)
 
+    @once
+    def passing(self) -> StoredArray:
+        """The same array, of which no decoded chunks are kept."""
+        return self._anew(self.store, self.path, self.model, caches=False)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return self._anew, (self.store, self.path, self.model)
 

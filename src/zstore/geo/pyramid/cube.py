@@ -21,9 +21,9 @@ from zstore.geo.conventions.base import Affine, Band, Variable
 from zstore.geo.conventions.content import parse_bands
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.timeaxis import TimeAxis
-from zstore.geo.pyramid.boxes import Box, Items, Shape
+from zstore.geo.pyramid.boxes import Box, Items, Shape, whole
 from zstore.geo.pyramid.carried import Coordinate, Ground, Meant, check_alike
-from zstore.geo.pyramid.dataset import Mask, open_dataset, open_only_array
+from zstore.geo.pyramid.dataset import Mask, open_dataset, open_only_array, read_window
 from zstore.geo.pyramid.warp import (
     GeoGrid,
     Placed,
@@ -40,7 +40,7 @@ from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import source_of
+from zstore.plugin.jobs import Source, source_of
 from zstore.plugin.views import Addresses, MadeBy, MadeSource, View, concat, overlay, stack, view
 from zstore.storage.references import absolute_address
 from zstore.storage.url import is_remote, open_store, with_storage_options
@@ -410,6 +410,10 @@ class _Asset(MadeSource):
         return array
 
     @once
+    def _source(self) -> Source:
+        return source_of(self.opened)
+
+    @once
     def _stated(self) -> tuple[GeoGrid, np.dtype[Any]] | None:
         """(the grid, the data type) as the item states them; None where it does not."""
         said = self.said
@@ -496,7 +500,7 @@ class _Asset(MadeSource):
         return 32 if is_remote(self.address) else 1
 
     def version(self) -> str:
-        return source_of(self.opened).version()
+        return self._source.version()
 
     @once
     def meant(self) -> Meant:
@@ -509,7 +513,7 @@ class _Asset(MadeSource):
         return Meant(name, self.shape, self._names, self.variable, ground, coordinates)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
-        made = self.opened[(..., *box[-2:])]
+        made = read_window(self._source, (*whole(self._source.shape[:-2]), *box[-2:]))
         shaped: Items = made.reshape(*(side.stop - side.start for side in box))
         if out is None:
             return shaped

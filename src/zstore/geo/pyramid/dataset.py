@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -19,7 +19,7 @@ from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS, render_geo
-from zstore.geo.pyramid.boxes import with_sides
+from zstore.geo.pyramid.boxes import Box, Items, volume, with_sides
 from zstore.model.document import spelled
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
@@ -428,7 +428,6 @@ def join_attributes(held: Mapping[str, Any], rendered: Mapping[str, Any]) -> dic
 # The flags of the array that a raster's mask becomes.
 MASK_VALUES = (0, 255)
 MASK_MEANINGS = ("invalid", "valid")
-Items = np.ndarray[Any, np.dtype[Any]]
 
 # Types with integers of twice the size, which hold all their values and one more, and round alike.
 WIDENED = frozenset(("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32"))
@@ -503,6 +502,18 @@ class Masking:
         shown = self.bound(cells)
         shown[cells == self.nodata] = 0
         return shown.astype(self._dtype)
+
+
+def read_window(source: Source, box: Box) -> Items:
+    """The items of a box; chunks that a window as large as they are cuts are not kept decoded.
+
+    Its neighbours decode them again at most as often as the window has corners, and a mosaic has windows of
+    hundreds of arrays, which together keep much memory.
+    """
+    if isinstance(source, StoredArray):
+        piece = source.piece_shape or source.grid.chunk_shape
+        source = source.passing if volume(box) >= prod(piece) else source
+    return source.read(box)
 
 
 def find_mask(dataset: Dataset) -> str | None:

@@ -19,7 +19,7 @@ from zstore.geo.conventions.geozarr import enlarge_tiles, name_set
 from zstore.geo.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
 from zstore.geo.conventions.write import load_profile
 from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, volume, whole, with_sides
-from zstore.geo.pyramid.dataset import Dataset, Mask
+from zstore.geo.pyramid.dataset import Dataset, Mask, read_window
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, LevelPlan, Pass, Step, direct_depth, outer_chunks, plan_passes
 from zstore.geo.resampling.sample import AREAS, reach_of, sample
@@ -530,7 +530,7 @@ class Warp:
         if parts and (is_apart or volume(read) > self.window):
             filled = [self._fill(box, part) for part in parts]
             return any(filled)
-        cells = with_one_nodata(self.source.read(read), self.nodata, self.others)
+        cells = with_one_nodata(read_window(self.source, read), self.nodata, self.others)
         source = np.moveaxis(cells, self.axes, (-2, -1))
         valid = None if self.mask is None else np.moveaxis(self.mask.read(read), self.axes, (-2, -1))
         for block, window in seen:

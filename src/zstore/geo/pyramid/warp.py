@@ -37,7 +37,7 @@ CODE = re.compile(r"[A-Za-z]{3,}:[A-Za-z0-9]+")
 # Rows and columns of the blocks that are sampled at a time; places depend on a block, and on no selection.
 BLOCK_LENGTH = 256
 # Rows and columns under which the source is read at a time: some blocks.
-READ_LENGTH = 512
+READ_LENGTH = 1024
 # The blocks whose places are kept for the next source: of a MiB each, a few for every thread.
 KEPT_COUNT = 16
 # In cells of the source: how far an approximated place may be off.
@@ -408,10 +408,11 @@ def _block_places(
 
 
 def _blocks(window: Box, length: int) -> Iterator[Box]:
-    """The blocks of a grid under a (y, x) window, row by row, as far as they lie in it."""
+    """Whole blocks of the grid, up to `length` cells, as far as they lie in a (y, x) window, row by row."""
+    firsts = (side.start // BLOCK_LENGTH * BLOCK_LENGTH + length for side in window)
     cuts = [
-        [side.start, *range((side.start // length + 1) * length, side.stop, length), side.stop]
-        for side in window
+        [side.start, *range(first, side.stop, length), side.stop]
+        for side, first in zip(window, firsts, strict=True)
     ]
     for sides in product(*map(pairwise, cuts)):
         yield tuple(slice(*side) for side in sides)
