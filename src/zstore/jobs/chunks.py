@@ -363,7 +363,7 @@ class StoredArray(Source):
         return self._anew(self.store, self.path, self.model, missing_is_fault=False)
 
     @once
-    def passing(self) -> StoredArray:
+    def uncached(self) -> StoredArray:
         """The same array, of which no decoded chunks are kept."""
         return self._anew(self.store, self.path, self.model, caches=False)
 

@@ -120,7 +120,7 @@ class Layers:
         return True
 
     def next(self) -> list[Any]:
-        """What is to do, the last first: these layers again, and the next input that may be seen."""
+        """The next input that may be seen, behind its merging and these layers again."""
         self.planned += 1
         while self.numbers:
             number = self.numbers.pop()

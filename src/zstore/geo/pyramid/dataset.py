@@ -512,7 +512,7 @@ def read_window(source: Source, box: Box) -> Items:
     """
     if isinstance(source, StoredArray):
         piece = source.piece_shape or source.grid.chunk_shape
-        source = source.passing if volume(box) >= prod(piece) else source
+        source = source.uncached if volume(box) >= prod(piece) else source
     return source.read(box)
 
 

@@ -454,7 +454,7 @@ WINDOW_CELL_SIZE = 10
 LEAST_WINDOW = 1 << 14
 
 
-class Block(NamedTuple):
+class PlacedCells(NamedTuple):
     """Cells (..., y, x) to fill, and the places of the source for them, as `Warp.places` has them."""
 
     columns: Floats
@@ -497,7 +497,7 @@ class Warp:
         """Whether places are those of cells' corners, and not of their centres."""
         return self.sampling in AREAS
 
-    def fill(self, box: Box, blocks: Sequence[Block]) -> bool:
+    def fill(self, box: Box, blocks: Sequence[PlacedCells]) -> bool:
         """Fill the cells of blocks; returns whether any of the source lies in them.
 
         box  the cells of the blocks' dimensions beside y and x; its y and x do not count
@@ -512,12 +512,12 @@ class Warp:
             tile[..., across] = self.empty
             for places in self.transform.beside_cut(columns, rows):
                 side, held = np.full(tile.shape, self.empty, tile.dtype), tile[..., across]
-                self._fill(box, [Block(*places, side)])
+                self._fill(box, [PlacedCells(*places, side)])
                 is_missing = np.isnan(held) if self.empty != self.empty else held == self.empty
                 tile[..., across] = np.where(is_missing, side[..., across], held)
         return is_seen
 
-    def _fill(self, box: Box, blocks: Sequence[Block]) -> bool:
+    def _fill(self, box: Box, blocks: Sequence[PlacedCells]) -> bool:
         """Sample the source into blocks, of which one window has all that they need; False outside of it."""
         windows = [self._window(block.columns, block.rows) for block in blocks]
         seen = [(block, window) for block, window in zip(blocks, windows, strict=True) if window is not None]
@@ -547,18 +547,18 @@ class Warp:
             )
         return True
 
-    def _parts(self, blocks: Sequence[Block]) -> list[Sequence[Block]]:
+    def _parts(self, blocks: Sequence[PlacedCells]) -> list[Sequence[PlacedCells]]:
         """Half of the blocks, and the others; of a single block its halves; none of a single cell."""
         if len(blocks) > 1:
             return [blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]]
         (columns, rows, cells), more = blocks[0], int(self.has_corners)
         axis = -2 if cells.shape[-2] >= cells.shape[-1] else -1
-        size, made = cells.shape[axis], list[Sequence[Block]]()
+        size, made = cells.shape[axis], list[Sequence[PlacedCells]]()
         for begin, end in ((0, size // 2), (size // 2, size)) if size > 1 else ():
             part, at = [slice(None)] * 2, [slice(None)] * 2
             part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
             within: Any = (..., *part)
-            made.append([Block(columns[tuple(at)], rows[tuple(at)], cells[within])])
+            made.append([PlacedCells(columns[tuple(at)], rows[tuple(at)], cells[within])])
         return made
 
     def _window(self, columns: Floats, rows: Floats) -> Box | None:
@@ -649,7 +649,7 @@ class Reprojection(Warp, LevelPlan):
             for column in range(columns.start, columns.stop, width):
                 y, x = row - rows.start, column - columns.start
                 tile = on_top[..., y : y + height, x : x + width]
-                is_seen |= self.fill(box, [Block(*self.places(row, column, tile.shape[-2:]), tile)])
+                is_seen |= self.fill(box, [PlacedCells(*self.places(row, column, tile.shape[-2:]), tile)])
         if is_seen or self.clears:
             self.target[box] = made
         return []

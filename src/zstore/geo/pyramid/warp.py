@@ -21,7 +21,7 @@ from zstore.geo.conventions.tilesets.registry import TileMatrix
 from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, lengths, with_sides
 from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
 from zstore.geo.pyramid.dataset import Dataset, Mask, PlaceLike, find_mask, make_mask, open_dataset
-from zstore.geo.pyramid.tile_grid import Block, GridTransform, Warp, cover, limits_of
+from zstore.geo.pyramid.tile_grid import GridTransform, PlacedCells, Warp, cover, limits_of
 from zstore.geo.resampling.sample import SAMPLINGS
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
@@ -311,10 +311,10 @@ class Warped(MadeSource):
         on_top = np.moveaxis(made, self.axes, (-2, -1))
         window = tuple(box[axis] for axis in self.axes)
         for part in _blocks(window, READ_LENGTH):
-            blocks = list[Block]()
+            blocks = list[PlacedCells]()
             for block in _blocks(part, BLOCK_LENGTH):
                 cells: Any = (..., *inside(block, window))
-                blocks.append(Block(*self._places(block), on_top[cells]))
+                blocks.append(PlacedCells(*self._places(block), on_top[cells]))
             self.warp.fill(box, blocks)
         return made
 
