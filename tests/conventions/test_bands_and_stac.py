@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from zstore.geo.conventions.base import Band, GeoModel, Stac, Variable
+from zstore.geo.conventions.base import Affine, Band, GeoModel, Stac, Variable
 from zstore.geo.conventions.content import Bands, StacConvention
+from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.conventions.write import render_geo
 
@@ -123,6 +126,28 @@ def test_a_catalogues_word(attributes, expected) -> None:
 def test_what_is_no_word_of_a_catalogue_is_told(attributes) -> None:
     facts = StacConvention().parse(FakeGroup(attrs=attributes))
     assert [finding.rule for finding in facts.findings] == ["ZC-08"]
+
+
+def test_a_datacube_that_lies_elsewhere_is_told() -> None:
+    """By STAC's extension an item restates the axes: their CRS, and where they begin and end."""
+    pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
+    geo = GeoModel(Crs.from_user(32632), Affine(10.0, 0, 300000.0, 0, -10.0, 5000040.0), (100, 200))
+    right = {"x": [300000, 302000], "y": [4999040, 5000040]}
+    cases: list[tuple[Any, str]] = [({}, ""), ({"x": {"extent": [300005, 301995]}}, "")]
+    cases += [({"x": {"extent": [300000, 303000]}}, "x.extent"), ({"y": {"extent": [0, 1]}}, "y.extent")]
+    cases += [
+        ({"y": {"reference_system": 32633}}, "y.reference_system"),
+        ({"y": {"reference_system": "?"}}, "y.ref"),
+    ]
+    for changes, where in cases:
+        said = {"type": "spatial", "reference_system": 32632}
+        axes = {
+            axis: {**said, "axis": axis, "extent": extent, **changes.get(axis, {})}
+            for axis, extent in right.items()
+        }
+        for item in ({"properties": {"cube:dimensions": axes}}, {"cube:dimensions": axes}):
+            found = StacConvention().check(FakeGroup(attrs={"stac:item": ITEM | item}), geo)
+            assert [f"cube:dimensions.{where}" in one.message for one in found] == [True] * bool(where)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import lzma
 import os
 import pickle
 import re
@@ -33,6 +35,7 @@ icechunk = library()
 zarr = pytest.importorskip("zarr")
 # Before version 2 icechunk does not say where chunks lie.
 IS_TOLD = int(icechunk.__version__.split(".")[0]) >= 2
+RELEASES = json.loads(lzma.decompress(Path(__file__).with_name("releases.json.xz").read_bytes()))
 
 
 class Kept(Store):
@@ -278,6 +281,28 @@ def test_a_damaged_chunk_is_an_error(place: str, damage: str) -> None:
         zstore.open(f"icechunk://{place}")["a"][...]
     with pytest.raises((StoreError, CodecError)):
         zstore.open(repository(place).readonly_session("main").store)["a"][...]
+
+
+@pytest.mark.parametrize("made", RELEASES, ids=lambda made: made["writers"][0])
+def test_repositories_of_releases_are_read_as_they_read_them(made: Any, tmp_path: Path) -> None:
+    """Main, a branch and a tag; `tests/conformance/releases/make` of zstore made them."""
+    for key, data in made["files"].items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(bytes.fromhex(data))
+    places = {
+        "v1": f"{tmp_path}|icechunk:@tag.v1/", "trial": f"{tmp_path}|icechunk:@branch.trial/",
+        "main": f"icechunk://{tmp_path}",
+    }  # fmt: skip
+    if not IS_TOLD and made["writers"][0].startswith("icechunk 2"):
+        with pytest.raises(UnsupportedError, match="icechunk>=2"):
+            zstore.open(places["main"])
+        return
+    told = []
+    for name, address in places.items():
+        arrays = [*zstore.open_group(address, mode="r").members(None)]
+        for path, array in sorted(one for one in arrays if isinstance(one[1], zstore.Array)):
+            told.append(f"{name}: {path} {array.shape} {array[...].tolist()}")
+    assert repr(told) == made["expected"][2]
 
 
 def test_versions(place: str) -> None:

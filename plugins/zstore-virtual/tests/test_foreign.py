@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import warnings
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_kerchunk_in_parquet(source: Path, tmp_path: Path) -> None:
     assert len([*(tmp_path / "r.parq" / "line").iterdir()]) == 3
     write_manifest(open_manifest(tmp_path / "r.parq"), tmp_path / "again.parq")
     assert_equal(zstore.open(tmp_path / "again.parq"))
+
+
+RELEASES = json.loads(lzma.decompress(Path(__file__).with_name("releases.json.xz").read_bytes()))
+
+
+@pytest.mark.parametrize("made", RELEASES, ids=lambda made: f"{made['writers'][0]}, {made['name']}")
+def test_references_of_releases_of_kerchunk_are_read_as_the_files(made: Any, tmp_path: Path) -> None:
+    """`tests/conformance/releases/make` of zstore made them."""
+    for key, data in made["files"].items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(bytes.fromhex(data))
+    [refs] = tmp_path.glob("refs.*")
+    if refs.is_dir():
+        pytest.importorskip("pyarrow", reason="Parquet is read with pyarrow")
+    told = [
+        f"{name} {one.shape} {one[...].tolist()}" for name, one in sorted(zstore.open_group(refs).arrays())
+    ]
+    assert repr(told) == made["expected"][2]
 
 
 def test_zarr_python_reads_what_is_written(source: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """One set of tricky stores as the installed release of a writer writes them, with the values that it reads.
 
-    PYTHON write.py zarr|n5|xarray|tensorstore|gdal TARGET     in an environment that has the writer
+    PYTHON write.py zarr|n5|xarray|tensorstore|gdal|... TARGET     in an environment that has the writer
     PYTHON write.py pack releases.json.xz TARGET...  every different node of all targets, and who wrote it
 
 Nodes are TARGET/FORMAT/NAME. TARGET/expected.json has the writer's version and, of each node, the kind of its
@@ -377,6 +377,270 @@ def write_gdal(target):
         )
 
 
+def tell_store(path, crs=None, affine=None, levels=()):
+    """The items of each array of a store as zarr-python reads them, and what its writer meant by them."""
+    import zarr
+
+    told = tell_arrays(zarr.open_group(str(path), mode="r"))
+    return np.array([*told, *tell_place(crs, affine, levels)], object)
+
+
+def tell_arrays(group, at=""):
+    """The path, the shape and the items of each array of a group of zarr-python's, as texts."""
+    told = []
+    for name in sorted({*group.group_keys(), *group.array_keys()}):
+        node = group[name]
+        if hasattr(node, "array_keys"):
+            told += tell_arrays(node, f"{at}{name}/")
+        else:
+            told.append(f"{at}{name} {node.shape} {np.asarray(node[...]).tolist()}")
+    return told
+
+
+def tell_place(crs, affine, levels):
+    """The code of the CRS, the affine of the finest level, and the path and shape of each level, as texts."""
+    said = None if affine is None else [round(float(number), 6) for number in affine]
+    return [f"CRS {crs}", f"affine {said}", *(f"level {path} {tuple(shape)}" for path, shape in levels)]
+
+
+SHAPE = (32, 24)
+UTM = (10.0, 0.0, 300000.0, 0.0, -10.0, 5000040.0)
+
+
+def raster(affine=UTM, shape=SHAPE, names=("y", "x")):
+    """A dataset of xarray's with the array `dn` on the centres of cells."""
+    import xarray
+
+    (rows, columns), (a, _, c, _, e, f) = (np.arange(length) + 0.5 for length in shape), affine
+    items = (np.arange(shape[0] * shape[1]) % 251).reshape(shape).astype("f4")
+    return xarray.Dataset({"dn": (names, items)}, {names[0]: f + e * rows, names[1]: c + a * columns})
+
+
+def options_of(function, **options):
+    """Those of the options that a function of this release has."""
+    import inspect
+
+    known = inspect.signature(function).parameters
+    is_any = any(one.kind == one.VAR_KEYWORD for one in known.values())
+    return {name: value for name, value in options.items() if is_any or name in known}
+
+
+def write_ome(target):
+    """The images of ome-zarr-py, in each version of OME-Zarr that the release writes."""
+    import zarr
+    from ome_zarr import format, io, writer
+
+    def image(path, fmt, axes):
+        sides = [(8, 12), (4, 6)]
+        shapes = [(2,) * (len(axes) - 2) + side for side in sides]
+        if fmt.version in ("0.1", "0.2"):
+            shapes = [(1, 2, 1, *side) for side in sides]
+        levels = [np.arange(np.prod(shape), dtype="u2").reshape(shape) for shape in shapes]
+        is_placed = fmt.version not in ("0.1", "0.2", "0.3")
+        others = len(axes) - 2
+        steps = [
+            [
+                {"type": "scale", "scale": [1.0] * others + [0.5 * 2**k, 0.25 * 2**k]},
+                {
+                    "type": "translation",
+                    "translation": [0.0] * others + [10 + 0.25 * 2**k, 20 + 0.125 * 2**k],
+                },
+            ]
+            for k in range(2)
+        ]  # fmt: skip
+        more = {"coordinate_transformations": steps} if is_placed else {}
+        if fmt.version not in ("0.1", "0.2"):
+            more["axes"] = list(axes)
+        store = io.parse_url(str(path), mode="w", fmt=fmt).store
+        group = zarr.group(store=store, **options_of(zarr.group, **getattr_format(fmt)))
+        writer.write_multiscale(levels, group, fmt=fmt, **more)
+        affine = (0.25, 0, 20, 0, 0.5, 10) if is_placed else None
+        names = ("0", "1") if "0" in group else ("s0", "s1")
+        return tell_store(path, None, affine, [(names[k], sides[k]) for k in range(2)])
+
+    for name in sorted(name for name in dir(format) if name.startswith("FormatV")):
+        fmt = getattr(format, name)()
+        for axes in ("yx", "zyx", "tcyx") if fmt.version not in ("0.1", "0.2") else ("tczyx",):
+            path = f"levels/ome-{fmt.version}-{axes}"
+            yield path, lambda p=path, f=fmt, a=axes: image(Path(target) / p, f, a)
+
+
+def getattr_format(fmt):
+    """The format of Zarr that a version of OME-Zarr is written in, as an option of zarr-python 3."""
+    import zarr
+
+    return {} if zarr.__version__[0] == "2" else {"zarr_format": 3 if fmt.version >= "0.5" else 2}
+
+
+def write_ndpyramid(target):
+    """The pyramids of ndpyramid."""
+    import ndpyramid
+    import rioxarray  # noqa: F401 - for its accessor
+    import zarr
+
+    def save(tree, path, zarr_format):
+        is_2 = zarr.__version__[0] == "2"
+        tree.to_zarr(
+            str(path), consolidated=zarr_format == 2, **({} if is_2 else {"zarr_format": zarr_format})
+        )
+
+    def coarsened(path, zarr_format):
+        opened = raster().rio.write_crs(32632).rio.write_transform()
+        tree = ndpyramid.pyramid_coarsen(opened, factors=[4, 2, 1], dims=["y", "x"], boundary="trim")
+        save(tree, path, zarr_format)
+        levels = [(str(2 - k), (SHAPE[0] >> k, SHAPE[1] >> k)) for k in range(3)]
+        return tell_store(path, "EPSG:32632", UTM, levels)
+
+    def reprojected(path, zarr_format):
+        globe = raster((20.0, 0.0, -180.0, 0.0, -20.0, 90.0), (9, 18)).rio.write_crs(4326)
+        save(ndpyramid.pyramid_reproject(globe, levels=2, pixels_per_tile=8), path, zarr_format)
+        cell = 20037508.342789244 / 8
+        affine = (cell, 0, -8 * cell, 0, -cell, 8 * cell)
+        return tell_store(path, "EPSG:3857", affine, [("1", (16, 16)), ("0", (8, 8))])
+
+    for zarr_format in (2,) if zarr.__version__[0] == "2" else (2, 3):
+        for make in (coarsened, reprojected):
+            path = f"levels/ndpyramid-{make.__name__}-v{zarr_format}"
+            yield path, lambda m=make, p=path, f=zarr_format: m(Path(target) / p, f)
+
+
+def write_topozarr(target):
+    """The pyramids of topozarr."""
+    import topozarr
+    import xproj  # noqa: F401 - for its accessor
+
+    def pyramid(path, crs, affine, names):
+        opened = raster(affine, SHAPE, names).proj.assign_crs(spatial_ref=crs)
+        make = topozarr.create_pyramid
+        chosen = options_of(make, chunks_per_shard=None)
+        made = make(opened, levels=3, x_dim=names[1], y_dim=names[0], **chosen)
+        if hasattr(made, "write"):
+            made.write(str(path))
+        else:
+            made.dt.to_zarr(str(path), mode="w", encoding=made.encoding, zarr_format=3)
+        levels = [(str(k), (SHAPE[0] >> k, SHAPE[1] >> k)) for k in range(3)]
+        return tell_store(path, crs, affine, levels)
+
+    for name, crs, affine, names in [
+        ("projected", "EPSG:32632", UTM, ("y", "x")),
+        ("geographic", "EPSG:4326", (0.1, 0.0, 10.0, 0.0, -0.1, 50.0), ("lat", "lon")),
+    ]:
+        path = f"levels/topozarr-{name}"
+        yield path, lambda p=path, c=crs, a=affine, n=names: pyramid(Path(target) / p, c, a, n)
+
+
+def write_eopf(target):
+    """The pyramid of eopf-geozarr."""
+    import xarray
+    from eopf_geozarr.conversion import geozarr
+
+    def pyramid(path):
+        bands, group = raster().rename({"dn": "b02"}), "measurements/r10m"
+        bands["b02"].attrs |= {"proj:epsg": 32632}
+        tree = xarray.DataTree.from_dict({f"/{group}": bands})
+        tree.attrs = {"other_metadata": {"horizontal_CRS_code": "EPSG:32632"}}
+        made = geozarr.create_geozarr_dataset(
+            tree, [f"/{group}"], str(path), spatial_chunk=16, min_dimension=8
+        )
+        names = [name for name in ("0", "1", "2") if name in made[group].children] or ["", "r2", "r4"]
+        levels = [(name, (SHAPE[0] >> k, SHAPE[1] >> k)) for k, name in enumerate(names)]
+        return tell_store(path, "EPSG:32632", UTM, levels)
+
+    yield "levels/eopf-geozarr", lambda: pyramid(Path(target) / "levels/eopf-geozarr")
+
+
+def write_icechunk(target):
+    """Repositories of icechunk: what a tag, a branch and the main branch hold of one with four commits."""
+    import icechunk
+    import zarr
+
+    def repository(path):
+        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+        session = repo.writable_session("main")
+        group = zarr.create_group(session.store, attributes={"title": "trial"})
+        group.create_array("deep/small", data=np.arange(6, dtype="i2"), chunks=(4,))
+        group.create_array("large", data=NUMBERS.repeat(40, 0), chunks=(100, 6), dimension_names="yx")
+        group.create_array("empty", shape=(3,), chunks=(2,), dtype="f4", fill_value=np.nan)
+        group.create_array("words", shape=(2,), dtype=str, chunks=(1,))[...] = np.array(["a", "ß"], object)
+        first = session.commit("first")
+        repo.create_tag("v1", snapshot_id=first)
+        repo.create_branch("trial", first)
+        told = {}
+        for name in ("main", "trial"):
+            session = repo.writable_session(name)
+            group = zarr.open_group(session.store)
+            group["large"][:100] = len(name)
+            session.commit(f"one of {name}")
+            session = repo.writable_session(name)
+            del zarr.open_group(session.store)["deep/small"]
+            session.commit(f"two of {name}")
+        for name, where in (
+            ("v1", {"tag": "v1"}),
+            ("trial", {"branch": "trial"}),
+            ("main", {"branch": "main"}),
+        ):
+            told[name] = tell_arrays(zarr.open_group(repo.readonly_session(**where).store, mode="r"))
+        return np.array([f"{name}: {line}" for name in told for line in told[name]], object)
+
+    yield "icechunk/repository", lambda: repository(Path(target) / "icechunk/repository")
+
+
+def write_kerchunk(target):
+    """References of kerchunk's to HDF5 files: of one, of two that are joined, and these in Parquet."""
+    import os
+
+    import h5py
+    from kerchunk import combine, hdf
+
+    def files(path):
+        path.mkdir(parents=True)
+        os.chdir(path)
+        whole = np.arange(4 * 6 * 5, dtype="f4").reshape(4, 6, 5)
+        for number in range(2):
+            with h5py.File(f"{number}.h5", "w") as file:
+                part = whole[2 * number : 2 * number + 2]
+                file["time"], file["x"] = np.arange(2 * number, 2 * number + 2), np.arange(5.0)
+                file["time"].attrs["units"] = "days since 2000-01-01"
+                options = {"chunks": (1, 4, 5), "compression": "gzip", "shuffle": True}
+                for name, items in (("a", part), ("b", (part * 10).astype(">i2"))):
+                    file.create_dataset(name, data=items, fillvalue=-1, **options)
+                file["y"] = np.arange(6)
+                for name, axis in (("time", 0), ("y", 1), ("x", 2)):
+                    file[name].make_scale(name)
+                    for one in "ab":
+                        file[one].dims[axis].attach_scale(file[name])
+        return whole
+
+    def single(path):
+        whole = files(path)[:2]
+        refs = hdf.SingleHdf5ToZarr("0.h5", inline_threshold=20).translate()
+        Path("refs.json").write_text(json.dumps(refs))
+        return told(whole)
+
+    def joined(path, is_parquet):
+        whole = files(path)
+        every = [hdf.SingleHdf5ToZarr(f"{n}.h5", inline_threshold=20).translate() for n in range(2)]
+        made = combine.MultiZarrToZarr(every, concat_dims=["time"], identical_dims=["x", "y"]).translate()
+        if is_parquet:
+            from kerchunk import df
+
+            # A whole number of records, 0.1.2 does not write.
+            df.refs_to_dataframe(made, "refs.parq", record_size=10)
+        else:
+            Path("refs.json").write_text(json.dumps(made))
+        return told(whole)
+
+    def told(whole):
+        every = {"a": whole, "b": (whole * 10).astype("i2"), "time": np.arange(len(whole))}
+        every |= {"x": np.arange(5.0), "y": np.arange(6)}
+        return np.array([f"{n} {i.shape} {i.tolist()}" for n, i in sorted(every.items())], object)
+
+    target = Path(target)
+    yield "kerchunk/single", lambda: single(target / "kerchunk/single")
+    yield "kerchunk/joined", lambda: joined(target / "kerchunk/joined", False)
+    yield "kerchunk/parquet", lambda: joined(target / "kerchunk/parquet", True)
+
+
 def describe(values):
     """The kind of the dtype, the shape, and the text of the items as Python's own; "O" for all strings."""
     if values.dtype.kind in "OT":
@@ -399,7 +663,13 @@ def version_of(writer):
         return f"xarray {version('xarray')}, zarr-python {version('zarr')}"
     if writer == "n5":
         return f"N5 by zarr-python {version('zarr')}"
-    return {"zarr": "zarr-python", "tensorstore": "tensorstore"}[writer] + " " + version(writer)
+    names = {
+        "zarr": ("zarr-python", "zarr"),
+        "ome": ("ome-zarr-py", "ome-zarr"),
+        "eopf": ("eopf-geozarr",) * 2,
+    }
+    name, package = names.get(writer, (writer, writer))
+    return f"{name} {version(package)}"
 
 
 def pack(archive, *targets):
@@ -421,13 +691,19 @@ def pack(archive, *targets):
 def main(writer, target):
     """Write all, and `expected.json`."""
     warnings.simplefilter("ignore")
-    expected, refused = {}, {}
+    expected, refused, target = {}, {}, str(Path(target).absolute())
     cases = {
         "zarr": write_zarr,
         "n5": write_n5,
         "xarray": write_xarray,
         "tensorstore": write_tensorstore,
         "gdal": write_gdal,
+        "ome": write_ome,
+        "ndpyramid": write_ndpyramid,
+        "topozarr": write_topozarr,
+        "eopf": write_eopf,
+        "icechunk": write_icechunk,
+        "kerchunk": write_kerchunk,
     }[writer](target)
     for name, write in cases:
         try:

@@ -42,10 +42,11 @@ from zstore.geo.conventions.base import (
     arrays_of,
     is_array,
     is_group,
+    parse_crs,
     plain_name,
     unused_attribute,
 )
-from zstore.geo.conventions.geozarr import declare, is_number, member_of, objects
+from zstore.geo.conventions.geozarr import declare, is_number, member_of, objects, parse_numbers
 from zstore.geo.conventions.levels import Line
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.model.packing import (
@@ -731,6 +732,9 @@ class StacConvention(Convention):
             return findings
         for message in _faults(facts.stac.content):
             findings.append(Finding("ZC-08", "error", node.path, message))
+        for where, expected, found in _misplaced(facts.stac.content, geo, node, findings):
+            message = f"{where} of the {facts.stac.kind} is {found}; expected {expected}"
+            findings.append(Finding("ZC-08", "warning", node.path, message, expected, found))
         return findings
 
     def dialects(self, node: Node) -> Iterator[str]:
@@ -775,6 +779,30 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"href of asset {name!r} is {href!r}; expected a path below the group"
     if any(link.get("rel") == "store" for link in objects(content.get("links"))):
         yield "there is a link to the store, which is the one that it is in"
+
+
+def _misplaced(
+    content: Mapping[str, Any], geo: GeoModel, node: Node, findings: list[Finding]
+) -> Iterator[tuple[str, Any, Any]]:
+    """(member, the model's value, its own) of each CRS and extent that STAC's datacube has otherwise."""
+    stated = content.get("cube:dimensions", member_of(content.get("properties"), "cube:dimensions"))
+    for name, said in stated.items() if isinstance(stated, Mapping) else ():
+        axis, system = member_of(said, "axis"), member_of(said, "reference_system")
+        if member_of(said, "type") != "spatial" or axis not in ("x", "y") or geo.crs is None:
+            continue
+        where = f"cube:dimensions.{name}"
+        # Where none is stated, they are longitudes and latitudes.
+        parsed = parse_crs(f"{where}.reference_system", system or 4326, "ZC-08", node.path, findings)
+        for _, crs in parsed:
+            is_same = crs.is_same(geo.crs)
+            if system is not None and not is_same:
+                yield f"{where}.reference_system", geo.crs.label, crs.label
+            extent = parse_numbers(member_of(said, "extent"), 2)
+            if is_same and extent is not None and geo.bounds is not None and geo.cell_size is not None:
+                expected, cell = geo.bounds["xy".index(axis) :: 2], geo.cell_size["yx".index(axis)]
+                # Some state the centres of the outer cells.
+                if max(abs(one - other) for one, other in zip(extent, expected, strict=True)) > 0.51 * cell:
+                    yield f"{where}.extent", list(expected), list(extent)
 
 
 NAMES = ("time", "t")

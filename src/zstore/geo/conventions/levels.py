@@ -778,9 +778,20 @@ def is_ome(items: Any) -> bool:
     return has_axes or any("coordinateTransformations" in dataset for dataset in datasets)
 
 
+def former_version(image: Mapping[str, Any]) -> str | None:
+    """The version of an image before transformations, stated or told by its form; None: a later one."""
+    stated, axes = image.get("version"), image.get("axes")
+    if stated is not None:
+        return stated if stated in FORMER_VERSIONS else None
+    if any("coordinateTransformations" in dataset for dataset in objects(image.get("datasets"))):
+        return None
+    is_of_names = isinstance(axes, list) and all(isinstance(axis, str) for axis in axes)
+    return "0.3" if is_of_names else "0.1" if axes is None and "coordinateSystems" not in image else None
+
+
 def has_paths_alone(items: Any) -> bool:
     """Whether images are of a version of OME-Zarr before transformations: shapes tell how levels lie."""
-    return any(image.get("version") in FORMER_VERSIONS for image in objects(items))
+    return any(former_version(image) is not None for image in objects(items))
 
 
 def is_image(group: Any) -> bool:

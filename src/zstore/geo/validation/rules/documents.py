@@ -26,7 +26,7 @@ from zstore.geo.conventions.geozarr import (
     parse_numbers,
     uses,
 )
-from zstore.geo.conventions.levels import is_ome
+from zstore.geo.conventions.levels import has_paths_alone, is_ome
 from zstore.geo.conventions.meaning import Roles, is_nzug, unread
 from zstore.geo.conventions.write import ARRAYS, CANDIDATE, DRAFT, GDAL, MINI, OME, OME_06
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
@@ -481,10 +481,18 @@ def _check_dimensions(hierarchy: Hierarchy, zarr_format: int | None) -> Iterator
 
 
 def _images_of_v2(hierarchy: Hierarchy) -> set[str]:
-    """The paths of the arrays of Zarr v2 that are levels of an image of OME-Zarr."""
-    images = [p for p in hierarchy.pyramids if is_ome(p.group.attrs.get("multiscales"))]
-    nodes = [level.node for image in images for level in image.levels]
-    return {node.path for node in nodes if isinstance(node, ArrayView) and node.zarr_format == 2}
+    """The paths of the arrays of Zarr v2 that are levels of an image of OME-Zarr, whose axes name dimensions.
+
+    Until 0.2 these are t, c, z, y and x of every image.
+    """
+    found = set[str]()
+    for pyramid in hierarchy.pyramids:
+        stated = pyramid.group.attrs.get("multiscales")
+        for node in (level.node for level in pyramid.levels):
+            if isinstance(node, ArrayView) and node.zarr_format == 2:
+                is_of_five = len(node.shape) == 5 and has_paths_alone(stated)
+                found |= {node.path} if is_of_five or is_ome(stated) else set()
+    return found
 
 
 def _is_plain(array: ArrayView) -> bool:

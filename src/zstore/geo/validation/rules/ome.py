@@ -1,8 +1,7 @@
 """Rules of OME-Zarr: images, labels, plates, wells, series, scenes and their transformations.
 
 Spec
-    OME-Zarr 0.1 to 0.5 and 0.6rc0. Of versions before 0.4, objects that are no images are looked at as those
-    of 0.4.
+    OME-Zarr 0.1 to 0.5 and 0.6rc0. Of versions before 0.4, labels and wells are looked at as those of 0.4.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from zstore.geo.conventions.base import Severity
 from zstore.geo.conventions.geozarr import member_of, objects
-from zstore.geo.conventions.levels import is_ome
+from zstore.geo.conventions.levels import FORMER_VERSIONS, former_version, is_ome
 from zstore.geo.conventions.write import OME, OME_06
 from zstore.geo.validation.view import Found, GroupView, Hierarchy, Rule
 from zstore.model.document import plain
@@ -303,9 +302,8 @@ FORMER_IMAGES = {
 
 def _until_05(value: Any, where: str) -> Iterator[Fault]:
     """An image as its own version has it, where that has one of its own."""
-    version = member_of(value, "version")
-    shape = FORMER_IMAGES.get(version, OLD_IMAGE) if isinstance(version, str) else OLD_IMAGE
-    return shape(value, where)
+    version = former_version(value) if isinstance(value, Mapping) else None
+    return (OLD_IMAGE if version is None else FORMER_IMAGES[version])(value, where)
 
 
 ENDS = {"input": _object({"name": TEXT}), "output": _object({"name": TEXT})}
@@ -361,23 +359,27 @@ def _wells_agree(value: Any, where: str) -> Iterator[Fault]:
                 yield Fault(f"{where}.wells[{number}]", expected, plain(well), "warning")
 
 
-PLATE = _object(
-    {
-        "columns": _both(_list(_object({"name": WORD}), 1), _named_apart("name")),
-        "rows": _both(_list(_object({"name": WORD}), 1), _named_apart("name")),
-        "wells": _list(
-            _object({
-                "path": _text("[A-Za-z0-9]+/[A-Za-z0-9]+", "row/column"),
-                "rowIndex": COUNT,
-                "columnIndex": COUNT,
-            }),
-            1,
-        ),
-    },
-    {"acquisitions": _list(ACQUISITION), "field_count": POSITIVE, "name": TEXT},
-    _wells_agree,
-    advised={"name": "warning"},
-)  # fmt: skip
+def _plate(well: Shape) -> Shape:
+    return _object(
+        {
+            "columns": _both(_list(_object({"name": WORD}), 1), _named_apart("name")),
+            "rows": _both(_list(_object({"name": WORD}), 1), _named_apart("name")),
+            "wells": _list(well, 1),
+        },
+        {"acquisitions": _list(ACQUISITION), "field_count": POSITIVE, "name": TEXT},
+        _wells_agree,
+        advised={"name": "warning"},
+    )
+
+
+WELL = {"path": _text("[A-Za-z0-9]+/[A-Za-z0-9]+", "row/column")}
+INDICES = {"rowIndex": COUNT, "columnIndex": COUNT}
+PLATE, FORMER_PLATE = _plate(_object({**WELL, **INDICES})), _plate(_object(WELL, INDICES))
+
+
+def _plate_until_05(value: Any, where: str) -> Iterator[Fault]:
+    """A plate, of which wells have indices from 0.4 on."""
+    return (FORMER_PLATE if member_of(value, "version") in FORMER_VERSIONS else PLATE)(value, where)
 
 
 def _well(path: str) -> Shape:
@@ -399,7 +401,7 @@ OBJECTS: dict[str, tuple[Shape, Shape]] = {
     "multiscales": (_list(_until_05, 1), _list(IMAGE, 1)),
     "omero": (OMERO, OMERO),
     "image-label": (LABEL, LABEL),
-    "plate": (PLATE, PLATE),
+    "plate": (_plate_until_05, PLATE),
     "well": (_well("[A-Za-z0-9]+"), _well(r"(?!\.+$)(?!__)[A-Za-z0-9_.-]+")),
     "series": (_list(TEXT, is_set=False), _list(TEXT, is_set=False)),
     "bioformats2raw.layout": (_number("3", low=3, high=3), _number("3", low=3, high=3)),
