@@ -168,6 +168,19 @@ def test_longitudes_count_from_any_meridian(tmp_path: Path, first: float) -> Non
     np.testing.assert_allclose(made, [4, 3.5, 3.5, 2])
 
 
+@pytest.mark.parametrize("cells", ["exact", "centre"])
+def test_both_halves_of_an_outline_that_crosses_itself_count(tmp_path: Path, cells: str) -> None:
+    array = _array(tmp_path / "a", np.arange(64.0).reshape(8, 8))
+    crossed = _polygon([(0, 0), (8, 8), (8, 0), (0, 8)])
+    halves = [_polygon([(0, 0), (4, 4), (0, 8)]), _polygon([(8, 8), (8, 0), (4, 4)])]
+    made, apart = (
+        zstore.zonal_statistics(array, zones, ("count", "sum"), cells=cells, crs=UTM)
+        for zones in (crossed, halves)
+    )
+    for name in ("count", "sum"):
+        np.testing.assert_allclose(made[name], apart[name].sum())
+
+
 def test_zones_that_cover_nothing(tmp_path: Path) -> None:
     array = _array(tmp_path / "a", np.full((8, 8), np.nan))
     far = {"type": "Feature", "geometry": _polygon([(99, 99), (100, 99), (100, 100)]), "properties": None}
@@ -195,6 +208,8 @@ def test_zones_that_cover_nothing(tmp_path: Path) -> None:
         ({"type": "Polygon", "coordinates": 5}, {}, MetadataError, "zone 0 has no coordinates of a polygon"),
         ({"type": "FeatureCollection", "features": [{}]}, {}, MetadataError, "feature 0 of the zones"),
         ("{", {}, MetadataError, "no GeoJSON"),
+        ("[" * 100_000, {}, MetadataError, "no GeoJSON"),
+        ({"type": "GeometryCollection", "geometries": 5}, {}, MetadataError, "geometries 5; expected a list"),
         ("nothing.geojson", {}, NotFoundError, "no file of zones"),
         (7, {}, MetadataError, "zones are 7"),
         ([], {"cells": "touched"}, UnsupportedError, "cells is 'touched'; expected one of exact, centre"),

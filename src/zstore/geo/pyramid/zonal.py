@@ -61,7 +61,8 @@ def zonal_statistics(
 
     source      an array, a group of one array, a view, or an address of one; with any other dimensions
     zones       GeoJSON: a mapping, a text, or a path of it; an object with `__geo_interface__`, as of shapely
-                or geopandas; or several of these. A feature is a zone; zones may lie on each other
+                or geopandas; or several of these. A feature is a zone; zones may lie on each other. Of an
+                outline that crosses itself, all that it goes round counts
     statistics  count (the cells with data, by their shares), sum, mean, min, max, std and var (of the cells
                 as a population); all but min and max are weighed by the shares
     cells       "exact": a cell counts by the share of its area that the zone covers; "centre": it counts

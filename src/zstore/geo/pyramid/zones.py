@@ -110,7 +110,7 @@ class Zones:
             len(geometries),
             np.repeat(np.array(owners, np.int64), sizes),
             np.concatenate([first, second]),
-            np.repeat(np.array(signs) * np.sign(areas), sizes),
+            np.repeat(np.array(signs) * np.where(areas < 0, -1, 1), sizes),
         )
         return edges._placed(grid, own)
 
@@ -241,11 +241,13 @@ class Zones:
         changes = _exact_changes if cells == "exact" else _centre_changes
         about = self.direction[index], height[owner], width[owner], starts[owner], int(sizes.sum())
         share = np.cumsum(changes(ends, *about))
+        # Of an outline that crosses itself, some of what it goes round is negative.
+        share = np.abs(share)
         if cells == "exact":
             share[share < SLACK] = 0
             share[share > 1 - SLACK] = 1
         else:
-            share = (np.abs(share) > 0.5).astype(np.float64)
+            share = (share > 0.5).astype(np.float64)
         corner = corner - [window[0].start, window[1].start]
         return Shares(zone, np.c_[corner, height, width], starts, share)
 
@@ -347,7 +349,7 @@ def read_features(zones: ZonesLike) -> tuple[list[Mapping[str, Any]], Any]:
             zones = json.loads(text)
         except FileNotFoundError as error:
             raise NotFoundError("no file of zones; expected GeoJSON", path=place) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MetadataError(f"the zones are no GeoJSON: {error}", path=place) from error
     if not isinstance(zones, Mapping) and hasattr(zones, "__geo_interface__"):
         zones = zones.__geo_interface__
@@ -389,7 +391,10 @@ def _rings(geometry: Any, number: int) -> Iterator[tuple[Numbers, float]]:
         return
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if kind == "GeometryCollection":
-        for one in geometry.get("geometries", ()):
+        held = geometry.get("geometries", ())
+        if not isinstance(held, Sequence):
+            raise MetadataError(f"zone {number} has the geometries {held!r}; expected a list")
+        for one in held:
             yield from _rings(one, number)
         return
     if kind not in ("Polygon", "MultiPolygon"):
