@@ -249,7 +249,7 @@ def disk(place: Path) -> None:
     seen = np.isfinite(lon)
     lon, lat = np.where(seen, lon, 0), np.where(seen, lat, 0)
     ground = land(0.25)[np.clip(((90 - lat) * 4).astype(int), 0, 719), ((lon + 180) * 4).astype(int) % 1440]
-    clouds = np.clip(1.6 * waves(lon, lat, 51, 8, 3) + 0.4 * np.cos(np.radians(5 * lat)) - 0.2, 0, 1)
+    clouds = np.clip(0.9 * waves(lon, lat, 51, 8, 7) + 0.3 * np.cos(np.radians(5 * lat)) - 0.25, 0, 1)
     warm = 296 - 30 * np.sin(np.radians(lat)) ** 2 + 6 * ground
     values = np.where(seen, warm - (warm - 205) * clouds**1.5, np.nan)
     root = zarr.create_group(str(place), zarr_format=2)
@@ -371,8 +371,8 @@ def served(application: Any) -> Iterator[str]:
 class Page:
     """A page of a browser, driven through its debugging port."""
 
-    def __init__(self, browser: str, folder: Path) -> None:
-        line = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
+    def __init__(self, browser: str, folder: Path, options: tuple[str, ...] = ("--disable-gpu",)) -> None:
+        line = [browser, "--headless", "--no-sandbox", *options, "--remote-debugging-port=0"]
         self.process = subprocess.Popen(
             [*line, f"--user-data-dir={folder}"], stderr=subprocess.PIPE, text=True
         )

@@ -395,6 +395,23 @@ def test_statistics_of_an_area_are_those_of_its_own_cells(tmp_path: Path, kind: 
     assert series["level"] == levels and np.allclose(series["values"], expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("crs", "middle"), [("EPSG:5041", 2e6), ("EPSG:3413", 0.0)])
+def test_an_area_around_a_pole_has_the_cells_whose_centres_lie_in_it(crs: str, middle: float) -> None:
+    store, reach = MemoryStore(), 3e6
+    cells = np.random.default_rng(7).normal(size=(180, 360))
+    write(store, cells, "OGC:CRS84", Affine(1, 0, 0, 0, -1, 90), ("lat", "lon"))
+    application = router(store)
+    corners = [(middle + x * reach, middle + y * reach) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    words = f"crs={crs}&polygon={','.join(f'{x},{y}' for x, y in corners)}"
+    answer = get(application, f"{base_of(application)}/statistics?{words}").document
+    lat, lon = np.meshgrid(89.5 - np.arange(180), 0.5 + np.arange(360), indexing="ij")
+    x, y = Crs.from_user("OGC:CRS84").transform(Crs.from_user(crs), lon, lat)
+    inside = (np.abs(x - middle) < reach) & (np.abs(y - middle) < reach)
+    found = answer["statistics"]["v"]
+    assert (answer["exact"], answer["level"], found["count"]) == (False, 0, inside.sum())
+    assert found["mean"] == pytest.approx(cells[inside].mean())
+
+
 def test_percentiles_of_an_area_are_weighed_by_the_shares_of_its_cells() -> None:
     cells = np.array([[3.0, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]])
     application = router(pixels_of(cells))

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ __all__ = ["AREA_PARAMETERS", "Area", "find_area", "means", "statistics", "weigh
 AREA_PARAMETERS = frozenset(("bbox", "polygon", "crs"))
 MOST_CORNERS = 200
 BINS = 32
+# The most cells whose centres are looked for in an outline.
+MOST_CENTRES = 1 << 20
 # Of cells without a place on the ground: no place is ever transformed, so any projected CRS will do.
 ANY_PLANE = "EPSG:3857"
 
@@ -33,13 +36,15 @@ ANY_PLANE = "EPSG:3857"
 class Area:
     """Cells of one level of a scene.
 
-    window  (y, x), of the level
-    share   (rows, columns): how much of each cell's area belongs to it, from 0 to 1
+    window    (y, x), of the level
+    share     (rows, columns): how much of each cell's area belongs to it, from 0 to 1
+    is_exact  whether that is measured; else cells belong to it as a whole, by their centres
     """
 
     level: int
     window: tuple[slice, slice]
     share: Floats
+    is_exact: bool = True
 
     @classmethod
     def of_cell(cls, row: int, column: int) -> Area:
@@ -66,8 +71,10 @@ def find_area(scene: Scene, parameters: Parameters, most: int) -> Area | None:
         grid = GeoGrid(scene.crs or crs, scene.affine(level), shape)
         try:
             zones = Zones.on(grid, {"type": "Polygon", "coordinates": [ring]}, crs)
-        except (MetadataError, UnsupportedError) as error:
+        except UnsupportedError as error:
             raise Problem(400, str(error)) from None
+        except MetadataError:
+            return _area_of_centres(scene, ring, crs, min(most, MOST_CENTRES))
         window = hull_of(zones.within((slice(0, shape[0]), slice(0, shape[1]))))
         lengths = window[0].stop - window[0].start, window[1].stop - window[1].start
         if math.prod(lengths) <= most:
@@ -85,6 +92,28 @@ def find_area(scene: Scene, parameters: Parameters, most: int) -> Area | None:
         for part, covered in shares:
             share[part] += covered
     return Area(level, window, share)
+
+
+def _area_of_centres(scene: Scene, ring: Sequence[tuple[float, float]], crs: Crs, most: int) -> Area | None:
+    """The cells whose centres lie in an outline; it leads around a pole, or beyond where the grid's CRS ends."""
+    shapes = [level.geo.shape for level in scene.levels]
+    level = next((n for n, shape in enumerate(shapes) if math.prod(shape) <= most), None)
+    if level is None or scene.crs is None:
+        what = f"the outline leads beyond the collection's CRS; of its levels none has {most} cells or fewer"
+        raise Problem(422, f"{what}: `zstore pyramid` makes coarser ones")
+    height, width = shapes[level]
+    x, y = scene.affine(level).at(*np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5))
+    x, y = scene.crs.transform(crs, x, y)
+    inside = np.zeros(x.shape, bool)
+    for (left, low), (right, high) in pairwise(ring):
+        if low != high:
+            edge = left + (y - low) * ((right - left) / (high - low))
+            inside ^= ((low > y) != (high > y)) & (x < edge)
+    if not inside.any():
+        return None
+    rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    window = slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
+    return Area(level, window, inside[window].astype(np.float64), is_exact=False)
 
 
 def _ring(scene: Scene, parameters: Parameters) -> tuple[list[tuple[float, float]], Crs]:

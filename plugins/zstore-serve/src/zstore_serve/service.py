@@ -431,7 +431,8 @@ class Service:
         def make() -> dict[str, Any]:
             return {name: statistics_of(*pair, area.share) for name, pair in values.items()}
 
-        return {"statistics": await asyncio.to_thread(make), "level": area.level}
+        found = await asyncio.to_thread(make)
+        return {"statistics": found, "level": area.level, "exact": area.is_exact}
 
     async def expression(self, request: Request) -> Response:
         """The bands of an expression, or the problem why it is none: asked before its tiles are."""

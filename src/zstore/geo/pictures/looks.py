@@ -72,7 +72,7 @@ RULES = (
     ),
     LookRule("wind_speed|wind speed|speed|gust", Look("speed")),
     LookRule("reflectance|radiance|panchromatic", PLAIN),
-    LookRule("[a-z_ ]*brightness[_ ]temperature", Look("grey_r")),
+    LookRule("brightness[_ ]temperature", Look("grey_r")),
     LookRule("sea_ice[a-z_]*|sea ice|ice|snow", Look("ice")),
     LookRule("precipitation[a-z_]*|rain[a-z_]*|tp", Look("rain")),
     LookRule("[a-z_]*temperature|sst|t2m", Look("thermal"), KELVINS),
