@@ -95,7 +95,7 @@ def find_area(scene: Scene, parameters: Parameters, most: int) -> Area | None:
 
 
 def _area_of_centres(scene: Scene, ring: Sequence[tuple[float, float]], crs: Crs, most: int) -> Area | None:
-    """The cells whose centres lie in an outline; it leads around a pole, or beyond where the grid's CRS ends."""
+    """The cells whose centres lie in an outline that leads around a pole, or beyond the grid's CRS."""
     shapes = [level.geo.shape for level in scene.levels]
     level = next((n for n, shape in enumerate(shapes) if math.prod(shape) <= most), None)
     if level is None or scene.crs is None:
