@@ -22,6 +22,7 @@ from zstore_arrow.columns import Box, Column, SideColumn
 
 __all__ = ["Scan", "schema_of"]
 
+BATCH_ROWS = 1 << 16
 # Into so many runs the sides of boxes are divided, in which a filter is looked for.
 SPLITS = 64
 
@@ -49,7 +50,7 @@ class Scan:
         self.dataset_schema = schema_of(columns)
         by_cost = sorted(columns, key=lambda name: not isinstance(columns[name], SideColumn))
         names = [*columns] if wanted is None else wanted
-        self._made = dict(names) if isinstance(names, Mapping) else None
+        self._made = dict(names) if names and isinstance(names, Mapping) else None
         self._names = [*names] if self._made is None else self._needed(self._made)
         tested = [] if filter is None else self._needed({"": filter})
         # Of a row without columns, one that costs least is read, so that the rows are counted.
@@ -98,7 +99,12 @@ class Scan:
         return sum(batch.num_rows for batch in self.to_batches())
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches in the order of boxes."""
+        """The rows box by box, in batches that engines work on within a processor's cache."""
+        for batch in self._read_ahead():
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS)
+
+    def _read_ahead(self) -> Iterator[pa.RecordBatch]:
         waiting, ahead = deque[Future[pa.RecordBatch | None]](), units_at_once()
         with ThreadPoolExecutor(ahead, "zstore-arrow") as pool:
             try:

@@ -113,7 +113,8 @@ def _numbers(name: str, array: Array, variable: Variable, missing: list[int | fl
             return pa.array(numbers, mask=mask)
         if mask is not None and mask.any():
             numbers = np.where(mask, meant.type("nan"), numbers)
-        return pa.array(numbers, from_pandas=True)  # NaN is null
+        has_nan = np.isnan(numbers.min(initial=0))  # the least is NaN where any is
+        return pa.array(numbers, from_pandas=bool(has_nan))  # NaN is null
 
     return Conversion(_plain(name, meant, "").type, convert)
 
