@@ -1,4 +1,4 @@
-"""The ends of error messages: what is near a path without a node."""
+"""The ends of error messages: the nodes near a path without one."""
 
 from __future__ import annotations
 

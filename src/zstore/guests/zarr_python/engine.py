@@ -201,7 +201,7 @@ class ZstoreAsyncHierarchyEngine:
 
 @contextmanager
 def _checked(request: Any) -> Iterator[None]:
-    """Context of a selection, in which zarr-python refuses what it does not have, with its own errors."""
+    """Context in which selections that zarr-python refuses are refused with its own errors."""
     if request.kind != "coordinate":  # of points, zstore refuses the same
         request.indexer  # noqa: B018 - made when it is asked for
     try:
