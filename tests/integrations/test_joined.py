@@ -119,6 +119,12 @@ def test_packing_that_differs_is_undone(tmp_path: Path) -> None:
     check(tmp_path)
     array = zstore.open(f"{tmp_path}/*.nc")["t2m"]
     assert array.dtype == "f8" and "scale_factor" not in array.attrs
+    # One has nothing to undo.
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    whole = datasets[1].assign(t2m=datasets[1].t2m.astype("i2"))
+    save(plain, [datasets[0], whole], [packed[0], {}])
+    check(plain)
     # The same packing stays.
     below = tmp_path / "same"
     below.mkdir()

@@ -383,7 +383,8 @@ class _Joining:
                     said = f"{name} of {path!r} are {own!r}, and {other!r} in {_name(self.members[0])}"
                     raise MetadataError(f"{said}; expected the same", path=_name(nodes))
         if self._unpacked(arrays):
-            return [unpack(one) for one in arrays]
+            is_packed = any(name in one.attrs for one in arrays for name in PACKING)
+            return [_physical(one) if is_packed else unpack(one) for one in arrays]
         return [view(read.get(path, array)) for array, read in zip(arrays, self.read, strict=True)]
 
     @staticmethod
@@ -469,6 +470,13 @@ def _name(nodes: Mapping[str, Array | Group]) -> str:
     place = place_of(nodes[""]).rpartition("://")[2]
     near = os.path.relpath(place) if os.path.isabs(place) else place  # noqa: PTH117
     return place if near.startswith("..") else near
+
+
+def _physical(array: Array) -> View:
+    """The unpacked numbers of an array, floats also where it has nothing to unpack by, as others have."""
+    is_plain = not any(name in array.attrs for name in PACKING)
+    is_exact = array.dtype.kind == "f" or (array.dtype.kind in "iub" and array.dtype.itemsize < 8)
+    return view(array).scale(1.0) if is_plain and is_exact else unpack(array)
 
 
 def _has_grid(attributes: Mapping[str, Any]) -> bool:
