@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum {
-    ZS_BUFFER = 64 << 10, /* bytes that one read of a socket brings at most */
+    ZS_BUFFER = 96 << 10, /* bytes that one read of a socket brings at most */
     ZS_TEXT = 256,        /* bytes of a header that is kept */
     ZS_SAID = 4096,       /* bytes of a refusal that are kept */
     ZS_KEPT = 128,        /* connections that are kept without use, by each set of them */
@@ -51,6 +51,7 @@ typedef struct {
 typedef struct {
     void *multi;
     const char *authorities; /* the file of certificates, NULL: libcurl's own */
+    int count;               /* the most that may be open without use */
 } zs_connections;
 
 /* How a batch is asked; times in seconds. */
@@ -64,7 +65,7 @@ typedef struct {
     zs_connections *at;
     zs_terms terms;
     zs_request *requests;
-    int count, next, active, done;
+    int count, next, active, done, has_begun;
 } zs_batch;
 
 static inline double zs_now(void) {
@@ -274,13 +275,20 @@ static void zs_look_at_clock(zs_batch *batch) {
     }
 }
 
+/* Whether another request may begin: each batch has its share of those that are allowed, and of the connections. */
+static int zs_may_begin(zs_batch *batch) {
+    int most = batch->terms.most;
+    if (batch->next == batch->count) return 0;
+    return !batch->active || (atomic_load(&zs_asking) < most && batch->active < most / atomic_load(&zs_batches));
+}
+
 /* Go on with a batch for so many seconds at most; 1: all requests have ended. */
 static int zs_go_on(zs_batch *batch, double seconds) {
     double now = zs_now(), until = now + seconds, looked = now;
     for (;;) {
         zs_curl_message *message;
         int left, wait;
-        while (batch->next < batch->count && (!batch->active || atomic_load(&zs_asking) < batch->terms.most)) {
+        while (zs_may_begin(batch)) {
             zs_request *request = &batch->requests[batch->next++];
             if (zs_start(batch, request)) {
                 request->outcome = ZS_UNASKED;
@@ -288,6 +296,7 @@ static int zs_go_on(zs_batch *batch, double seconds) {
             } else {
                 batch->active++;
                 atomic_fetch_add(&zs_asking, 1);
+                if (batch->at->count < batch->active && batch->at->count < ZS_KEPT) batch->at->count++;
             }
         }
         if (zs_curl.multi_perform(batch->at->multi, &left)) return -1;
@@ -306,14 +315,21 @@ static int zs_go_on(zs_batch *batch, double seconds) {
             looked = now;
         }
         if (now >= until) return 0;
-        if (batch->next < batch->count && atomic_load(&zs_asking) < batch->terms.most) continue;
+        if (zs_may_begin(batch)) continue;
         wait = 1 + (int)(1000 * (until - now));
         if (zs_curl.multi_poll(batch->at->multi, NULL, 0, wait < ZS_LOOK ? wait : ZS_LOOK, NULL)) return -1;
     }
 }
 
+static void zs_begin(zs_batch *batch) {
+    batch->has_begun = 1;
+    atomic_fetch_add(&zs_batches, 1);
+}
+
 /* Leave what is under way, whose connections are closed. */
 static void zs_leave(zs_batch *batch) {
+    if (batch->has_begun) atomic_fetch_sub(&zs_batches, 1);
+    batch->has_begun = 0;
     for (int i = 0; i < batch->next; i++)
         if (batch->requests[i].easy) zs_end(batch, &batch->requests[i]);
 }

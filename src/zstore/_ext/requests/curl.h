@@ -62,9 +62,13 @@ static struct {
     int (*multi_cleanup)(void *);
 } zs_curl;
 static pthread_once_t zs_curl_once = PTHREAD_ONCE_INIT;
-static _Atomic int zs_asking; /* requests that are under way in this process */
+static _Atomic int zs_asking;  /* requests that are under way in this process */
+static _Atomic int zs_batches; /* batches that are */
 
-static void zs_curl_forked(void) { atomic_store(&zs_asking, 0); }
+static void zs_curl_forked(void) {
+    atomic_store(&zs_asking, 0);
+    atomic_store(&zs_batches, 0);
+}
 
 static void zs_curl_load(void) {
 #ifdef __APPLE__
@@ -77,9 +81,10 @@ static void zs_curl_load(void) {
         return;
     }
     /* A name that is not there, as multi_poll before 7.66, makes the library too old. */
-#define ZS_CURL_NAME(name)                                                                                  \
-    if (!(*(void **)&zs_curl.name = dlsym(library, "curl_" #name))) zs_curl.trouble = "too old: it has no " \
-                                                                                      "curl_" #name;
+#define ZS_CURL_NAME(name)                                          \
+    if (!(*(void **)&zs_curl.name = dlsym(library, "curl_" #name))) \
+        zs_curl.trouble = "too old: it has no "                     \
+                          "curl_" #name;
     ZS_CURL_NAME(global_init)
     ZS_CURL_NAME(version)
     ZS_CURL_NAME(easy_init)

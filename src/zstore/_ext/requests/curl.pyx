@@ -31,6 +31,7 @@ cdef extern from *:
 
     ctypedef struct zs_connections:
         const char *authorities
+        int count
 
     ctypedef struct zs_terms:
         int most
@@ -48,6 +49,7 @@ cdef extern from *:
     const char *zs_curl_reason(int code) nogil
     void *zs_header_added(void *headers, const char *line) nogil
     void zs_headers_freed(void *headers) nogil
+    void zs_begin(zs_batch *) nogil
     int zs_go_on(zs_batch *, double seconds) nogil
     void zs_leave(zs_batch *) nogil
     int zs_connections_open(zs_connections *) nogil
@@ -120,6 +122,11 @@ cdef class Connections:
         if self.process == getpid():
             zs_connections_close(&self.at)
 
+    @property
+    def count(self):
+        """The number of connections that are open, at most."""
+        return self.at.count
+
     def get(self, list requests, tuple terms, check):
         """The answers to requests, in their order, when the last one has ended.
 
@@ -152,6 +159,7 @@ cdef class Connections:
                     request.range = span
                 for line in lines:
                     request.headers = zs_header_added(request.headers, line)
+            zs_begin(&batch)
             while not is_over:
                 with nogil:
                     is_over = zs_go_on(&batch, HEARING)

@@ -185,9 +185,9 @@ class Backend:
         if answers is None:
             return None
         tried = [*map(self._tried, fetches, answers)]
-        for one in tried:
+        for answer, one in zip(answers, tried, strict=True):
             if isinstance(one, HttpError):
-                one.client = client
+                one.client, one.seconds = client, answer.seconds
         note_answers(
             [
                 (RequestLine("GET", fetch.key), len(memoryview(answer.body)), answer.seconds)
@@ -222,7 +222,8 @@ class Backend:
         try:
             made = [] if failure is None or isinstance(failure, Untried) else [failure]
             ask = partial(self._ask, key, wanted, end if start is None else None, made)
-            return await self._again(ask, RequestLine("GET", key))
+            spent = failure.seconds if isinstance(failure, HttpError) else 0.0
+            return await self._again(ask, RequestLine("GET", key), spent)
         except FileNotFoundError as error:
             self._check_bucket(error)
             return None
@@ -269,13 +270,18 @@ class Backend:
         """The size and the version of a value, requested in another way after HEAD has failed."""
         raise self.failed("read", key, error) from error
 
-    async def _again(self, ask: Callable[[], Awaitable[T]], line: RequestLine) -> T:
-        """The result of `ask`, which is repeated after failures that may be temporary."""
+    async def _again(self, ask: Callable[[], Awaitable[T]], line: RequestLine, spent: float = 0.0) -> T:
+        """The result of `ask`, which is repeated after failures that may be temporary.
+
+        spent  seconds that the request has taken already
+        """
         limits, is_bucket = current_limits(), not self.is_http
         pause_before = partial(pause_after, is_http=self.is_http)
         if self._total_time is not None:
             limits = replace(limits, total_time=self._total_time)
-        begin = monotonic()
+        if spent:
+            limits = replace(limits, total_time=max(0.0, limits.total_time - spent))
+        begin = monotonic() - spent
         try:
             once = partial(self._once, ask)
             return await repeated(once, pause_before, pause, limits, is_bucket=is_bucket, line=line)

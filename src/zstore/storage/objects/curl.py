@@ -12,11 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from zstore._ext.requests import curl
 from zstore._ext.requests.curl import BROKEN, DONE, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED
+from zstore.base.locks import Lock
 from zstore.base.waits import check_waiting
 from zstore.storage.base import Fetch
 from zstore.storage.objects.library import late
@@ -41,6 +43,9 @@ TIMES = ("connect_timeout", "read_timeout", "timeout")
 CLIENT = {*TIMES, "allow_http", "root_certificate", "default_headers"}
 PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 EMPTY_HASH = sha256().hexdigest()
+# Connections that are kept without use, in the whole process, and for how many seconds.
+IDLE_COUNT = 256
+IDLE_TIME = 90.0
 # Credentials are asked for again so long before they end.
 MARGIN = timedelta(minutes=1)
 # libcurl's codes for a server whose certificate it does not trust; obstore has authorities of its own.
@@ -66,13 +71,15 @@ class Answer(NamedTuple):
 class HttpError(Exception):
     """Raised for an attempt that has failed; its text has the words that obstore's errors are known by.
 
-    client  the store that it was made in place of
+    client   the store that it was made in place of
+    seconds  that it took
     """
 
     client: Any = None
+    seconds = 0.0
 
 
-class Untried(Exception):
+class Untried(HttpError):
     """Stands for an attempt that obstore is to make in its own way."""
 
 
@@ -153,7 +160,7 @@ class Signer:
 
 
 class CurlClient:
-    """GETs of the values below a URL, by connections that all threads share and that stay open.
+    """GETs of the values below a URL, by connections that stay open; of all threads.
 
     headers  lines that go with each request
     signer   of a bucket of S3 that not everybody reads
@@ -170,7 +177,6 @@ class CurlClient:
         self._times = [client[name].total_seconds() for name in TIMES]
         file = os.environ.get("SSL_CERT_FILE")
         self._authorities = os.fsencode(file) if file else None
-        self._idle: list[curl.Connections] = []
         self._is_trusted = True
 
     def get(
@@ -200,13 +206,35 @@ class CurlClient:
             (f"{self._url}/{path}".encode(), _span(fetch), [*lines, *self._headers], _limit(fetch))
             for path, fetch, lines in zip(paths, fetches, signed, strict=True)
         ]
-        connections = self._idle.pop() if self._idle else curl.Connections(self._authorities)
+        connections = _take(self) or curl.Connections(self._authorities)
         with late():
             found = connections.get(requests, (most, *self._times, progress_size), check_waiting)
-        self._idle.append(connections)
+        _give(self, connections)
         answers = [*map(Answer._make, found)]
         self._is_trusted = UNTRUSTED.isdisjoint(answer.code for answer in answers)
         return answers
+
+
+# Connections that nobody uses, the last ones at the end: of which client, and since when.
+_idle: list[tuple[CurlClient, curl.Connections, float]] = []
+_guard = Lock()
+
+
+def _take(client: CurlClient) -> curl.Connections | None:
+    with _guard:
+        at = next((k for k in reversed(range(len(_idle))) if _idle[k][0] is client), None)
+        return None if at is None else _idle.pop(at)[1]
+
+
+def _give(client: CurlClient, connections: curl.Connections) -> None:
+    """Keep connections for the next batch; the oldest of all clients are closed, as there may be too many."""
+    closed, now = [], monotonic()
+    with _guard:
+        _idle.append((client, connections, now))
+        count = sum(one.count for _, one, _ in _idle)
+        while count > IDLE_COUNT or _idle[0][2] < now - IDLE_TIME:
+            closed.append(_idle.pop(0)[1])
+            count -= closed[-1].count
 
 
 def _span(fetch: Fetch) -> bytes | None:
