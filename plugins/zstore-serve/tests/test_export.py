@@ -26,7 +26,7 @@ from zstore_serve import pictures, router
 from zstore_serve.export import export, export_site
 
 import zstore
-from zstore.errors import CodecError, MetadataError, StoreError
+from zstore.errors import CodecError, MetadataError, StoreError, ZstoreError
 from zstore.geo.conventions.base import Affine
 from zstore.testing.commands import CommandContract
 from zstore.testing.jobs import JobContract
@@ -249,6 +249,23 @@ def test_tiles_of_a_damaged_chunk_are_left_out(store: Path, tmp_path: Path, name
     chunk.write_bytes(whole)
     export(damaged, tmp_path / name, resume=True, overwrite=True, **words)
     assert tiles_in(tmp_path / name) == expected
+
+
+@pytest.mark.filterwarnings("ignore::zstore.errors.ReadingWarning")
+@pytest.mark.parametrize("damage", ["codec", "chunk"])
+def test_a_band_that_cannot_be_read_gives_way_to_others(tmp_path: Path, damage: str) -> None:
+    group, values = zstore.create_group(tmp_path / "a"), np.arange(64 * 64, dtype="u2").reshape(64, 64)
+    for name in ("bad", "good"):
+        group.create_array(name, data=values, chunks=32, dimension_names=["y", "x"])
+    document = tmp_path / "a" / "bad" / "zarr.json"
+    if damage == "codec":
+        document.write_text(document.read_text().replace('"zstd"', '"nobodys_codec"'))
+    else:
+        (tmp_path / "a" / "bad" / "c" / "0" / "1").write_bytes(b"no frame")
+    with pytest.raises(ZstoreError, match="nobodys_codec" if damage == "codec" else "bad/c/0/1"):
+        export(tmp_path / "a", tmp_path / "tiles")
+    export(tmp_path / "a" / "good", tmp_path / "alone")
+    assert tiles_in(tmp_path / "tiles") == tiles_in(tmp_path / "alone")
 
 
 def tiles_in(place: Path) -> dict[Any, bytes]:

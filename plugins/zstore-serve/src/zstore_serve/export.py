@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,8 +32,10 @@ from zstore.plugin.jobs import (
     Task,
     Unit,
     Versions,
+    all_but_lost,
     long_call,
     name_job,
+    source_of,
 )
 from zstore.plugin.jobs import Sources as SourceVersions
 from zstore.plugin.stores import TILES as ARCHIVES
@@ -258,7 +260,31 @@ def export_site(
 def _plan_scene(
     scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str
 ) -> SceneTiles:
-    """Which tiles of a scene are made, with limits of values that hold for all of them."""
+    """Which tiles of a scene are made, with limits of values that hold for all of them.
+
+    Where no bands are asked for, those are shown whose limits can be read.
+    """
+    asked = parse_qsl(query, keep_blank_values=True)
+    if {"bands", "expression"}.intersection(dict(asked)):
+        return _plan_bands(scene, prefix, tms, span, query)
+
+    def plan(arrays: Sequence[str]) -> SceneTiles:
+        names = [name for name, band in scene.bands.items() if band.array in arrays]
+        shown = scene.rgb_bands if {*names}.issuperset(scene.rgb_bands) else ()
+        bands = [("bands", ",".join(shown or names[:1]))] if len(names) < len(scene.bands) else []
+        return _plan_bands(scene, prefix, tms, span, urlencode([*bands, *asked]))
+
+    every = {
+        name: [source_of(level.arrays[name]) for level in scene.levels if name in level.arrays]
+        for name in scene.finest.arrays
+    }
+    return all_but_lost(every, plan)
+
+
+def _plan_bands(
+    scene: Scene, prefix: str, tms: str | None, span: tuple[int, int] | None, query: str
+) -> SceneTiles:
+    """As `_plan_scene`, of the bands that a query names, or of those that are shown where it names none."""
     name = tms or default_set(scene)
     try:
         known = [int(z) for z in tile_matrices(scene, name)]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError, left_out
+from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError, leave_out, left_out
 from zstore.plugin.conventions import Affine, Crs, TimeAxis, Variable
 from zstore.plugin.nodes import decode, open_ahead
 from zstore.plugin.pictures import PictureBand, bands_of, find_band, find_rgb_bands
@@ -276,13 +276,15 @@ def _find_grids(node: Any, depth: int) -> Iterable[tuple[Any, Sequence[Dataset]]
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Context that logs the members of groups that are left out within it."""
-    with left_out() as left:
-        try:
+    """Context that logs the members of groups that are left out within it; the call goes on without them."""
+    left = dict[str, ZstoreError]()
+    try:
+        with left_out() as left:
             yield
-        finally:
-            for path, reason in left.items():
-                log.warning("%s is left out: %s", path, reason)
+    finally:
+        for path, reason in left.items():
+            log.warning("%s is left out: %s", path, reason)
+            leave_out(path, reason)
 
 
 def _rename_array(level: Dataset, finest: Dataset) -> Dataset:

@@ -22,7 +22,7 @@ from zstore.geo.conventions.levels import TOLERANCE, Grid, LevelPlace, Line, is_
 from zstore.geo.conventions.meaning import Pyramid, words
 from zstore.geo.conventions.timeaxis import CALENDARS as KNOWN_CALENDARS
 from zstore.geo.conventions.timeaxis import is_dated, is_of_time
-from zstore.geo.conventions.write import DRAFT, MINI
+from zstore.geo.conventions.write import ARRAYS, DRAFT, GDAL, MINI
 from zstore.geo.validation.view import ArrayView, Found, GroupView, Hierarchy, Rule, coordinate_of, mapping_of
 
 Rule("GZ-28", "error", "geotransform", "draft 8.1.8",
@@ -76,7 +76,7 @@ def _carries_crs(attributes: Mapping[str, Any]) -> bool:
 @Rule("MS-04", "error", "crs", "mini spec, Dataset, attributes",
       "A group of grids has an array with the CRS, which grid_mapping names.",
       "add spatial_ref, and grid_mapping to the data (zstore fix does, where a CRS is stated anywhere)",
-      general="warning")  # fmt: skip
+      general="warning", profiles=(DRAFT, MINI, ARRAYS, GDAL))  # fmt: skip
 def check_has_crs(hierarchy: Hierarchy) -> Iterator[Found]:
     for group in hierarchy.groups:
         held = hierarchy.meaning.grids(group)
