@@ -267,6 +267,9 @@ def test_what_no_table_can_have_is_refused_by_name() -> None:
     with pytest.raises(MetadataError, match=r"'b' has the dimensions \{'y': 2, 'z': 4\}"):
         open_table(group)
     assert open_table(group, arrays=["b"]).count_rows() == 8
+    group.create_array("z", data=np.zeros(3), dimension_names=["z"])
+    with pytest.raises(MetadataError, match=r"'z' has the dimensions \{'z': 3\}, and other arrays"):
+        open_table(group, arrays=["b"])
     objects = zstore.create_array(
         MemoryStore(), shape=2, dtype="O", zarr_format=2, filters=[{"id": "json2"}], fill_value=None
     )

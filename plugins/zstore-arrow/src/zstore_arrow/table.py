@@ -92,8 +92,9 @@ class ArrayTable(ds.Dataset):  # type: ignore[misc]
         whole = max(data.values(), key=lambda array: array.ndim)
         self.url, self.dims = url, _dims_of(whole)
         self.shape: Shape = whole.shape
-        for name, array in data.items():
-            self._check(name, array)
+        for name, array in {**data, **coordinates}.items():
+            if name in data or name in self.dims:
+                self._check(name, array)
         spread = [self._chunks(one) for one in data.values() if one.ndim == len(self.dims)]
         self._sides = _sides_of(self.shape, spread)
         self._columns: dict[str, Column] = {dim: IndexColumn(dim, axis) for axis, dim in enumerate(self.dims)}
