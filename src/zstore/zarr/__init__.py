@@ -11,37 +11,8 @@ from importlib import import_module
 from typing import Any
 
 from zstore.errors import missing_name
-from zstore.zarr.api.synchronous import (
-    array,
-    consolidate_metadata,
-    copy,
-    copy_all,
-    copy_store,
-    create,
-    create_array,
-    create_group,
-    create_hierarchy,
-    empty,
-    empty_like,
-    from_array,
-    full,
-    full_like,
-    group,
-    load,
-    ones,
-    ones_like,
-    open,
-    open_array,
-    open_consolidated,
-    open_group,
-    open_like,
-    save,
-    save_array,
-    save_group,
-    tree,
-    zeros,
-    zeros_like,
-)
+from zstore.zarr.api import synchronous
+from zstore.zarr.api.synchronous import *  # noqa: F403
 from zstore.zarr.awaited import AsyncArray, AsyncGroup
 from zstore.zarr.config import config
 from zstore.zarr.nodes import Array, Group
@@ -49,44 +20,11 @@ from zstore.zarr.nodes import Array, Group
 # The version of zarr-python whose names these are.
 __version__ = "3.4.2"
 
-__all__ = [
-    "Array",
-    "AsyncArray",
-    "AsyncGroup",
-    "Group",
-    "__version__",
-    "array",
-    "config",
-    "consolidate_metadata",
-    "copy",
-    "copy_all",
-    "copy_store",
-    "create",
-    "create_array",
-    "create_group",
-    "create_hierarchy",
-    "empty",
-    "empty_like",
-    "from_array",
-    "full",
-    "full_like",
-    "group",
-    "load",
-    "ones",
-    "ones_like",
-    "open",
-    "open_array",
-    "open_consolidated",
-    "open_group",
-    "open_like",
-    "print_debug_info",
-    "save",
-    "save_array",
-    "save_group",
-    "tree",
-    "zeros",
-    "zeros_like",
-]
+__all__ = ["Array", "AsyncArray", "AsyncGroup", "Group", "__version__", "config", "print_debug_info"]
+__all__ += synchronous.__all__
+
+# Modules that are imported when they are asked for.
+MODULES = ("abc", "api", "buffer", "codecs", "core", "dtype", "errors", "experimental", "registry", "storage")
 
 ADVICE = {
     "Blosc": "zarr.codecs.BloscCodec, or numcodecs.Blosc",
@@ -109,17 +47,6 @@ def print_debug_info() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in (
-        "abc",
-        "api",
-        "buffer",
-        "codecs",
-        "core",
-        "dtype",
-        "errors",
-        "experimental",
-        "registry",
-        "storage",
-    ):
+    if name in MODULES:
         return import_module(f"zstore.zarr.{name}")
     raise missing_name("module 'zstore.zarr'", name, ADVICE.get(name))
