@@ -3,29 +3,75 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-import sys
 import threading
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Self
 
 from zstore.errors import StoreError
 from zstore.storage.base import PrefixStore
 
-SCRIPT = Path(__file__).with_name("writers.py")
+from . import writers
+
+# Programs are forked of a process that has loaded them and done nothing else: a Python for each takes longer.
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload([writers.__name__, "zstore.nodes.open"])
 
 
-def start(name: str, *arguments: object) -> subprocess.Popen[str]:
+class Program:
+    """A program of `writers.py` in a process of its own, with what `subprocess.Popen` has."""
+
+    def __init__(self, name: str, *arguments: str) -> None:
+        (given, into), (out, said), (errors, failed) = (PROCESSES.Pipe(duplex=False) for _ in range(3))
+        ends = (given, said, failed)
+        self._process: Any = PROCESSES.Process(
+            target=writers.carry_out, args=(name, arguments, dict(os.environ), *ends)
+        )
+        self._process.start()
+        for end in ends:
+            end.close()
+        self.stdin = os.fdopen(os.dup(into.fileno()), "w")
+        self.stdout, self.stderr = (os.fdopen(os.dup(end.fileno())) for end in (out, errors))
+        for end in (into, out, errors):
+            end.close()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self._process.pid, number)
+
+    def communicate(self, text: str = "", timeout: float | None = None) -> tuple[str, str]:
+        """What it still says on both its streams, after its end; it says less than fills a pipe."""
+        self.stdin.write(text)
+        self.stdin.flush()
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(str(self._process), timeout or 0)
+        with self.stdin, self.stdout, self.stderr:
+            return self.stdout.read(), self.stderr.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.join()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+
+
+def start(name: str, *arguments: object) -> Program:
     """A process that has begun: it has said "ready" where it says so."""
-    source = str(Path(__file__).parents[2] / "src")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), name, *map(str, arguments)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Program(name, *map(str, arguments))
 
 
 def run_together(path: Path, *programs: tuple[object, ...]) -> None:
@@ -35,10 +81,9 @@ def run_together(path: Path, *programs: tuple[object, ...]) -> None:
     wait_together(go, [start(*map(str, program)) for program in programs])
 
 
-def wait_together(go: Path, processes: list[subprocess.Popen[str]]) -> None:
+def wait_together(go: Path, processes: list[Program]) -> None:
     """Let processes that wait for the file `go` begin; all of them must succeed."""
     for process in processes:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line == "ready\n", process.communicate(timeout=60)
     go.touch()

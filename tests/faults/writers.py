@@ -1,4 +1,4 @@
-"""What the drills run in processes of their own: `python writers.py NAME ARGUMENT…`."""
+"""What the drills run in processes of their own (`drills.start`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +213,13 @@ def begin_at(go: str) -> None:
         time.sleep(0.001)
 
 
-if __name__ == "__main__":
+def carry_out(name: str, arguments: Sequence[str], environment: Mapping[str, str], *ends: Connection) -> None:
+    """Call a function of these, with pipes for the three standard streams."""
+    os.environ.update(environment)
+    for number, end in enumerate(ends):
+        os.dup2(end.fileno(), number)
+        end.close()
+    sys.stdin = os.fdopen(0)
     # Whoever starts the tests in the background may have had this signal ignored, which is inherited.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    globals()[sys.argv[1]](*sys.argv[2:])
+    globals()[name](*arguments)
