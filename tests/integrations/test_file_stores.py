@@ -152,7 +152,7 @@ def test_pyramids_are_made_of_files_by_their_paths(netcdf: Path, raster: Path, t
 @pytest.mark.parametrize("build", [zstore.build_pyramid, zstore.build_tile_pyramid])
 def test_processes_and_memory(raster: Path, tmp_path: Path, build: Callable[..., zstore.Group]) -> None:
     expected = build(f"raster://{raster}", tmp_path / "a")
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, get_context("forkserver")) as pool:
         made = build(f"raster://{raster}", tmp_path / "b", executor=pool, memory=8 << 20)
     stores = [{key: one.store.get(key) for key in one.store.list()} for one in (expected, made)]
     assert stores[0] == stores[1] and len(stores[0]) > 10

@@ -523,7 +523,7 @@ def test_windows_are_read_by_any_executor_and_written_in_order(tmp_path: Path, d
     raster_to_zarr(tmp_path / "a.tif", tmp_path / "a.zarr", levels=2)
     for number, words in enumerate([{}, {"memory": 40 << 20}]):
         zarr_to_raster(tmp_path / "a.zarr", tmp_path / f"{number}.tif", driver=driver, **words)
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, get_context("forkserver")) as pool:
         zarr_to_raster(tmp_path / "a.zarr", tmp_path / "2.tif", driver=driver, executor=pool)
     files = [(tmp_path / f"{number}.tif").read_bytes() for number in range(3)]
     assert files[0] == files[1] == files[2]

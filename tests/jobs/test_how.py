@@ -131,7 +131,7 @@ def test_a_copy_and_hashes_are_made_by_processes(tmp_path: Path) -> None:
     from multiprocessing import get_context
 
     zstore.create_array(tmp_path / "s", data=np.arange(900), chunks=1)
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         done = zstore.copy(tmp_path / "s", tmp_path / "t", executor=pool, check=True)
         made = zstore.manifest(tmp_path / "t", executor=pool)
     assert (done.key_count, len(made)) == (900, 900)

@@ -148,7 +148,7 @@ def test_a_source_is_read_as_an_array(shape: Shape, grid: Grid) -> None:
 def test_a_source_goes_to_other_processes(tmp_path: Path) -> None:
     source = Indices((30, 41), RegularGrid((7, 10)))
     assert pickle.loads(pickle.dumps(source)).whole().tolist() == source.whole().tolist()
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         made = zstore.convert(source, tmp_path / "t", chunks=(10, 7), executor=pool)
         assert isinstance(made, zstore.Array)
         total = zstore.reduce(source, "sum", executor=pool)

@@ -132,7 +132,7 @@ class Disordered(Executor):
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as pool:
         yield pool
 
 

@@ -195,7 +195,7 @@ def test_memory_that_holds_no_unit_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as pool:
         yield pool
 
 

@@ -657,7 +657,7 @@ def test_memory_executors_and_interruptions_change_nothing(tmp_path: Path) -> No
     zstore.build_tile_pyramid(source, tmp_path / "one", progress=lambda *n: seen.append(n), **options)
     want = files_of(tmp_path / "one")
     assert seen and seen[-1][0] == seen[-1][1]
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
         zstore.build_tile_pyramid(source, tmp_path / "two", executor=pool, memory=16_000_000, **options)
     assert files_of(tmp_path / "two") == want
     with pytest.raises(MetadataError, match="memory is 1000 bytes"):

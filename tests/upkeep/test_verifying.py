@@ -315,7 +315,7 @@ def test_any_executor_finds_the_same_and_goes_on_where_it_was(is_manifest, tmp_p
     (target / "plain" / "c" / "2" / "2").write_bytes(b"cut")
     expected = zstore.verify(target, **options)
     assert expected.damage_count == len(expected.damages) == 4
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as pool:
         assert zstore.verify(target, executor=pool, **options) == expected
     looker = manifests.Comparing if is_manifest else verifying._Checking
     looked, look = list[Any](), looker.check

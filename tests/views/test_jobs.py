@@ -59,7 +59,7 @@ def test_a_view_is_made_into_a_pyramid(tmp_path: Path) -> None:
 
 def test_views_go_to_other_processes(days: list[zstore.Array], tmp_path: Path) -> None:
     view = zstore.stack(days) + 1
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         made = zstore.convert(view, tmp_path / "made.zarr", chunks=(6, 10, 10), executor=pool)
     assert isinstance(made, zstore.Array)
     np.testing.assert_array_equal(made[...], DAYS + 1)
