@@ -131,8 +131,8 @@ def test_others_read_the_same_levels(node, tmp_path):
 
 
 # No names for dimensions, NaN in attributes, consolidated metadata of 3.0.0 that differ from the documents,
-# and the transform of the finest level on all of ndpyramid's.
-BROKEN = {"GZ-10", "GZ-21", "ZS-02", "MS-28"}
+# the transform of the finest level on all of ndpyramid's, the CRS above topozarr 0.0.4's levels only.
+BROKEN = {"GZ-10", "GZ-21", "ZS-02", "MS-28", "ZC-07"}
 
 
 @pytest.mark.slow

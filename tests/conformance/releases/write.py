@@ -517,7 +517,7 @@ def write_topozarr(target):
         if hasattr(made, "write"):
             made.write(str(path))
         else:
-            made.dt.to_zarr(str(path), mode="w", encoding=made.encoding, zarr_format=3)
+            made.datatree.to_zarr(str(path), mode="w", encoding=made.encoding, zarr_format=3)
         levels = [(str(k), (SHAPE[0] >> k, SHAPE[1] >> k)) for k in range(3)]
         return tell_store(path, crs, affine, levels)
 
@@ -712,6 +712,7 @@ def main(writer, target):
         except BaseException as error:
             refused[name] = repr(error)[:100]
             shutil.rmtree(f"{target}/{name}", ignore_errors=True)
+    Path(target).mkdir(parents=True, exist_ok=True)
     document = {"writer": version_of(writer), "expected": expected, "refused": refused}
     Path(target, "expected.json").write_text(json.dumps(document, indent=1))
     print(document["writer"], len(expected), "written,", len(refused), "refused")
