@@ -71,6 +71,17 @@ def test_values_of_coordinates_select_items(values: dict[str, Any], expected: An
     assert dict(part["t"].attrs) == {"units": "K", "coordinates": "label"}
 
 
+def test_views_of_parts_are_saved_as_views_of_what_is_stored(tmp_path: Path) -> None:
+    part = zstore.select(cube(tmp_path / "cube.zarr"), {"level": 700.1})
+    made = np.maximum(zstore.view(part["t"]), part["t"])[5:9]  # type: ignore[index]
+    made.save(tmp_path / "a.view.json")
+    again = zstore.open(tmp_path / "a.view.json")
+    np.testing.assert_array_equal(again[...], made.read())
+    assert again.dimension_names == made.dimension_names
+    with pytest.raises(UnsupportedError, match="in memory has no document"):
+        zstore.view(zstore.select(cube(), {"level": 700.1})["t"]).save(tmp_path / "b.view.json")  # type: ignore[index]
+
+
 def test_a_part_is_what_xarray_selects(tmp_path: Path) -> None:
     xr = pytest.importorskip("xarray", reason="compared with xarray's selections")
     pytest.importorskip("cftime", reason="months of 30 days are read with cftime")

@@ -28,7 +28,7 @@ from zstore.storage.base import Store, join_url
 from zstore.storage.references import absolute_address, is_below
 from zstore.storage.url import open_store
 from zstore.views.functions import ACROSS, BY_PLACE, Across, Call, Cast, Input, Unpack
-from zstore.views.made import MadeBy, MadeSource, Remade
+from zstore.views.made import MadeBy, MadeSource, Remade, origin_of
 from zstore.views.steps import (
     ArrayAddress,
     BoxedItems,
@@ -148,6 +148,9 @@ def render(root: ViewStep, folder: str = "") -> Json:
     rendered: list[Json] = []
     steps: list[Json] = []
     for step, inputs in _with_inputs(root, {}):
+        if (shown := _shown(step)) is not None:
+            numbers[id(step)] = numbers[id(shown)]
+            continue
         made = _render_step(step) if step.inputs else _render_source(step, folder)
         if inputs:
             made["of"] = [numbers[id(one)] for one in inputs]
@@ -173,11 +176,25 @@ def _with_inputs(
             continue
         seen[id(step)] = step
         inputs = step.inputs
+        if (shown := _shown(step)) is not None:
+            yield from _with_inputs(shown, seen)
         if isinstance(step, BoxedItems) and isinstance(step.source, MadeSource):
             inputs = tuple(map(step_of, step.source.making().of))
             for one in inputs:
                 yield from _with_inputs(one, seen)
         yield step, inputs
+
+
+def _shown(step: ViewStep) -> ViewStep | None:
+    """The step of the view that a stored array shows which has no address, as of a group's part."""
+    array = step.array if isinstance(step, StoredItems) else None
+    is_shown = isinstance(array, Array) and not _has_address(array)
+    return getattr(origin_of(array), "step", None) if is_shown else None
+
+
+def _has_address(array: Array) -> bool:
+    """Whether the store's URL opens it again, which that of a group's part does not."""
+    return getattr(array.store.holder("")[0], "has_address", True)
 
 
 def _render_source(step: ViewStep, folder: str) -> Json:
@@ -200,7 +217,7 @@ def _render_source(step: ViewStep, folder: str) -> Json:
         )
     array = step.array
     url, path = (array.store.url, array.path) if isinstance(array, Array) else (array.url, array.path)
-    if isinstance(array, Array) and array.store.in_memory:
+    if isinstance(array, Array) and (array.store.in_memory or not _has_address(array)):
         raise UnsupportedError(
             "a view of an array in memory has no document; expected arrays with addresses", path=url
         )
