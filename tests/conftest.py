@@ -13,7 +13,7 @@ import pytest
 
 from zstore.storage import remote
 
-multiprocessing.set_forkserver_preload(["zstore.nodes.open", "zstore.jobs.runner", "zstore.geo.pyramid.build"])
+multiprocessing.set_forkserver_preload(["zstore.nodes.open", "zstore.geo.pyramid.build"])
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")
 
 
