@@ -63,7 +63,9 @@ def _open(source: Any, values: Any, bbox: Any, arrays: Any, options: Any) -> Arr
     """The group that is asked for, or an array that lies in none."""
     node = source
     if not isinstance(node, Array | Group | Source):
-        node = zstore.open(node, mode="r", storage_options=options, above=True)
+        node = zstore.open(source, mode="r", storage_options=options)
+        if isinstance(node, Array):  # its coordinates lie beside it
+            node = zstore.open(source, mode="r", storage_options=options, above=True)
     if isinstance(node, Source):  # a view
         node = zstore.open(SourceStore.of(node), mode="r")
     is_whole = not values and bbox is None and arrays is None
