@@ -33,6 +33,7 @@ from zstore_serve.vendored import read_vendored  # noqa: E402
 
 import zstore  # noqa: E402
 from zstore.geo.conventions.base import Affine  # noqa: E402
+from zstore.geo.conventions.crs import Crs  # noqa: E402
 
 from .applications import listening, write  # noqa: E402
 
@@ -170,6 +171,24 @@ def microscope(place: Path) -> None:
     group.attrs["ome"] = {"version": "0.5", "multiscales": images, "omero": {"channels": channels}}
 
 
+# Meteosat's place and grid mapping.
+SATELLITE = {
+    "grid_mapping_name": "geostationary", "perspective_point_height": 35785831.0, "sweep_angle_axis": "y",
+    "longitude_of_projection_origin": 9.5, "latitude_of_projection_origin": 0.0,
+    "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.31414,
+}  # fmt: skip
+
+
+def disk(place: Path, side: int) -> Crs:
+    """The disk of the Earth from a satellite in so many rows: dark in the west, bright in the east."""
+    crs, cell = Crs.from_user(SATELLITE), 1.1e7 / side
+    y, x = (np.indices((side, side)) + 0.5 - side / 2) * cell
+    seen = np.isfinite(crs.transform(Crs.from_user("OGC:CRS84"), x, -y)[0])
+    values = np.where(seen, np.where(x < 0, 10.0, 90.0), np.nan).astype("f4")
+    write(place, values, crs, Affine(cell, 0, -5.5e6, 0, -cell, 5.5e6))
+    return crs
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("page")
@@ -216,7 +235,8 @@ def address(place: Path) -> Iterator[str]:
     microscope(place / "cells.zarr")
     cap = np.where(columns[:80, :80] < 40, 10.0, 90.0).astype("f4")
     write(place / "cap.zarr", cap, "EPSG:3413", Affine(1e5, 0, -4e6, 0, -1e5, 4e6))
-    names = ("globe", "times", "kinds", "stack", "cells", "cap")
+    disk(place / "disk.zarr", 110)
+    names = ("globe", "times", "kinds", "stack", "cells", "cap", "disk")
     with listening(router(*(place / f"{name}.zarr" for name in names))) as found:
         yield found
 
@@ -413,7 +433,7 @@ def test_layers_lie_on_top_of_each_other(browser: Browser, address: str, kept: P
     """Each has its own colours, legend and opacity, which the link keeps; those of other CRSs are warped."""
     browser.open(f"{address}#scene=times.zarr&low=0&high=51&kind=one")
     layers = "[...at('others').querySelectorAll('li')].map(e => e.firstChild.textContent)"
-    assert browser.run(layers) == ["globe.zarr", "kinds.zarr", "cap.zarr"]
+    assert browser.run(layers) == ["globe.zarr", "kinds.zarr", "cap.zarr", "disk.zarr"]
     browser.run("at('stack').open = true")
     browser.run("at('others').querySelectorAll('[type=checkbox]')[1].click()")
     browser.wait("over.has('kinds.zarr')")
@@ -634,8 +654,6 @@ def test_an_exported_site_is_shown_by_any_web_server(
 def test_what_lies_around_a_pole_is_shown_around_it(
     browser: Browser, tmp_path: Path, kept: Path, crs: str, north: bool
 ) -> None:
-    from zstore.geo.conventions.crs import Crs
-
     columns = np.indices((80, 80))[1]
     affine = Affine(1e5, 0, -4e6, 0, -1e5, 4e6)
     write(tmp_path / "ice.zarr", np.where(columns < 40, 10.0, 90.0).astype("f4"), crs, affine)
@@ -665,23 +683,13 @@ def test_grids_of_satellites_and_zones_are_seen_as_they_are(
     browser: Browser, tmp_path: Path, kept: Path
 ) -> None:
     """Coordinates are PROJ's, the ground is around the data, and no projection asks for what is refused."""
-    from zstore.geo.conventions.crs import Crs
-
-    disk = Crs.from_user({
-        "grid_mapping_name": "geostationary", "perspective_point_height": 35785831.0, "sweep_angle_axis": "y",
-        "longitude_of_projection_origin": 9.5, "latitude_of_projection_origin": 0.0,
-        "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.31414,
-    })  # fmt: skip
-    y, x = (np.indices((550, 550)) + 0.5 - 275) * 2e4
-    seen = np.isfinite(disk.transform(Crs.from_user("OGC:CRS84"), x, -y)[0])
-    values = np.where(seen, np.where(x < 0, 10.0, 90.0), np.nan).astype("f4")
-    write(tmp_path / "disk.zarr", values, disk, Affine(2e4, 0, -5.5e6, 0, -2e4, 5.5e6))
+    satellite = disk(tmp_path / "disk.zarr", 550)
     zone = np.where(np.indices((700, 700))[1] < 350, 10.0, 90.0).astype("f4")
     write(tmp_path / "zone.zarr", zone, "EPSG:25833", Affine(10.0, 0, 4e5, 0, -10.0, 5.5e6))
     browser.refused.clear()
     with listening(router(tmp_path / "disk.zarr", tmp_path / "zone.zarr")) as own:
         for name, crs, lon, lat in (
-            ("disk", disk, [9.5, -20, 60, 30], [0, 45, -50, 66.6]),
+            ("disk", satellite, [9.5, -20, 60, 30], [0, 45, -50, 66.6]),
             ("zone", Crs.from_user("EPSG:25833"), [13.6, 15, 13.65], [49.6, 49.64, 49.6]),
         ):
             browser.open(f"{own}#scene={name}.zarr&low=0&high=100&colormap=grey")

@@ -83,7 +83,7 @@ def open_meshes(group: zstore.Group) -> list[list[Dataset]]:
                 found.setdefault(axes, []).append(name)
                 break
     placing = {name for name, array in arrays.items() if _kind_of(name, array)}
-    placing |= {array.attrs.get("bounds") for array in arrays.values()}
+    placing |= {str(array.attrs.get("bounds")) for array in arrays.values()}
     made = []
     for axes, names in found.items():
         data = [name for name in names if name not in placing]
