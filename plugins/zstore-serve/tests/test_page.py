@@ -313,6 +313,10 @@ def test_time_is_slid_clicked_and_kept_in_the_link(browser: Browser, address: st
     for day, item in (("2020-01-02", 1), ("2020-01-04", 3)):
         browser.run(f"(e => {{ e.value = '{day}'; e.onchange(); }})({date})")
         assert browser.run("chosen.time") == item
+    # Of days that no browser knows, there is no calendar.
+    days = ["2020-02-28", "2020-02-29", "2020-02-30"]
+    dated = [browser.run(f"isDated({{is_time: true, labels: {days[:count]}}})") for count in (2, 3)]
+    assert dated == [True, False]
     browser.settle()
     browser.click(*browser.pixel(middle))
     browser.wait("at('chart').style.display === 'block' && at('values').textContent.includes('35')")

@@ -784,14 +784,23 @@ def test_bands_that_are_named_or_three_of_bytes_are_a_picture(
     assert get(router(store), "/collections/data").document["colours"] == expected
 
 
-def test_moments_are_written_alike() -> None:
+@pytest.mark.parametrize(
+    ("calendar", "hours", "labels"),
+    [
+        ("standard", [0, 6, 24], ["2020-02-28T00:00", "2020-02-28T06:00", "2020-02-29T00:00"]),
+        ("360_day", [0, 24, 48], ["2020-02-28", "2020-02-29", "2020-02-30"]),
+        ("360_day", [0, 12, 48], ["2020-02-28T00:00:00", "2020-02-28T12:00:00", "2020-02-30T00:00:00"]),
+    ],
+)
+def test_moments_are_written_alike(calendar: str, hours: list[int], labels: list[str]) -> None:
+    pytest.importorskip("cftime", reason="dates of other calendars are cftime's")
     store = MemoryStore()
     group = zstore.create_group(store)
     group.create_array("v", data=np.ones((3, 4, 4)), dimension_names=("time", "y", "x"))
-    units = {"units": "hours since 2020-01-01"}
-    group.create_array("time", data=np.array([0, 6, 24]), dimension_names=("time",), attributes=units)
+    units = {"units": "hours since 2020-02-28", "calendar": calendar}
+    group.create_array("time", data=np.array(hours), dimension_names=("time",), attributes=units)
     (axis,) = get(router(store), "/collections/data").document["dimensions"]
-    assert axis["labels"] == ["2020-01-01T00:00", "2020-01-01T06:00", "2020-01-02T00:00"]
+    assert axis["labels"] == labels
 
 
 def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path) -> None:

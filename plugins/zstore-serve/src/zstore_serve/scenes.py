@@ -31,6 +31,7 @@ CRS84 = Crs.from_user("OGC:CRS84")
 DEPTH = 3
 MOST_SCENES = 64
 LONGEST_TITLE = 120
+MIDNIGHT = "T00:00:00"
 # So many are shown together at most.
 MOST_CHANNELS = 16
 # Files of an exported site, which lie beside the folders of its scenes; no scene may have such an id.
@@ -443,4 +444,6 @@ def _date_labels(axis: TimeAxis) -> tuple[str, ...]:
         known = dates[~np.isnat(dates)]
         unit = next((unit for unit in units if (known.astype(f"M8[{unit}]") == known).all()), "auto")
         return tuple(np.datetime_as_string(dates, unit=unit, casting="unsafe").tolist())
-    return tuple("" if date is None else date.isoformat() for date in dates.tolist())
+    labels = tuple("" if date is None else date.isoformat() for date in dates.tolist())
+    are_days = all(label.endswith(MIDNIGHT) for label in labels if label)
+    return tuple(label.removesuffix(MIDNIGHT) for label in labels) if are_days else labels
