@@ -1,4 +1,4 @@
-"""The sampling kernel: contiguous buffers in, contiguous buffers out, on the pool's threads without the GIL."""
+"""The sampling kernel: contiguous buffers in and out, on the threads of the pool without the GIL."""
 
 from typing import Any
 
