@@ -505,14 +505,14 @@ class Masking:
 
 
 def read_window(source: Source, box: Box) -> Items:
-    """The items of a box; chunks that a window as large as they are cuts are not kept decoded.
+    """The items of a box; where it is no smaller than a quarter of a chunk, none is kept decoded.
 
-    Its neighbours decode them again at most as often as the window has corners, and a mosaic has windows of
-    hundreds of arrays, which together keep much memory.
+    Its neighbours decode a chunk again a few times at most, and a mosaic has windows of hundreds of arrays,
+    whose chunks take much memory together.
     """
     if isinstance(source, StoredArray):
         piece = source.piece_shape or source.grid.chunk_shape
-        source = source.uncached if volume(box) >= prod(piece) else source
+        source = source.uncached if 4 * volume(box) >= prod(piece) else source
     return source.read(box)
 
 
