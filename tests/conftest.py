@@ -1,19 +1,18 @@
-"""What all tests have: servers that fail are asked again soon, and processes begin soon.
-
-Those of pools and of dask are forked of one that has loaded zstore or dask, and done nothing else.
-"""
+"""What all tests have: servers that fail are asked again soon, and processes begin soon."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from zstore.storage import remote
 
-multiprocessing.set_forkserver_preload(["zstore.nodes.open", "zstore.geo.pyramid.build"])
+# What is loaded by the process of which those of pools, of dask and of drills are forked.
+LOADED = ("tests.faults.writers", "zstore.nodes.open", "zstore.geo.pyramid.build")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")
 
 
@@ -23,3 +22,10 @@ def _soon() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote, "FIRST_PAUSE", 0.01)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked() -> None:
+    """Set once all tests are collected: dask, when it is imported, sets a list of its own."""
+    used = [name for name in ("distributed",) if name in sys.modules]
+    multiprocessing.set_forkserver_preload([*LOADED, *used])

@@ -15,9 +15,8 @@ from zstore.storage.base import PrefixStore
 
 from . import writers
 
-# Programs are forked of a process that has loaded them and done nothing else: a Python for each takes longer.
+# Programs are forked of a process that has loaded them (`conftest.LOADED`): a Python for each takes longer.
 PROCESSES = get_context("forkserver")
-PROCESSES.set_forkserver_preload([writers.__name__, "zstore.nodes.open"])
 
 
 class Program:

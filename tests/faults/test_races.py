@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,6 +22,7 @@ from zstore.storage.base import Store
 from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
+from .drills import start
 
 CALLS = {
     "copy": "zstore.copy(source, target, resume=True)",
@@ -39,22 +38,6 @@ REFUSED = re.compile(
     "|ExistsError a (conversion|reduction) cannot begin: an array or group is there already"
     "|(StoreError|ExistsError) (levels 0, 1, 2 are there already|the key is there already|somebody else))"
 )
-# Carries out a call for one target after the other, each when a line says so, and tells how it ended.
-RACER = """
-import json, sys, zstore
-from zstore.errors import ZstoreError
-from zstore.storage.url import open_store
-source, options, call = sys.argv[1:]
-options = json.loads(options)
-print("ready", flush=True)
-for url in map(str.strip, sys.stdin):
-    source_now, target = (open_store(each, storage_options=options) for each in (source, url))
-    try:
-        eval(call, {"zstore": zstore, "source": source_now, "target": target})
-        print("made", flush=True)
-    except ZstoreError as error:
-        print("refused:", type(error).__name__, error, flush=True)
-"""
 
 
 def make_source(place: Path | Store) -> Any:
@@ -97,10 +80,9 @@ class Races:
         source, whole = make_source(self.store("s")), self.store("whole")
         eval(call, {"zstore": zstore, "source": source, "target": whole})
         expected = files(whole)
-        words = [sys.executable, "-c", RACER, source.url, json.dumps(self.options), call]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        words = (source.url, json.dumps(self.options), call)
         with ExitStack() as stack:
-            racers = [stack.enter_context(subprocess.Popen(words, **pipes)) for _ in range(2)]
+            racers = [stack.enter_context(start("race", *words)) for _ in range(2)]
             for racer in racers:
                 stack.callback(racer.kill)
             assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 2
@@ -131,21 +113,6 @@ def test_two_processes_at_once_leave_one_whole_result(races: Races, name: str, c
     races.run(CALLS[name], count)
 
 
-# Fails in a process that lives on.
-FAILS = """
-import sys, zstore
-from zstore.geo.pyramid import build
-def fail(*args, **options):
-    raise zstore.errors.StoreError("the network is down")
-build.run_step = fail
-try:
-    build.build_pyramid(*sys.argv[1:])
-except zstore.errors.StoreError as error:
-    print(error, flush=True)
-input()
-"""
-
-
 def test_a_build_at_work_is_not_overwritten(tmp_path, monkeypatch):
     source, target, make = make_source(tmp_path / "s"), tmp_path / "t", build.run_step
     zstore.build_pyramid(source, tmp_path / "whole")
@@ -174,12 +141,12 @@ def test_a_build_at_work_is_not_overwritten(tmp_path, monkeypatch):
 def test_a_build_that_failed_in_a_living_process_is_overwritten(tmp_path):
     source, target = make_source(tmp_path / "s"), tmp_path / "t"
     zstore.build_pyramid(source, tmp_path / "whole")
-    command = [sys.executable, "-c", FAILS, source, target]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as failed:
+    with start("fail_to_build", source, target) as failed:
         assert failed.stdout.readline().startswith("the network is down")
         assert failed.poll() is None
         zstore.build_pyramid(source, target, overwrite=True)
         failed.stdin.write("\n")
+        failed.stdin.flush()
     check_whole(target, files(tmp_path / "whole"))
 
 

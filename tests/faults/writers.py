@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 import zstore
-from zstore.errors import StoreError
+from zstore.errors import StoreError, ZstoreError
+from zstore.storage.local import LocalStore
+from zstore.storage.url import open_store
 
 
 def cells(path: str, first: str, step: str, count: str) -> None:
@@ -124,6 +126,43 @@ def changes(url: str, what: str, options: str = "null") -> None:
     while True:
         change(url, what, turn, json.loads(options))
         turn += 1
+
+
+def puts(path: str) -> None:
+    """Put three values of 3 MB under one key in turn until killed; say when it begins."""
+    store = LocalStore(path)
+    values = [bytes([number]) * 3_000_000 for number in range(1, 4)]
+    print("ready", flush=True)
+    while True:
+        for value in values:
+            store.put("a/b", value)
+
+
+def race(source: str, options: str, call: str) -> None:
+    """Carry out a call for one target after the other, each when a line says so; say how it ended."""
+    print("ready", flush=True)
+    for url in map(str.strip, sys.stdin):
+        stores = (open_store(each, storage_options=json.loads(options)) for each in (source, url))
+        try:
+            eval(call, {"zstore": zstore, **dict(zip(("source", "target"), stores, strict=True))})
+            print("made", flush=True)
+        except ZstoreError as error:
+            print("refused:", type(error).__name__, error, flush=True)
+
+
+def fail_to_build(source: str, target: str) -> None:
+    """Fail to build a pyramid, say so, and live on until a line comes."""
+    from zstore.geo.pyramid import build
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise StoreError("the network is down")
+
+    build.run_step = fail
+    try:
+        zstore.build_pyramid(source, target)
+    except StoreError as error:
+        print(error, flush=True)
+    sys.stdin.readline()
 
 
 def interrupted(path: str) -> None:

@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -32,19 +30,8 @@ from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.testing.sharing import run_forked
 
+from ..faults.drills import start
 from ..faults.syscalls import while_failing
-
-WRITER = """
-import sys
-from zstore.storage.local import LocalStore
-from zstore.testing.sharing import run_forked
-store = LocalStore(sys.argv[1])
-values = [bytes([i]) * 3_000_000 for i in range(1, 4)]
-print("ready", flush=True)
-while True:
-    for value in values:
-        store.put("a/b", value)
-"""
 
 
 def names(root: Path) -> list[str]:
@@ -54,13 +41,11 @@ def names(root: Path) -> list[str]:
 def test_a_killed_writer_leaves_the_old_value_or_the_new(tmp_path: Path) -> None:
     draw, left_over = random.Random(3), 0
     for _ in range(8):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
-        assert writer.stdout is not None
-        with writer.stdout:
-            assert writer.stdout.readline() == b"ready\n"
+        with start("puts", tmp_path) as writer:
+            assert writer.stdout.readline() == "ready\n"
             time.sleep(draw.uniform(0.0, 0.05))
-            writer.send_signal(signal.SIGKILL)
-        assert writer.wait() == -signal.SIGKILL
+            writer.kill()
+        assert writer.returncode == -signal.SIGKILL
         left_over += SCRATCH in names(tmp_path)
         store = LocalStore(tmp_path)
         assert SCRATCH not in names(tmp_path)
