@@ -140,7 +140,7 @@ class LocalStore(Store):
         options = dict(storage_options)
         durable, allow = options.pop("durable", None), options.pop("allow", ())
         if options:
-            expected = "expected 'durable' or 'allow'"
+            expected = "expected 'durable' or 'allow' for a directory; a target's own are target_options"
             raise StoreError(f"unknown storage options {sorted(options)}; {expected}", path=path)
         return cls(path, read_only=read_only, durable=durable, allow=allow)
 

@@ -43,6 +43,10 @@ TIMES = ("connect_timeout", "read_timeout", "timeout")
 CLIENT = {*TIMES, "allow_http", "root_certificate", "default_headers"}
 PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 EMPTY_HASH = sha256().hexdigest()
+# Refusals of a signature, after which obstore signs the request: it may have waited too long for its turn.
+SIGNED_ANEW = (
+    *("RequestTimeTooSkewed", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidAccessKeyId"),
+)
 # Connections that are kept without use, in the whole process, and for how many seconds.
 IDLE_COUNT = 256
 IDLE_TIME = 90.0
@@ -88,8 +92,7 @@ def error_of(answer: Answer) -> Exception:
     said = bytes(answer.body).decode("utf-8", "replace")
     if answer.outcome == REFUSED and answer.status == 404:
         return FileNotFoundError(said)
-    # A request that has waited too long for its turn is signed anew, and redirections are obstore's.
-    if answer.outcome == REFUSED and answer.status >= 400 and "RequestTimeTooSkewed" not in said:
+    if answer.outcome == REFUSED and answer.status >= 400 and not any(word in said for word in SIGNED_ANEW):
         return HttpError(f"the server answers with status code: {answer.status}: {said}")
     reasons = {
         UNSIZED: "Content-Length Header missing",
@@ -258,30 +261,45 @@ def trouble() -> str:
 
 def make_curl_client(kind: str, bucket: str, settings: Settings, region: str | None) -> CurlClient | None:
     """The client for a bucket or server; None where that is not for libcurl, or there is no libcurl."""
-    config, client = settings.config, settings.client
+    client = settings.client
     names = {name for name, text in os.environ.items() if text}
     has_proxy = not PROXIES.isdisjoint(map(str.lower, names))
     is_plain = CLIENT.issuperset(client) and all(isinstance(client.get(name), timedelta) for name in TIMES)
     lines = _header_lines(client.get("default_headers", {}))
     if has_proxy or not is_plain or settings.retry or lines is None or trouble():
         return None
-    url, signer = bucket, None
-    if kind == "s3":
-        unknown = {name for name in names - VARIABLES if name.startswith("AWS_")}
-        is_hosted = as_flag(config.get("virtual_hosted_style_request", False))
-        if unknown or is_hosted or not CONFIG.issuperset(config):
-            return None
-        region = region or config.get("region") or os.environ.get("AWS_REGION")
-        region = region or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-        endpoint = s3_endpoint(config, bucket) or f"https://s3.{region}.amazonaws.com"
-        url = f"{endpoint.rstrip('/')}/{bucket.partition('://')[2]}"
-        provider = _provider(settings)
-        if provider is None and not settings.is_anonymous:
-            return None
-        signer = None if settings.is_anonymous or provider is None else Signer(region, provider)
+    found = (bucket, None) if kind == "http" else _bucket(bucket, settings, region) if kind == "s3" else None
+    if found is None:
+        return None
+    url, signer = found
     is_open = url.startswith("http://")
     may = client.get("allow_http") is True if is_open else "root_certificate" not in client
     return CurlClient(url, client, lines, signer) if may and URL.fullmatch(url) else None
+
+
+def _bucket(bucket: str, settings: Settings, region: str | None) -> tuple[str, Signer | None] | None:
+    """The URL of a bucket of S3, and who signs requests to it; None where obstore alone knows."""
+    config, provider = settings.config, _provider(settings)
+    names = {name for name, text in os.environ.items() if text and name.startswith("AWS_")}
+    endpoints = {os.environ[name] for name in names if name.startswith("AWS_ENDPOINT")}
+    is_clear = "endpoint" in config or len(endpoints) <= 1
+    is_hosted = as_flag(config.get("virtual_hosted_style_request", False))
+    # A provider with settings of its own, as boto3's has them, says them to obstore only.
+    has_more = bool(getattr(provider, "config", None))
+    is_known = VARIABLES.issuperset(names) and CONFIG.issuperset(config)
+    if (
+        not is_known
+        or not is_clear
+        or is_hosted
+        or has_more
+        or (provider is None and not settings.is_anonymous)
+    ):
+        return None
+    region = region or config.get("region") or os.environ.get("AWS_REGION")
+    region = region or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    endpoint = s3_endpoint(config, bucket) or f"https://s3.{region}.amazonaws.com"
+    signer = None if settings.is_anonymous or provider is None else Signer(region, provider)
+    return f"{endpoint.rstrip('/')}/{bucket.partition('://')[2]}", signer
 
 
 def _provider(settings: Settings) -> Callable[[], Mapping[str, Any]] | None:
@@ -290,7 +308,7 @@ def _provider(settings: Settings) -> Callable[[], Mapping[str, Any]] | None:
         return settings.provider  # type: ignore[no-any-return]
     names = ("access_key_id", "secret_access_key", "session_token")
     said = {name: settings.config.get(name) for name in names}
-    if not said["access_key_id"]:
+    if not any(said.values()):
         said = {name: os.environ.get(f"AWS_{name.upper()}") for name in names}
     if not said["access_key_id"] or not said["secret_access_key"]:
         return None
