@@ -13,7 +13,7 @@ import pytest
 from zstore._ext.requests import curl
 from zstore._ext.requests.curl import BROKEN, DONE, REFUSED, SLOW, STALLED, UNASKED, UNRANGED, UNSIZED
 
-pytestmark = pytest.mark.skipif(bool(curl.trouble()), reason=f"libcurl: {curl.trouble()}")
+pytestmark = pytest.mark.skipif(bool(curl.trouble()), reason="libcurl is not installed")
 
 # Requests at once; seconds to connect, until something comes, and in all; bytes of a body for as many more.
 TERMS = (8, 5.0, 5.0, 60.0, 0)
