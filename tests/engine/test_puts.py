@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -19,15 +18,10 @@ from zstore.engine.chunks import open_chunks
 from zstore.errors import StoreError
 from zstore.storage.local import LocalStore
 
+from ..faults.drills import start
+
 EDGE = 64
 ITEMS = np.arange(EDGE * EDGE, dtype="i4").reshape(EDGE, EDGE) + 1
-
-WRITER = """
-import sys, numpy, zstore
-array = zstore.open_array(sys.argv[1], mode="r+")
-print("ready", flush=True)
-array[...] = numpy.arange(1 << 20, dtype="i4").reshape(array.shape) + 1
-"""
 
 
 @pytest.fixture
@@ -154,9 +148,8 @@ def test_a_killed_writer_of_new_chunks_leaves_whole_ones(path, compressors):
             path, shape=shape, dtype="i4", fill_value=0, chunks=(16, 16), compressors=compressors
         )
         unnamed = links_unnamed(path)
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
+        with start("fill", path) as writer:
+            assert writer.stdout.readline() == "ready\n"
             end = time.monotonic() + 30
             while not (path / begun).exists() and time.monotonic() < end:
                 pass

@@ -128,6 +128,13 @@ def changes(url: str, what: str, options: str = "null") -> None:
         turn += 1
 
 
+def fill(path: str) -> None:
+    """Write the whole array once, counting from 1; say when it begins."""
+    array = zstore.open_array(path, mode="r+")
+    print("ready", flush=True)
+    array[...] = np.arange(1, array.size + 1, dtype="i4").reshape(array.shape)
+
+
 def puts(path: str) -> None:
     """Put three values of 3 MB under one key in turn until killed; say when it begins."""
     store = LocalStore(path)
