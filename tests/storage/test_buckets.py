@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ import zstore
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
+from zstore.storage.objects.curl import make_curl_client, trouble
 from zstore.storage.objects.options import fsspec_options, read_options
 from zstore.storage.objects.store import ObjectStore
 from zstore.storage.url import REMOTE, open_store, use_storage_options
@@ -161,6 +162,57 @@ def test_a_profile_is_read_from_home(
     open_store("s3://b/x").put("a", b"1")
     with pytest.raises(StoreError, match=r"no AWS profile 'othr'.* expected one of default, other"):
         open_store("s3://b/x", storage_options={"profile": "othr"})
+
+
+class Provider:
+    config: ClassVar[dict[str, str]] = {}
+
+    def __call__(self) -> dict[str, Any]:
+        return {"access_key_id": "k", "secret_access_key": "s", "token": None, "expires_at": None}
+
+
+class ProviderOfMore(Provider):
+    config: ClassVar[dict[str, str]] = {"endpoint": "elsewhere"}
+
+
+@pytest.mark.skipif(bool(trouble()), reason="libcurl is not installed")
+@pytest.mark.parametrize(
+    ("is_used", "options", "variables"),
+    [
+        (True, {}, {}),
+        (True, {"key": None, "secret": None, "credential_provider": Provider()}, {}),
+        (True, {"key": None, "secret": None, "anon": True}, {}),
+        (False, {"key": None, "secret": None, "credential_provider": ProviderOfMore()}, {}),
+        (
+            False,
+            {"key": None, "secret": None, "token": "t"},
+            {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
+        ),
+        (False, {"requester_pays": True}, {}),
+        (False, {"virtual_hosted_style": True}, {}),
+        (False, {"proxy": "http://127.0.0.1:9"}, {}),
+        (False, {"retry_config": {"max_retries": 1}}, {}),
+        (False, {"headers": {"a": "b\nc"}}, {}),
+        (False, {}, {"HTTPS_PROXY": "http://127.0.0.1:9"}),
+        (False, {}, {"AWS_SERVER_SIDE_ENCRYPTION": "aws:kms"}),
+        (False, {"endpoint_url": None}, {"AWS_ENDPOINT": "http://a", "AWS_ENDPOINT_URL": "http://b"}),
+        (False, {}, {"ZSTORE_LIBCURL": "off"}),
+    ],
+)
+def test_what_libcurl_may_do_otherwise_is_left_to_obstore(
+    is_used: bool,
+    options: dict[str, Any],
+    variables: dict[str, str],
+    server: BucketServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    forget_settings(monkeypatch, tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings = read_options("s3", server.options(**options), "s3://b")
+    client = make_curl_client("s3", "s3://b", settings, None)
+    assert (client is not None) == is_used
 
 
 def test_one_client_for_all_who_say_the_same(server: BucketServer) -> None:
