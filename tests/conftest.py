@@ -13,7 +13,8 @@ from zstore.storage import remote
 
 # What is loaded by the process of which those of pools, of dask and of drills are forked.
 LOADED = ("tests.faults.writers", "zstore.nodes.open", "zstore.geo.pyramid.build")
-os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")
+for setting in ("DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "MULTIPROCESSING__CONTEXT"):
+    os.environ.setdefault(f"DASK_{setting}", "forkserver")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -27,5 +28,5 @@ def _soon() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _forked() -> None:
     """Set once all tests are collected: dask, when it is imported, sets a list of its own."""
-    used = [name for name in ("distributed",) if name in sys.modules]
+    used = [name for name in ("dask.multiprocessing", "distributed") if name in sys.modules]
     multiprocessing.set_forkserver_preload([*LOADED, *used])
