@@ -109,3 +109,14 @@ def test_a_cancelled_read_asks_no_more(store: Any, days: list[zstore.Array]) -> 
         assert store.asked.total() <= asked + 32
 
     asyncio.run(read())
+
+
+def test_hierarchies_that_are_joined_are_walked_at_the_same_time(store: DistantStore) -> None:
+    for number in range(12):
+        group = zstore.create_group(store, f"{number}")
+        group.create_array("time", data=np.array([number]), dimension_names=("time",))
+        group.create_array("t", data=DATA[number : number + 1], dimension_names=("time", "y", "x"))
+    store.most_waiting = 0
+    joined = zstore.open_group([zstore.open_group(store, f"{number}") for number in range(12)])
+    assert store.most_waiting > 3
+    np.testing.assert_array_equal(joined["t"][...], DATA[:12])

@@ -37,12 +37,14 @@ from zstore.plugin.views import View, concat, unpack, view
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.memory import MemoryStore
 from zstore.storage.patterns import matches
-from zstore.storage.url import current_storage_options, use_storage_options
+from zstore.storage.url import current_storage_options, is_remote, use_storage_options
 
 Items = np.ndarray[Any, Any]
 
 # How many names a message shows.
 SHOWN_COUNT = 3
+# How many members are asked at the same time that lie on servers.
+FAR_COUNT = 32
 # Attributes of the whole grid, of which a member has its own.
 OF_GRIDS = ("GeoTransform", "multiscales", *RENDERED_PREFIXES)
 # Attributes that give numbers another meaning where they differ.
@@ -112,7 +114,7 @@ def join(members: Sequence[Any], url: str) -> Store:
         with use_storage_options(options):
             return node_of(member)
 
-    nodes = map_threads(opened, members)
+    nodes = map_threads(opened, members, waiting_count=_waiting_count(members))
     if len(nodes) == 1:
         [node] = nodes
         return PrefixStore(node.store, node.path) if node.path else node.store
@@ -135,6 +137,13 @@ def join(members: Sequence[Any], url: str) -> Store:
     return shown
 
 
+def _waiting_count(members: Sequence[Any]) -> int | None:
+    """The members to ask at the same time, where one waits for a server; else None."""
+    stores = [one.store if isinstance(one, Array | Group) else one for one in members]
+    counts = [one.request_count if isinstance(one, Store) else FAR_COUNT * is_remote(one) for one in stores]
+    return min(max(counts), FAR_COUNT) if max(counts) > 1 else None
+
+
 @dataclass(frozen=True, eq=False)
 class _Joining:
     """Groups of one structure, and how they are joined."""
@@ -148,10 +157,11 @@ class _Joining:
         One that cannot be read in a group is left out of all.
         """
         files, lost = OpenFiles(), set[str]()
-        told = [
-            {"": group, **dict(readable_members(group, None, is_decoded=True, lost=lost))}
-            for group in self.groups
-        ]
+
+        def walked(group: Group) -> dict[str, Array | Group]:
+            return {"": group, **dict(readable_members(group, None, is_decoded=True, lost=lost))}
+
+        told = map_threads(walked, self.groups, waiting_count=_waiting_count(self.groups) or 1)
         told = [
             {path: node for path, node in nodes.items() if lost.isdisjoint(ancestors(f"{path}/"))}
             for nodes in told
@@ -207,7 +217,7 @@ class _Joining:
                 if isinstance(node, Array) and self._dimensions(node) in ((), (path.rpartition("/")[2],))
             }
 
-        return map_threads(of, self.members)
+        return map_threads(of, self.members, waiting_count=_waiting_count(self.groups))
 
     @once
     def coordinates(self) -> Mapping[str, Sequence[Items]]:
