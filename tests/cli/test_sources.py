@@ -181,8 +181,10 @@ def serve(here: Path, answer: Any) -> None:
 @pytest.fixture(scope="module")
 def served(made: Path) -> Iterator[dict[str, str]]:
     """The options that lead to a bucket "b" with the files, and to a web server beside it."""
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(made, theirs), daemon=True)
+    ours, theirs = multiprocessing.get_context("forkserver").Pipe()
+    process = multiprocessing.get_context("forkserver").Process(
+        target=serve, args=(made, theirs), daemon=True
+    )
     process.start()
     theirs.close()
     yield ours.recv()

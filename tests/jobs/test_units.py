@@ -250,7 +250,7 @@ def test_parts_in_other_processes_come_to_the_same(
     ):
         in_small_units(zstore.finish_units, plan, part_count=3)
     if name in ("pyramid", "copy"):
-        dying = get_context("spawn").Process(target=die, args=(plan, 2, 3))
+        dying = get_context("forkserver").Process(target=die, args=(plan, 2, 3))
         dying.start()
         dying.join()
         assert dying.exitcode == 9

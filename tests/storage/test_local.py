@@ -384,8 +384,8 @@ def test_where_there_are_no_locks_of_bytes_none_is_given(
 def test_locks_exclude_processes(tmp_path: Path, below: str) -> None:
     # The second store of each pair sees the same key from another root.
     LocalStore(tmp_path / below).put("zarr.json", b"{}")
-    spawn = multiprocessing.get_context("spawn")
-    others = [spawn.Process(target=_count_up, args=(str(tmp_path / below), "c/0/1", 150)) for _ in range(3)]
+    forked = multiprocessing.get_context("forkserver")
+    others = [forked.Process(target=_count_up, args=(str(tmp_path / below), "c/0/1", 150)) for _ in range(3)]
     for other in others:
         other.start()
     if below:
