@@ -120,3 +120,18 @@ def test_hierarchies_that_are_joined_are_walked_at_the_same_time(store: DistantS
     joined = zstore.open_group([zstore.open_group(store, f"{number}") for number in range(12)])
     assert store.most_waiting > 3
     np.testing.assert_array_equal(joined["t"][...], DATA[:12])
+
+
+def test_scenes_of_a_mosaic_are_asked_for_at_the_same_time(store: DistantStore) -> None:
+    pytest.importorskip("pyproj", reason="a CRS is read with pyproj (extra 'geo')")
+    said = {"proj:code": "EPSG:32632", "spatial:dimensions": ["y", "x"], "_FillValue": 0}
+    said["spatial:transform"] = [10, 0, 600000, 0, -10, 5300000]
+    stripes = np.repeat(np.arange(8), 8)[:, None] + np.zeros(32, int)
+    options: Any = {"chunks": (32, 32), "attributes": said, "dimension_names": ("y", "x")}
+    scenes = [
+        zstore.create_array(store, f"s{n}", data=np.where(stripes == n, n + 1, 0), **options)
+        for n in range(8)
+    ]
+    store.most_waiting = 0
+    np.testing.assert_array_equal(zstore.mosaic(scenes).read(), stripes + 1)
+    assert store.most_waiting > 3
