@@ -131,8 +131,9 @@ def test_others_read_the_same_levels(node, tmp_path):
 
 
 # No names for dimensions, NaN in attributes, consolidated metadata of 3.0.0 that differ from the documents,
-# the transform of the finest level on all of ndpyramid's, the CRS above topozarr 0.0.4's levels only.
-BROKEN = {"GZ-10", "GZ-21", "ZS-02", "MS-28", "ZC-07"}
+# the transform of the finest level on all of ndpyramid's, the CRS above topozarr 0.0.4's levels only, and
+# coarser levels of eopf-geozarr half a cell off.
+BROKEN = {"GZ-10", "GZ-21", "ZS-02", "MS-28", "ZC-07", "GZ-29", "GZ-45"}
 
 
 @pytest.mark.slow

@@ -539,12 +539,13 @@ def write_eopf(target):
         bands["b02"].attrs |= {"proj:epsg": 32632}
         tree = xarray.DataTree.from_dict({f"/{group}": bands})
         tree.attrs = {"other_metadata": {"horizontal_CRS_code": "EPSG:32632"}}
-        made = geozarr.create_geozarr_dataset(
-            tree, [f"/{group}"], str(path), spatial_chunk=16, min_dimension=8
-        )
-        names = [name for name in ("0", "1", "2") if name in made[group].children] or ["", "r2", "r4"]
-        levels = [(name, (SHAPE[0] >> k, SHAPE[1] >> k)) for k, name in enumerate(names)]
-        return tell_store(path, "EPSG:32632", UTM, levels)
+        whole = path.with_name("whole")
+        geozarr.create_geozarr_dataset(tree, [f"/{group}"], str(whole), spatial_chunk=16, min_dimension=8)
+        (whole / group).rename(path)
+        shutil.rmtree(whole)
+        names = ("0", "1", "2") if (path / "0").is_dir() else ("", "r2", "r4")
+        sides = [(name, (SHAPE[0] >> k, SHAPE[1] >> k)) for k, name in enumerate(names)]
+        return tell_store(path, "EPSG:32632", UTM, [one for one in sides if (path / one[0]).is_dir()])
 
     yield "levels/eopf-geozarr", lambda: pyramid(Path(target) / "levels/eopf-geozarr")
 
