@@ -40,13 +40,14 @@ ROOT = Path(__file__).parents[2]
 # Names by which jobs serve the wings above them: begun work, its versions and its size.
 OF_WINGS = {
     *("Made", "Marks", "as_part", "asked_as", "check_begun"),
-    "is_shown",
-    *("current_part", "expect_size", "forget", "units_at_once"),
+    *("current_part", "expect_size", "forget"),
     # Views, of which geo makes those on other grids of the Earth.
     *("ACROSS", "Addresses", "Carried", "MadeBy", "MadeSource", "View", "concat", "origin_of", "overlay"),
     *("stack", "unpack", "view"),
     # What a job leaves out because it cannot be read.
-    *("Lost", "all_but_lost"),
+    "Lost",
+    # Views on other grids of the Earth and sums over zones, which datasets of xarray have as methods.
+    *("clip", "reproject", "zonal_statistics"),
     # Pictures, which the command draws.
     "draw_picture",
 }

@@ -24,7 +24,6 @@ from zstore.geo.conventions.base import (
 )
 from zstore.geo.conventions.content import parse_variable
 from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.meaning import Roles
 from zstore.geo.conventions.read import read_geo, read_roles
 from zstore.geo.conventions.tilesets.registry import TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
 from zstore.geo.conventions.timeaxis import TimeAxis
@@ -44,7 +43,6 @@ __all__ = [
     "LevelEntry",
     "Mend",
     "Node",
-    "Roles",
     "Stac",
     "TileMatrix",
     "TimeAxis",
