@@ -7,7 +7,7 @@ children's too, the least of some rounds. gdalwarp runs with `-et 0`, and with i
 eighth of a cell.
 
     python -m benchmarks.mosaics make DIRECTORY
-    python -m benchmarks.mosaics costs|cells|median DIRECTORY [RESAMPLING ...]
+    python -m benchmarks.mosaics costs|cells|median|window|describe DIRECTORY [RESAMPLING ...]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,13 @@ def by_zstore(place: Path, method: str, ending: str = "zarr") -> None:
 
 
 def by_gdalwarp(
-    place: Path, method: str, tolerance: float, days: range = range(DAYS), band: str = "red"
+    place: Path, method: str, tolerance: float, days: range = range(DAYS), band: str = "red", more: str = ""
 ) -> None:
     (a, _, c, _, e, f), (rows, columns) = json.loads((place / "grid.json").read_text())
     bounds = f"{c} {f + e * rows} {c + a * columns} {f}"
     words = (
         f"-q -overwrite -t_srs EPSG:3035 -r {method.replace('nearest', 'near')} -et {tolerance} -te {bounds} "
-        f"-ts {columns} {rows} -srcnodata 0 -dstnodata 0 -wm 256 -co TILED=YES -co COMPRESS=ZSTD "
+        f"{more} -ts {columns} {rows} -srcnodata 0 -dstnodata 0 -wm 256 -co TILED=YES -co COMPRESS=ZSTD "
         f"-co ZSTD_LEVEL=1 -co BLOCKXSIZE={CHUNK} -co BLOCKYSIZE={CHUNK}"
     )
     made = str(made_by_gdal(place))
@@ -235,7 +236,8 @@ def cells(place: Path, methods: list[str]) -> None:
     print("| resampling | equal | by at most 1 | in one alone |\n|---|--:|--:|--:|")
     for method in methods:
         own = zstore.mosaic(names(place, "red", "zarr", range(1)), grid_of(place), resampling=method).read()
-        by_gdalwarp(place, method, 0, range(1))
+        # Without these, it stretches kernels by the upright boxes around tilted pieces of the target.
+        by_gdalwarp(place, method, 0, range(1), more="-wo XSCALE=1 -wo YSCALE=1")
         with rasterio.open(made_by_gdal(place)) as raster:
             theirs = raster.read(1)
         both, off = (own != 0) & (theirs != 0), np.abs(own.astype(np.int64) - theirs)
@@ -270,12 +272,70 @@ def median(place: Path, methods: list[str]) -> None:
     print(f"{same.mean():.4%} of cells of {COMPARED_DAYS} days are equal")
 
 
+def window(place: Path, methods: list[str]) -> None:
+    """What windows of the mosaic ask of a store that takes 30 ms for an answer."""
+    import threading
+    import time
+
+    import zstore
+    from zstore.storage.memory import MemoryStore
+
+    class Distant(MemoryStore):
+        in_memory, request_count = False, 32
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.begins = list[float]()
+            self.guard = threading.Lock()
+
+        def get_many(self, requests: Any) -> Any:
+            with self.guard:
+                self.begins += [time.perf_counter()] * len(requests)
+            time.sleep(0.03)
+            return super().get_many(requests)
+
+    store, scenes = Distant(), []
+    for number, name in enumerate(names(place, "red", "zarr")):
+        zstore.convert(name, store, target_path=f"{number}")
+        scenes.append(zstore.open_array(store, f"{number}"))
+    made = zstore.mosaic(scenes, grid_of(place))
+    for row, column in ((1000, 700), (800, 5000), (900, 9000)):
+        del store.begins[:]
+        made[row : row + CHUNK, column : column + CHUNK].read()
+        begins = sorted(store.begins)
+        rounds = 1 + sum(after - before > 0.02 for before, after in pairwise(begins))
+        print(f"{len(begins)} requests in {rounds} rounds", flush=True)
+
+
+def describe(place: Path, methods: list[str], count: int = 100_000) -> None:
+    """What it takes to describe a cube of many scenes of as many tiles as there are in a set."""
+    import resource
+    import time
+
+    import zstore
+
+    items = []
+    for number in range(count):
+        tile, day = number % 100, number // 100
+        said = {"proj:code": f"EPSG:{32631 + tile % 3}", "proj:shape": [SIDE, SIDE]}
+        said["proj:transform"] = [CELL, 0.0, 300000.0 + tile // 3 * 100000, 0.0, -CELL, TOP]
+        asset = {**said, "href": f"./{number}.zarr", "raster:bands": [{"data_type": "uint16", "nodata": 0}]}
+        date = str(np.datetime64("2000-01-01") + day)
+        item = {"type": "Feature", "id": f"{number}", "assets": {"red": asset}}
+        items.append({**item, "properties": {"datetime": f"{date}T10:00:00Z", **said}})
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    cube = zstore.cube(items, bands="red", crs="EPSG:3035", resolution=CELL)
+    used, grown = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{cube.shape}: {used:.1f} s of processor, {grown / 1024:.0f} MiB beside the items")
+
+
 def main() -> None:
     command, place, *methods = sys.argv[1], Path(sys.argv[2]).absolute(), *sys.argv[3:]
     if command == "make":
         make(place)
     else:
-        {"costs": costs, "cells": cells, "median": median}[command](place, methods or [*METHODS])
+        commands = {"costs": costs, "cells": cells, "median": median, "window": window, "describe": describe}
+        commands[command](place, methods or [*METHODS])
 
 
 if __name__ == "__main__":
