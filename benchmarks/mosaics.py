@@ -157,7 +157,7 @@ def median_by_zstore(place: Path, days: int = DAYS) -> Any:
     words: dict[str, Any] = {"mask": "scl", "mask_values": CLOUDS, "unpack": True}
     items = json.loads((place / "items.json").read_text().replace("./", f"{place}/"))["features"]
     cube = zstore.cube(items[: days * len(PLACES)], grid_of(place), "red", **words)
-    made = np.nanmedian(cube, axis=0)
+    made: Any = np.nanmedian(cube, axis=0)
     return zstore.convert(made, place / "median", chunks=(CHUNK, CHUNK), compressors="zstd:1", overwrite=True)
 
 

@@ -32,7 +32,7 @@ typedef struct {
     int64_t item_size;
     const uint8_t *valid; /* per cell of the source; NULL: all are */
     const double *columns, *rows;
-    double left, top; /* the place of the source's corner, in the places' numbers */
+    double left, top;        /* the place of the source's corner, in the places' numbers */
     double x_scale, y_scale; /* cells of the result per cell of the source */
     int is_whole;            /* whether results are rounded, halves up, */
     double least, most;      /* and stopped at these */
