@@ -26,7 +26,14 @@ def outcomes(tmp_path_factory):
     asked = [f"{WHERE}::{name}::{test}" for name, test in planted.PLANTED.items()]
     asked.append(f"{WHERE}::TestASoundCodec")
     # With temporaries of its own: where they are with others', it removes those of earlier runs as it ends.
-    options = ["-q", "-p", "no:cacheprovider", f"--basetemp={place / 'temporary'}", f"--junitxml={report}"]
+    options = [
+        "-q",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={place / 'temporary'}",
+        f"--junitxml={report}",
+    ]
     subprocess.run(
         [sys.executable, "-m", "pytest", *options, *asked],
         capture_output=True,
