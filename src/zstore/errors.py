@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from errno import EACCES, EEXIST, EISDIR, ELOOP, ENOENT, ENOLINK, ENOTDIR, ENOTSUP, EPERM, EXDEV
@@ -142,11 +142,30 @@ def _rebuild(kind: type[ZstoreError], message: str, fields: dict[str, object]) -
 
 
 class NotFoundError(ZstoreError, LookupError, FileNotFoundError):
-    """There is no array, group or store at that path."""
+    """There is no array, group or store at that path.
 
-    def __init__(self, message: str, **fields: Any) -> None:
+    hint  gives the end of the message: what is near. It is called when somebody reads the message, which
+          nobody does where something is yet to be made
+    """
+
+    _hint: Callable[[], str] | None = None
+
+    def __init__(self, message: str, *, hint: Callable[[], str] | None = None, **fields: Any) -> None:
         super().__init__(message, **fields)
         self.errno = ENOENT
+        self._hint = hint
+
+    @property
+    def message(self) -> str:
+        """What is missing, and what is near."""
+        if self._hint is not None:
+            hint, self._hint = self._hint, None
+            self._message += hint()
+        return self._message
+
+    @message.setter
+    def message(self, message: str) -> None:
+        self._message = message
 
 
 class MetadataError(ZstoreError, ValueError):

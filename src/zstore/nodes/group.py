@@ -205,17 +205,8 @@ class Group(GroupNames):
         """
         if isinstance(names, str):
             raise TypeError(f"names is the text {names!r}; expected several names")
-        wanted = [*names]
-        opened = self._open_those(wanted)
-        for name, member in zip(wanted, opened, strict=True):
-            if member is None:
-                raise self._missing(name)
-        return [member for member in opened if member is not None]
-
-    def _open_those(self, names: Sequence[str]) -> list[Array | Group | None]:
-        """The members of these names, in their order; None for one that is not there."""
-        wanted = [self._member_path(name) for name in names]
-        paths = list(dict.fromkeys(wanted))
+        wanted = [(name, self._member_path(name)) for name in names]
+        paths = list(dict.fromkeys(path for _, path in wanted))
         models: list[ArrayModel | GroupModel | None]
         consolidated = self._consolidated()
         if consolidated is None:
@@ -226,18 +217,21 @@ class Group(GroupNames):
         else:
             models = [consolidated.get(path) for path in paths]
         opened = {
-            path: None if model is None else self._open(path, model)
+            path: self._open(path, model)
             for path, model in zip(paths, models, strict=True)
+            if model is not None
         }
-        return [opened[path] for path in wanted]
+        for name, path in wanted:
+            if path not in opened:
+                raise self._missing(name)
+        return [opened[path] for _, path in wanted]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The member of that name, or `default` if there is none."""
         try:
-            [member] = self._open_those([name])
+            return self[name]
         except MemberNotFoundError:
             return default
-        return default if member is None else member
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str) or not name.strip("/"):
@@ -498,12 +492,14 @@ class Group(GroupNames):
         raise MemberNotFoundError(f"member name {name!r} names nothing", path=self._where())
 
     def _missing(self, name: str) -> MemberNotFoundError:
-        path, consolidated = check_path(name), self._consolidated()
+        said, where = f"group has no array and no group {name!r}", self._where()
+        return MemberNotFoundError(said, path=where, hint=partial(self._say_near, check_path(name)))
+
+    def _say_near(self, path: str) -> str:
+        consolidated = self._consolidated()
         if consolidated is None:
-            near = say_near(self._store, join_key(self._path, path))
-        else:
-            near = say_names(path, consolidated.names())
-        return MemberNotFoundError(f"group has no array and no group {name!r}{near}", path=self._where())
+            return say_near(self._store, join_key(self._path, path))
+        return say_names(path, consolidated.names())
 
     def _consolidated(self) -> Consolidated | None:
         consolidated = self._model.consolidated

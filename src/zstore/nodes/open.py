@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -511,5 +512,7 @@ def _makes_array(options: Mapping[str, Any]) -> bool:
 def _nothing(store: Store, path: str, zarr_format: ZarrFormat | None, what: str) -> NotFoundError:
     looked_for = LOOKED_FOR.get(zarr_format)
     return NotFoundError(
-        f"no {what} there; looked for {looked_for}{say_near(store, path)}", path=place(store, path)
+        f"no {what} there; looked for {looked_for}",
+        path=place(store, path),
+        hint=partial(say_near, store, path),
     )
