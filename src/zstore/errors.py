@@ -157,7 +157,7 @@ class NotFoundError(ZstoreError, LookupError, FileNotFoundError):
 
     @property
     def message(self) -> str:
-        """What is missing, and what is near."""
+        """The text of the error, with the names of nodes and files nearby."""
         if self._hint is not None:
             hint, self._hint = self._hint, None
             self._message += hint()

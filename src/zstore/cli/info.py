@@ -140,5 +140,5 @@ def _array_table(report: Any, sizes_of: Mapping[str, int | None] | None) -> Tabl
 
 
 def _reason(error: ZstoreError) -> str:
-    """The text of why an array cannot be read."""
-    return clean(f"cannot be read: {error.message}")
+    """The reason why an array cannot be read, without a list of alternatives."""
+    return clean(f"cannot be read: {error.message.partition('; ')[0]}")
