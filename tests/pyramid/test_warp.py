@@ -101,6 +101,8 @@ def test_cells_are_gdalwarps(
     assert made.shape == grid.shape
     cells = made.read()
     np.testing.assert_array_equal(zstore.mosaic([array], grid, resampling=resampling).read(), cells)
+    if resampling == "mode" and tuple(map(int, rasterio.__gdal_version__.split(".")[:2])) < (3, 12):
+        pytest.skip("GDAL before 3.12 counts cells whole that lie in an area in part")
     expected = _gdal(array, crs, affine, made, resampling)
     differ = cells != expected
     if resampling in ("nearest", "mode"):

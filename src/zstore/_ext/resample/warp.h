@@ -20,6 +20,7 @@ enum { ZS_NEAREST, ZS_BILINEAR, ZS_CUBIC, ZS_AVERAGE, ZS_MODE };
 
 #define ZS_ROWS 8         /* rows of the result that a thread takes at a time */
 #define ZS_LEAST_SUM 1e-5 /* weights that sum to less are none */
+#define ZS_EVEN 1e-6      /* parts of an area that differ by less, in cells, are equal */
 #define ZS_SLACK 1e-10    /* what rounding may take from a place on an edge */
 #define ZS_FINE 0.95      /* cells of the result per cell of the source, from which kernels are not stretched */
 
@@ -207,37 +208,44 @@ ZS_INLINE int zs_mean_area(const zs_warp_job *j, const double *cells, const uint
     return zs_sum_weighted(cells, valid, runs, j->width, &y, &x, 0, result);
 }
 
-/* How many cells of an area have a value. */
+/* The part of an area that has a value. */
 typedef struct {
     uint64_t value;
-    int64_t count;
+    double size;
 } zs_tally;
 
-/* The first cell of an area, row by row, with which a value has come to be that of most valid cells; -1: none is valid,
- * -2: memory is short. As in gdalwarp, cells count whole, and of values that are as frequent that one is taken whose
- * count was there first.
+/* The first cell of an area, row by row, with which a value has come to have most of what of the area is valid; -1:
+ * nothing is, -2: memory is short. As in gdalwarp from 3.12 on, cells count by the part of them that lies in the area,
+ * and of values with equal parts that one is taken whose part was there first.
  */
 ZS_INLINE int64_t zs_find_mode(const zs_warp_job *j, const char *cells, const uint8_t *valid, const double *box,
                                double **memory, int64_t *room, int64_t item_size) {
-    int64_t left, right, top, bottom, most = 0, found = -1;
+    int64_t left, right, top, bottom, found = -1;
+    double most = 0;
+    zs_taps y, x;
     int bits = 3;
     zs_span_area(box[0], box[1], j->width, &left, &right);
     zs_span_area(box[2], box[3], j->height, &top, &bottom);
-    while ((INT64_C(1) << bits) < 2 * (right - left) * (bottom - top)) bits++;
+    const int64_t wide = right - left, high = bottom - top;
+    while ((INT64_C(1) << bits) < 2 * wide * high) bits++;
     const int64_t size = INT64_C(1) << bits;
-    if (zs_make_room(memory, room, 2 * size) < 0) return -2;
+    if (zs_make_room(memory, room, 2 * size + wide + high) < 0) return -2;
     zs_tally *const tallies = (zs_tally *)*memory;
     memset(tallies, 0, (size_t)size * sizeof(zs_tally));
-    for (int64_t y = top; y < bottom; y++)
-        for (int64_t at = y * j->width + left; at < y * j->width + right; at++) {
+    zs_weigh_area(box[0], box[1], j->width, *memory + 2 * size, &x);
+    zs_weigh_area(box[2], box[3], j->height, *memory + 2 * size + wide, &y);
+    for (int64_t row = 0; row < high; row++)
+        for (int64_t column = 0; column < wide; column++) {
+            const int64_t at = (top + row) * j->width + left + column;
             if (valid && !valid[at]) continue;
             uint64_t value = 0;
             memcpy(&value, cells + at * item_size, (size_t)item_size);
             int64_t slot = (int64_t)(value * UINT64_C(0x9E3779B97F4A7C15) >> (64 - bits));
-            while (tallies[slot].count && tallies[slot].value != value) slot = (slot + 1) & (size - 1);
+            while (tallies[slot].size > 0 && tallies[slot].value != value) slot = (slot + 1) & (size - 1);
             tallies[slot].value = value;
-            if (++tallies[slot].count > most) {
-                most = tallies[slot].count;
+            tallies[slot].size += y.weights[row] * x.weights[column];
+            if (tallies[slot].size > most + ZS_EVEN) {
+                most = tallies[slot].size;
                 found = at;
             }
         }
