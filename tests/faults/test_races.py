@@ -36,7 +36,8 @@ REFUSED = re.compile(
     "refused: (ChangedError"
     "|StoreError (a copy|a conversion|a reduction|the building of a pyramid) is unfinished"
     "|ExistsError a (conversion|reduction) cannot begin: an array or group is there already"
-    "|(StoreError|ExistsError) (levels [012](, [012])* are there already|the key is there already|somebody else))"
+    "|(StoreError|ExistsError) (levels [012](, [012])* are there already|the key is there already"
+    "|somebody else))"
 )
 
 

@@ -105,6 +105,8 @@ def test_cells_are_gdalwarps(
         pytest.skip("GDAL before 3.12 counts cells whole that lie in an area in part")
     expected = _gdal(array, crs, affine, made, resampling)
     differ = cells != expected
+    if resampling == "mode":  # as for "average"
+        differ = differ[_is_inside(array, grid)]
     if resampling in ("nearest", "mode"):
         assert np.count_nonzero(differ) <= 0.001 * cells.size
     elif resampling == "average":

@@ -36,8 +36,9 @@ def test_numbers_are_gdalwarps(
     from rasterio.transform import Affine
     from rasterio.warp import reproject
 
-    if method == "mode" and tuple(map(int, rasterio.__gdal_version__.split(".")[:2])) < (3, 12):
-        pytest.skip("GDAL before 3.12 counts cells whole that lie in an area in part")
+    version = tuple(map(int, rasterio.__gdal_version__.split(".")[:2]))
+    if method == "mode" and (version < (3, 12) or dtype == "f4"):
+        pytest.skip("GDAL counts cells of floats whole that lie in an area in part; before 3.12, all")
     random = np.random.default_rng(0)
     # Steps of ten, so that no mean of some cells comes out as nodata but the holes themselves.
     source = (random.integers(1, 20, (120, 130)) * 10).astype(dtype)
@@ -63,7 +64,7 @@ def test_numbers_are_gdalwarps(
     columns, rows = places(shape, cell, shift, corners=method in AREAS)
     got = sample(source, columns, rows, method, nodata=nodata, scale=(scale, scale))
     off = np.abs(got.astype(float) - want.astype(float))
-    if method == "average":
+    if method in AREAS:
         # At the rim of the source, GDAL weighs cells that are cut as whole ones.
         inner = (
             (columns[:-1, :-1] > 0) & (columns[1:, 1:] < 130) & (rows[:-1, :-1] > 0) & (rows[1:, 1:] < 120)
