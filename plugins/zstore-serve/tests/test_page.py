@@ -723,9 +723,11 @@ def test_grids_of_satellites_and_zones_are_seen_as_they_are(
         browser.run("point([-5.4e6, 5.4e6])")
         browser.wait("at('values').textContent === 'beside the Earth'")
         browser.click(700 / 40, 700 / 40)
-    names = browser.run("countries.getSource().getFeatures().map(each => each.get('name'))")
-    assert {"Germany", "South Africa"} <= {*names} and "Japan" not in names
-    assert not browser.refused and browser.run("at('problem').textContent") == ""
+        names = browser.run("countries.getSource().getFeatures().map(each => each.get('name'))")
+        assert {"Germany", "South Africa"} <= {*names} and "Japan" not in names
+        assert not browser.refused and browser.run("at('problem').textContent") == ""
+        # What the page may still ask for ends with it, before its server does.
+        browser.call("Page.navigate", url="about:blank")
 
 
 def test_a_picture_and_a_series_can_be_taken_away(
