@@ -12,7 +12,7 @@ import random
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOTSUP
@@ -339,7 +339,7 @@ def marked(
         mark = Mark(store, path, render_json({"work": work, "writer": writer, "made": made}))
         try:
             if seen is not None:
-                take_over(store, path, mark.data, seen)
+                take_over(store, path, mark.data, parse_intent(seen))
             else:
                 store.put_new(mark.key, mark.data)
         except ChangedError as error:
@@ -362,27 +362,44 @@ def check_ended(store: Store, path: str, intent: Intent) -> None:
         raise StoreError(f"{words}; expected that to end first", path=place(store, path), key=INTENT)
 
 
-def take_over(store: Store, path: str, data: bytes, seen: bytes | memoryview | None = None) -> None:
+def take_over(store: Store, path: str, data: bytes, seen: Intent | None = None) -> None:
     """Put an intent in the place of another one, unless that is not the one `seen`, or its writer is at work.
 
     Raises
         StoreError: its writer is at work.
         ChangedError: it is another one.
     """
+
+    def check(found: bytes | memoryview | None) -> bytes:
+        if found is not None:
+            check_ended(store, path, parse_intent(found))
+        if seen is not None and (found is None or parse_intent(found) != seen):
+            message = "somebody else has just replaced the mark"
+            raise ChangedError(message, path=place(store, path), key=INTENT)
+        return data
+
+    change_intent(store, path, check)
+
+
+def change_intent(store: Store, path: str, change: Callable[[bytes | memoryview | None], bytes]) -> bytes:
+    """Put what `change` makes of the intent at `path`, while nobody else changes it; returns that.
+
+    Raises
+        ChangedError: somebody else has changed it meanwhile.
+        What `change` raises.
+    """
     key = join_key(path, INTENT)
     try:
         with store.lock(key):
-            found = store.get(key)
-            if found is not None:
-                check_ended(store, path, parse_intent(found))
-            if seen is not None and (found is None or bytes(found) != bytes(seen)):
-                raise ChangedError("somebody else has just replaced the mark", path=store.url, key=key)
+            data = change(store.get(key))
             store.put(key, data)
     except StoreError as error:
         # A server that keeps no conditions lets the later one win.
         if error.errno != ENOTSUP:
             raise
+        data = change(store.get(key))
         store.put(key, data)
+    return data
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from zstore.engine.intents import (
     WORKS,
     Intent,
     Unfinished,
+    change_intent,
     check_ended,
     describe,
     find_unfinished,
@@ -265,24 +266,29 @@ class BegunJob:
         Raises
             ChangedError: somebody else has ended the job, or taken the place over.
         """
-        data = self._find_record()
-        if data is None:
+        return self._checked(self.store.get(join_key(self.base, INTENT)))
+
+    def _checked(self, record: bytes | memoryview | None) -> bytes:
+        own = self._own(record)
+        if own is None:
             raise ChangedError(
                 "somebody else has removed or replaced what was made; expected the job to be alone there",
                 path=place(self.store, self.base),
             )
-        return data
+        return own
 
-    def _find_record(self) -> bytes | None:
-        """The record, if it is this job's, or of the job that this is a part of; not that of an equal job."""
-        data = self.store.get(join_key(self.base, INTENT))
-        if data is None:
+    def _own(self, record: bytes | memoryview | None) -> bytes | None:
+        """A record, if it is this job's, or of the job that this is a part of; not that of an equal job."""
+        if record is None:
             # What is stored since the job was ended belongs to no job.
             self.store.delete_prefix(self._units)
             return None
-        found = parse_intent(data)
+        found = parse_intent(record)
         is_own = self._is_within or (found.name, _work(found.writer)) == (self.name, _work(self._writer))
-        return bytes(data) if is_own else None
+        return bytes(record) if is_own else None
+
+    def _find_record(self) -> bytes | None:
+        return self._own(self.store.get(join_key(self.base, INTENT)))
 
     def keep(self, made: Made) -> None:
         """Keep the fingerprint beside the target, if every change of target and sources shows in versions.
@@ -348,9 +354,12 @@ class BegunJob:
         Raises
             ChangedError: somebody else has ended the job.
         """
-        content: dict[str, Any] = json.loads(self._held())
-        content |= change(content)
-        self.store.put(join_key(self.base, INTENT), _render(content))
+
+        def changed(found: bytes | memoryview | None) -> bytes:
+            content: dict[str, Any] = json.loads(self._checked(found))
+            return _render(content | {**change(content)})
+
+        content: Mapping[str, Any] = json.loads(change_intent(self.store, self.base, changed))
         return content
 
     def _leave(self) -> None:
@@ -453,15 +462,15 @@ def begin(
     noted: Sources | None = None
     left = None if is_empty else read_intent(store, base)
     former = None if replace else left
-    if replace and left is not None:
-        check_ended(store, base, left)
     if former is not None:
         if not resume:
             raise _in_the_way(store, base, former)
         _check_same(store, base, former, work, plan)
         name, is_ready, writer = former.name or name, former.is_ready, former.writer
-    # Where the nodes to be replaced are not removed yet, two calls may be about to: the last one goes on.
+    # Where the nodes to be replaced are not removed yet, the work begins anew.
     if former is None or not is_ready:
+        if left is not None:
+            check_ended(store, base, left)
         store.check_writable(join_key(base, INTENT))
         names = [] if is_empty else store.list_children(join_key(base, JOB))
         # A journal may outlive its record, where a store removes them one by one: it is of another job.
@@ -480,10 +489,10 @@ def begin(
             if sources is not None and len(json.dumps(sources.versions)) <= VERSIONS_SIZE:
                 content[VERSIONS], noted = sources.versions, sources
         data = _render({**content, "is_ready": is_ready})
-        if replace:
-            take_over(store, base, data)
+        if replace or former is not None:
+            take_over(store, base, data, former)
         else:
-            _put_record(store, base, data, is_new=former is None)
+            _put_new_record(store, base, data)
         if left is not None:
             _release(store, base, left.makes)
         if left is not None and former is None:
@@ -501,21 +510,20 @@ def begin(
     return job
 
 
-def _put_record(store: Store, base: str, data: bytes, *, is_new: bool) -> None:
-    """Put the record of a job, where none was if `is_new`.
+def _put_new_record(store: Store, base: str, data: bytes) -> None:
+    """Put the record of a job where none was.
 
     Raises
         StoreError: another call has just begun work there.
     """
-    key = join_key(base, INTENT)
     try:
-        (store.put_new if is_new else store.put)(key, data)
+        store.put_new(join_key(base, INTENT), data)
     except ChangedError as error:
         found = read_intent(store, base)
         if found is not None:
             raise _in_the_way(store, base, found) from error
         # That of a call which has come to its end.
-        store.put(key, data)
+        take_over(store, base, data)
 
 
 def _in_the_way(store: Store, base: str, former: Intent) -> StoreError:
