@@ -105,7 +105,7 @@ def test_a_crs_without_a_name_is_called_by_its_method() -> None:
     parameters = {"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [25.0, 25.0]}
     crs = Crs.from_cf({**parameters, "longitude_of_central_meridian": 265.0, "earth_radius": 6371229.0})
     assert crs.code is None
-    assert crs.label == "lambert_conformal_conic by CF parameters, ellipsoid of 6371229 m"
+    assert crs.label == "unnamed lambert_conformal_conic, ellipsoid of 6371229 m"
 
 
 @pytest.mark.parametrize(

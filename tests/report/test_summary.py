@@ -81,8 +81,8 @@ def test_json_has_numbers_and_every_grid() -> None:
     assert (
         found["crs"]["code"] is None and Crs.from_user(found["crs"]["projjson"]).wkt == found["crs"]["wkt2"]
     )
-    assert found["facts"]["CRS"] == "lambert_conformal_conic by CF parameters, ellipsoid of 6371229 m"
-    assert found["facts"]["grid of soil"].startswith("4 rows × 4 columns (y2, x2), lambert")
+    assert found["facts"]["CRS"] == "unnamed lambert_conformal_conic, ellipsoid of 6371229 m"
+    assert found["facts"]["grid of soil"].startswith("4 rows × 4 columns (y2, x2), unnamed lambert")
     assert found["sources"] == {"crs": "crs.grid_mapping_name at /crs", "affine": "coordinates at /"}
     assert found["arrays"]["air"]["nodata_values"] == [-1.0, float(np.float32(1e20))]
 

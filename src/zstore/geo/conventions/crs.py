@@ -143,7 +143,7 @@ class Crs:
         """A short name of the CRS for people: its code, its name, or where it has none its method."""
         named, method = self.wkt.partition(",")[0], self.cf.get("grid_mapping_name")
         if self.code is None and method is not None and named.endswith(('"undefined"', '"unknown"')):
-            return f"{method} by CF parameters, ellipsoid of {self.cf.get('semi_major_axis'):.12g} m"
+            return f"unnamed {method}, ellipsoid of {self.cf.get('semi_major_axis'):.12g} m"
         return self.code or named
 
     @property
