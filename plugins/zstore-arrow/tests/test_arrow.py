@@ -139,6 +139,28 @@ def test_filters_keep_the_rows_that_they_keep_of_the_whole_table(tmp_path: Path)
         assert sorted(map(repr, rows)) == sorted(map(repr, expected)), wanted
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted", "reads"),
+    [
+        (np.array([3, 1, "NaT", 2], "m8[h]"), pc.field("x") < pa.scalar(7200, pa.duration("s")), 1),
+        (np.array([3, np.nan, 1, 2], "f2"), pc.field("x").is_null(), 1),
+        (np.array([3, 1j, 1, 2], "c8"), pc.field("y") == 0, 4),
+    ],
+)
+def test_a_filter_beside_coordinates_that_pyarrow_does_not_order(
+    values: Any, wanted: Any, reads: int
+) -> None:
+    store = Counted()
+    group = zstore.create_group(store)
+    group.create_array("x", data=values, dimension_names=["x"])
+    cells = np.arange(8).reshape(4, 2)
+    group.create_array("v", data=cells, dimension_names=["x", "y"], chunks=(1, 2))
+    found = open_table(zstore.open_group(store, mode="r"))
+    expected = found.to_table().filter(wanted)
+    store.reads.clear()
+    assert found.to_table(filter=wanted).equals(expected) and store.reads["v"] == reads
+
+
 def test_columns_are_projected_and_computed() -> None:
     store = Counted()
     weather(store)

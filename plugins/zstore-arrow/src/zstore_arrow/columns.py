@@ -94,11 +94,13 @@ class SideColumn(Column):
 
     def within(self, side: slice) -> pc.Expression:
         """What is true of all rows whose items along the dimension lie there."""
-        field, values = pc.field(self.name), self.values(side)
-        ends = pc.min_max(values)
+        field, values, kind = pc.field(self.name), self.values(side), self.value_type
+        if pa.types.is_nested(kind) or pa.types.is_float16(kind):  # which pyarrow does not compare
+            return pc.scalar(True)
+        ends = pc.min_max(values.cast(pa.int64()) if pa.types.is_duration(kind) else values)
         if not ends["min"].is_valid:
             return field.is_null()
-        made = (field >= ends["min"]) & (field <= ends["max"])
+        made = (field >= ends["min"].cast(kind)) & (field <= ends["max"].cast(kind))
         return made | field.is_null() if values.null_count else made
 
 
