@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, ReadingWarning, StoreError
+from zstore.errors import MetadataError, NotFoundError, ReadingWarning, StoreError, UnsupportedError
 
 xr = pytest.importorskip("xarray", reason="xarray's engine needs xarray (extra 'xarray')")
 pytest.importorskip("zarr", reason="xarray's own engine needs zarr-python")
@@ -733,11 +733,14 @@ def test_data_on_the_ground_are_as_what_is_stored_of_them(tmp_path, chunks):
     assert data.t.zstore.grid == zstore.GeoGrid.of(stored["t"])
     grid = zstore.GeoGrid.around([stored], crs="EPSG:4326", resolution=0.0003)
     moved = data.zstore.reproject(grid, resampling="bilinear", nodata=-1)
-    assert [*moved.data_vars] == [*data.data_vars] and moved.attrs["title"] == "a scene" and moved.k[1] == 2
-    assert moved.attrs["proj:code"] == "EPSG:4326" and moved.zstore.grid == grid and "y" in moved.indexes
+    assert [*moved.data_vars] == [*data.data_vars] and moved.k[1] == 2
+    assert moved.attrs == {"title": "a scene", "Conventions": "CF-1.11"}
+    assert moved.zstore.grid == grid and "y" in moved.indexes
     for name, nodata in (("t", None), ("n", -1)):
         view = zstore.reproject(stored[name], grid, resampling="bilinear", nodata=nodata)
-        xr.testing.assert_identical(moved[name].variable, xr.open_dataset(view, engine=ENGINE)[name].variable)
+        expected = xr.open_dataset(view, engine=ENGINE)[name].variable
+        del expected.attrs["_CRS"]  # and what else no NetCDF file can hold
+        xr.testing.assert_identical(moved[name].variable, expected)
     onto = data.t.rename(None).zstore.reproject(moved)
     assert onto.name is None and onto.shape == (2, *grid.shape) and onto.attrs["units"] == "K"
     np.testing.assert_array_equal(
@@ -756,8 +759,37 @@ def test_data_on_the_ground_are_as_what_is_stored_of_them(tmp_path, chunks):
     assert data.t.zstore.zonal_statistics(zones, "max", crs=32632)["max"].shape == (2, 1)
 
 
+@pytest.mark.parametrize("chunks", [None, {"y": 7}], ids=["plain", "dask"])
+def test_moments_and_durations_have_nat_beside_the_data(chunks):
+    data = placed_data()[["n"]].astype("f8")
+    since = np.timedelta64(1, "D") * np.arange(-600, 600).reshape(30, 40) + np.timedelta64(1, "ns")
+    since[3:5] = np.timedelta64("NaT")
+    ground = {"grid_mapping": "spatial_ref"}
+    data["late"] = ("y", "x"), since, ground
+    data["seen"] = ("y", "x"), np.datetime64("2020-01-05", "ns") + since, ground
+    moved = (data if chunks is None else data.chunk(chunks)).zstore.reproject("EPSG:4326", resolution=0.0003)
+    cells = np.nan_to_num(moved.n.values).astype(int)
+    for name in ("late", "seen"):
+        values = data[name].values.ravel()
+        expected = np.where(np.isnan(moved.n), np.array("NaT", values.dtype), values[cells])
+        np.testing.assert_array_equal(moved[name], expected)
+
+
+def test_no_property_of_a_zone_hides_a_statistic():
+    ring = [(400_055, 4_999_905), (400_255, 4_999_905), (400_055, 4_999_765), (400_055, 4_999_905)]
+    field = {"type": "Polygon", "coordinates": [ring]}
+    said = {"mean": 7, "time": "noon", "zone": "a", "kind": "wheat"}
+    zones = {"type": "Feature", "geometry": field, "properties": said}
+    sums = placed_data().t.zstore.zonal_statistics(zones, "mean", crs=32632)
+    assert sums["mean"].shape == (2, 1) and (sums["mean"] < 1).all() and "time" in sums.indexes
+    names = ("zone_mean", "zone_time", "zone_zone", "kind")
+    assert [sums[name].item() for name in names] == [*said.values()]
+
+
 def test_data_without_ground_say_what_they_need():
     data, zones = placed_data(), {"type": "Polygon", "coordinates": [[(0, 0), (1, 0), (0, 1), (0, 0)]]}
+    shifted = {"type": "Polygon", "coordinates": [[(0, 4.99e6), (9, 4.99e6), (0, 5e6), (0, 4.99e6)]]}
+    coarse = data[["n"]].isel(x=slice(None, None, 2)).rename(n="rough", x="x2", y="y2")
     for call, said in {
         "zonal_statistics of a Dataset": lambda: data.zstore.zonal_statistics(zones),
         "a DataTree has no grid": lambda: xr.DataTree(data).zstore.crs,
@@ -768,6 +800,10 @@ def test_data_without_ground_say_what_they_need():
         "expected a resolution": lambda: data.t.zstore.reproject("EPSG:4326"),
         "no zone lies on a cell": lambda: data.t.zstore.clip(zones),
         "has no nodata": lambda: data.zstore.clip(zones, crs=32632),
+        "'rough'. lie on other grids than": lambda: data.merge(coarse).zstore.reproject(data, nodata=-1),
+        "latitude 4.99e": lambda: data.t.zstore.zonal_statistics(shifted),
+        "dimension is named 'zone'": lambda: data.t.rename(time="zone").zstore.zonal_statistics(zones),
+        "statistics of timedelta64": lambda: (data.n * np.timedelta64(1, "D")).zstore.zonal_statistics(zones),
     }.items():
-        with pytest.raises(MetadataError, match=call):
+        with pytest.raises((MetadataError, UnsupportedError), match=call):
             said()

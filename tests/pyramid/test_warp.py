@@ -275,9 +275,7 @@ def test_sources_beside_a_box_are_not_read(tmp_path: Path) -> None:
 def test_across_the_antimeridian_and_at_a_pole(tmp_path: Path) -> None:
     affine = (60.0, 0.0, 262000.0, 0.0, -60.0, 5300000.0)
     fiji = _raster(tmp_path / "a.zarr", "EPSG:32601", affine)
-    grid = zstore.GeoGrid(
-        zstore.GeoGrid.of(fiji).crs.from_user("EPSG:4326"), _affine(0.001, 179.5, 48), (500, 2000)
-    )
+    grid = zstore.GeoGrid("EPSG:4326", (0.001, 0, 179.5, 0, -0.001, 48), (500, 2000))
     made = zstore.mosaic([fiji], grid).read()
     assert (made != HOLE).sum() > 1000
     assert made.tolist() == zstore.reproject(fiji, grid).read().tolist()
@@ -385,6 +383,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
         zstore.reproject(array, array)
     with pytest.raises(MetadataError, match="no source has the CRS EPSG:3857; expected a resolution"):
         zstore.GeoGrid.around([other], crs="EPSG:3857")
+    for resolution in (-1, 0, "fine", (1, 2, 3), float("nan")):
+        with pytest.raises(MetadataError, match=r"resolution is .*; expected a positive number, or two"):
+            zstore.GeoGrid.around([other], crs="EPSG:3857", resolution=resolution)
+    for grid in (4326, "EPSG:4326"):
+        with pytest.raises(MetadataError, match=r"a CRS; expected a grid in it"):
+            zstore.reproject(other, grid)
+    with pytest.raises(MetadataError, match=r"affine is .*; expected six numbers"):
+        zstore.GeoGrid("EPSG:4326", (1, 2), (3, 4))
 
 
 def test_a_stored_mosaic_that_was_interrupted_goes_on(

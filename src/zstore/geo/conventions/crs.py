@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from json import dumps, loads
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -105,7 +106,7 @@ class Crs:
             return value
         if isinstance(value, bool):
             raise MetadataError(f"CRS is {value!r}; expected a code, WKT, PROJJSON or CF parameters")
-        if isinstance(value, int):
+        if isinstance(value, Integral):
             return _parsed("text", f"EPSG:{value}")
         if isinstance(value, str):
             return _parsed("text", value)

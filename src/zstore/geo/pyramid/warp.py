@@ -62,7 +62,13 @@ Placed = Array | Group | Source | PlaceLike
 
 @dataclass(frozen=True)
 class GeoGrid:
-    """The cells of a raster on Earth: a CRS, an affine, and (rows, columns)."""
+    """The cells of a raster on Earth: a CRS, an affine, and (rows, columns).
+
+    A CRS may be given as `around` takes it, an affine as six numbers (a, b, c, d, e, f).
+
+    Raises
+        MetadataError: there is no such CRS or affine; a length is negative, or 2^31 or more.
+    """
 
     crs: Crs
     affine: Affine
@@ -71,6 +77,9 @@ class GeoGrid:
     def __post_init__(self) -> None:
         if not all(0 <= length < MOST_CELLS for length in self.shape):
             raise MetadataError(f"a grid has the shape {self.shape}; expected lengths from 0 to 2^31 - 1")
+        object.__setattr__(self, "crs", Crs.from_user(self.crs))
+        if not isinstance(self.affine, Affine):
+            object.__setattr__(self, "affine", Affine.from_user(self.affine))
 
     @classmethod
     def of(cls, source: Placed) -> GeoGrid:
@@ -89,7 +98,7 @@ class GeoGrid:
             MetadataError: no CRS or affine.
         """
         rows, columns = map(int, said["shape"])
-        return cls(Crs.from_user(said["crs"]), Affine.from_user(said["affine"]), (rows, columns))
+        return cls(said["crs"], said["affine"], (rows, columns))
 
     def to_json(self) -> dict[str, Any]:
         """The grid as a document has it: the CRS by its code, or as WKT."""
@@ -491,7 +500,7 @@ def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
 
 
 def as_grid(grid: GeoGrid | Placed) -> GeoGrid:
-    if isinstance(grid, str) and CODE.fullmatch(grid):
+    if isinstance(grid, int | np.integer) or (isinstance(grid, str) and CODE.fullmatch(grid)):
         said = (
             f"grid is {grid!r}, a CRS; expected a grid in it: zstore.GeoGrid.around([source], crs={grid!r})"
         )
@@ -521,7 +530,14 @@ def grid_around(
         common = Counter(_cells(affine) for affine in alike).most_common(1)[0][0]
         affine = next(affine for affine in alike if _cells(affine) == common)
     else:
-        height, width = resolution if isinstance(resolution, tuple) else (resolution, resolution)
+        try:
+            height, width = np.broadcast_to(np.asarray(resolution, np.float64), 2).tolist()
+        except (TypeError, ValueError):
+            height, width = math.nan, math.nan
+        if not (height > 0 and width > 0):
+            raise MetadataError(
+                f"resolution is {resolution!r}; expected a positive number, or two for (y, x)"
+            )
         affine = Affine.from_user((width, 0, 0, 0, -height, 0))
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
     for grid in grids:

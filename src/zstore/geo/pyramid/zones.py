@@ -112,7 +112,16 @@ class Zones:
             np.concatenate([first, second]),
             np.repeat(np.array(signs) * np.where(areas < 0, -1, 1), sizes),
         )
+        edges._check_latitudes(own)
         return edges._placed(grid, own)
+
+    def _check_latitudes(self, own: Crs) -> None:
+        """Raise MetadataError if coordinates that should be latitudes are metres."""
+        is_far = own.is_geographic & (np.abs(self.ends[1]) > pi / own.radians_per_unit)
+        if is_far.any():
+            at = int(is_far.argmax())
+            y = self.ends[1, at]
+            raise MetadataError(f"zone {self.zone[at]} has the latitude {y:g}; expected degrees, or crs=...")
 
     def _placed(self, grid: GeoGrid, own: Crs) -> Zones:
         """The edges, projected from their CRS onto a grid."""

@@ -302,7 +302,8 @@ class _Accessor:
     def zonal_statistics(self, zones: Any, statistics: Any = None, **options: Any) -> xr.Dataset:
         """Statistics of a data array's cells in each of some polygons; see `zstore.zonal_statistics`.
 
-        The dimension "zone" has the ids of the features, or their numbers, and their properties.
+        The dimension "zone" has the ids of the features, or their numbers, and their properties; one
+        whose name is taken is zone_NAME.
         """
         from zstore.guests.xarray.shown import zonal_data
 

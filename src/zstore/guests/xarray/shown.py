@@ -6,12 +6,14 @@ box of the dataset, encoded by xarray.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, UnsupportedError
 from zstore.guests.xarray.geo import rehearse_dataset
 from zstore.guests.xarray.read import GroupDataStore
 from zstore.guests.xarray.variables import MEANT, STORED, TIMES
@@ -20,10 +22,21 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
 from zstore.plugin.jobs import SourceStore
-from zstore.plugin.pyramids import GeoGrid, clip, open_levels, reproject, zonal_statistics
+from zstore.plugin.pyramids import (
+    GeoGrid,
+    clip,
+    open_levels,
+    other_grids,
+    reproject,
+    zonal_statistics,
+)
 from zstore.plugin.views import View, view
 from zstore.storage.memory import MemoryStore
 
+# xarray's units of moments by numpy's, and the count that is none of them.
+UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+NAT = np.iinfo(np.int64).min
+MAPPING = "grid_mapping"
 # The name of a data array without one, while it is shown.
 UNNAMED = "values"
 
@@ -41,7 +54,7 @@ def reproject_data(data: Any, grid: Any, *, resolution: Any = None, nodata: Any 
     """The data on another grid, as `ds.zstore.reproject` describes it."""
     if isinstance(grid, xr.Dataset | xr.DataArray):
         onto = grid_of(grid)
-    elif isinstance(grid, str | int) or hasattr(grid, "to_wkt"):
+    elif isinstance(grid, str | Integral) or hasattr(grid, "to_wkt"):
         onto = GeoGrid.around([show(_as_dataset(data))], crs=grid, resolution=resolution)
     else:
         onto = grid
@@ -61,6 +74,14 @@ def zonal_data(data: Any, zones: Any, statistics: Any = None, **options: Any) ->
     """
     if not isinstance(data, xr.DataArray):
         raise MetadataError(f"zonal_statistics of a {type(data).__name__}; expected one of its data arrays")
+    if data.dtype.kind in "mM":
+        raise UnsupportedError(
+            f"statistics of {data.dtype}; expected numbers, as of data / np.timedelta64(1, 'h')"
+        )
+    if "zone" in data.dims:
+        raise MetadataError(
+            "a dimension is named 'zone', as that of the statistics is; expected another name"
+        )
     asked = () if statistics is None else ([statistics] if isinstance(statistics, str) else statistics,)
     found = zonal_statistics(_shown_array(data), zones, *asked, **options)
     others = [dimension for dimension in data.dims if dimension in found.labels]
@@ -68,14 +89,17 @@ def zonal_data(data: Any, zones: Any, statistics: Any = None, **options: Any) ->
     made = xr.Dataset({name: (others, numbers) for name, numbers in found.items()})
     kept = {name: one.variable for name, one in data.coords.items() if one.dims and {*one.dims} <= {*others}}
     ids = [feature.get("id", number) for number, feature in enumerate(found.features)]
-    return made.assign_coords({**kept, **_properties(found.features), "zone": ids})
+    made = made.assign_coords({**kept, "zone": ids})
+    return made.assign_coords(_properties(found.features, {*made.variables, *made.dims}))
 
 
-def _properties(features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The properties of zones as coordinates, where no name of theirs is a dimension's."""
+def _properties(features: Sequence[Mapping[str, Any]], taken: Container[Any]) -> dict[str, Any]:
+    """The properties of zones as coordinates; of a name that is taken, as zone_NAME."""
     said = [feature.get("properties") or {} for feature in features]
-    names = dict.fromkeys(name for one in said for name in one if name != "zone")
-    return {name: ("zone", [one.get(name) for one in said]) for name in names}
+    names = dict.fromkeys(name for one in said for name in one)
+    return {
+        f"zone_{name}" if name in taken else name: ("zone", [one.get(name) for one in said]) for name in names
+    }
 
 
 def _as_dataset(data: Any) -> xr.Dataset:
@@ -123,9 +147,17 @@ def _without_storage(dataset: xr.Dataset) -> xr.Dataset:
     for variable in plain.variables.values():
         left = {*STORED, *MEANT} - {*TIMES}
         variable.encoding = {key: value for key, value in variable.encoding.items() if key not in left}
+        if variable.dtype.kind in "mM" and variable.ndim > 1:
+            variable.encoding = _as_counts(variable.dtype)
         if variable.chunks is not None:
             variable.encoding["chunks"] = tuple(max(lengths) for lengths in variable.chunks)
     return plain
+
+
+def _as_counts(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """The encoding by which moments or durations lose nothing, and have NaT for cells beside them."""
+    start = " since 1970-01-01" if dtype.kind == "M" else ""
+    return {"units": f"{UNITS[np.datetime_data(dtype)[0]]}{start}", "dtype": "int64", "_FillValue": NAT}
 
 
 def _each(data: Any, make: Callable[[Array, Any], View], nodata: Any) -> Any:
@@ -135,14 +167,22 @@ def _each(data: Any, make: Callable[[Array, Any], View], nodata: Any) -> Any:
     nodata  of a data array, or of those variables of a dataset that have none
     """
     dataset = _as_dataset(data)
-    laid = open_levels(show(dataset))[0]
+    shown = show(dataset)
+    laid = open_levels(shown)[0]
     missing = {
         name: nodata if isinstance(data, xr.DataArray) or one.nodata is None else None
         for name, one in laid.geo.variables.items()
     }
+    others = dataset.drop_dims(laid.geo.dimensions, errors="ignore").drop_vars(laid.places, errors="ignore")
+    grids = [one.arrays for one in other_grids(shown, laid) if one.geo.affine is not None]
+    mapped = [name for name, one in others.items() if one.ndim > 1 and MAPPING in one.attrs | one.encoding]
+    if grids or mapped:  # they would stay where they are, under the new grid's CRS
+        beside = sorted(map(str, set(mapped).union(*grids)))
+        raise MetadataError(
+            f"{beside} lie on other grids than {[*laid.arrays]}; expected variables of one grid, as ds[[...]]"
+        )
     layers = {name: _opened(make(array, missing[name]), name) for name, array in laid.arrays.items()}
-    others = dataset.drop_dims(laid.geo.dimensions, errors="ignore")
-    others = others.drop_vars([*laid.places, *layers], errors="ignore")
+    others = others.drop_vars(layers, errors="ignore")
     made = xr.merge([others, *layers.values()], join="exact", compat="override", combine_attrs="override")
     if isinstance(data, xr.DataArray):
         return made[_name_of(data)].rename(data.name)
@@ -152,7 +192,13 @@ def _each(data: Any, make: Callable[[Array, Any], View], nodata: Any) -> Any:
 
 
 def _opened(made: View, name: str) -> xr.Dataset:
-    """The dataset of one variable that a view of an array is, with its coordinates."""
+    """The dataset of one variable that a view of an array is, with its coordinates.
+
+    Its grid is said in CF's words alone: no NetCDF file can hold GeoZarr's and GDAL's, and no crop keeps them
+    right.
+    """
     opened = xr.open_dataset(GroupDataStore(open_group(SourceStore.of(made), mode="r")), engine="store")
     assert name in opened.data_vars, f"the view of {name!r} has its name"
+    opened.attrs = {key: text for key, text in opened.attrs.items() if key == "Conventions"}
+    opened[name].attrs.pop("_CRS", None)
     return opened
