@@ -18,11 +18,13 @@ from zstore.errors import StoreError
 from zstore.geo.pyramid import build
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
-from zstore.storage.base import Store
+from zstore.storage.base import PrefixStore, Store
+from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
 from .drills import start
+from .turns import TurnStore, orders
 
 CALLS = {
     "copy": "zstore.copy(source, target, resume=True)",
@@ -179,3 +181,57 @@ def test_a_pyramid_that_another_call_has_just_built_stays(tmp_path, monkeypatch,
             zstore.build_pyramid(source, target, resume=resume)
         assert times == [file.stat().st_mtime_ns for file in sorted(target.rglob("zarr.json"))]
     check_whole(target, expected)
+
+
+VALUES = np.arange(1, 5, dtype="i4")
+GRID: dict[str, Any] = {"shape": (4,), "dtype": "i4", "chunks": 4}
+MAKERS: dict[str, Any] = {
+    "empty": lambda store: zstore.create_array(store, "a", **GRID),
+    "empty, overwrite": lambda store: zstore.create_array(store, "a", overwrite=True, **GRID),
+    "many": lambda store: dict(zstore.create_hierarchy(store, {"a": GRID})),
+    "full": lambda store: zstore.create_array(store, "a", data=VALUES, chunks=4),
+    "full, overwrite": lambda store: zstore.create_array(store, "a", data=VALUES, chunks=4, overwrite=True),
+    "copy": lambda store: zstore.copy(make_values(), PrefixStore(store, "a")),
+    "empty v2": lambda store: zstore.create_array(store, "a", zarr_format=2, attributes={"n": 1}, **GRID),
+    "full v2": lambda store: zstore.create_array(
+        store, "a", data=VALUES, chunks=4, zarr_format=2, attributes={"n": 2}
+    ),
+}
+
+
+def make_values() -> Store:
+    return zstore.create_array(MemoryStore(), data=VALUES, chunks=4).store
+
+
+# For every so-manieth order of the requests, and with all of them, where those are not thousands.
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("names", "each"),
+    [
+        *((["empty", "full"], 3), (["empty, overwrite", "full"], 5), (["empty", "full, overwrite"], 5)),
+        *((["many", "full"], 5), (["full", "full"], 100), (["empty", "empty"], 1), (["empty", "copy"], 20)),
+        (["empty v2", "full v2"], 100),
+    ],
+    ids=str,
+)
+def test_makers_never_show_the_values_of_one_as_those_of_the_other(
+    names: list[str], each: int, is_long: bool
+) -> None:
+
+    def make() -> TurnStore:
+        store = TurnStore()
+        zstore.create_group(store, zarr_format=2 if "v2" in names[0] else 3)
+        return store
+
+    makers = [MAKERS[name] for name in names]
+    expected = [0 * VALUES if "full" not in name and name != "copy" else VALUES for name in names]
+    for order in orders(make, makers, (each + 19) // 20 if is_long else each):
+        store = make()
+        ends = store.run(order, *makers)
+        made = [number for number, end in enumerate(ends) if not isinstance(end, StoreError)]
+        keys = [key for key in store.list() if key.startswith("a")]
+        if not {"a/zarr.json", "a/.zarray"}.isdisjoint(keys):
+            found = zstore.open_array(store, "a")[...]
+            assert any(np.array_equal(found, expected[number]) for number in made), (order, ends)
+        else:
+            assert not made and (not keys or find_unfinished(store, "a")), (order, keys)

@@ -134,7 +134,7 @@ def create_node(
     """
     places = _clear_places(store, {path: model}, overwrite=overwrite)
     if fill is None or isinstance(model, GroupModel):
-        _put_documents(store, path, model, places, overwrite=overwrite)
+        _put_documents(store, path, model, places)
         return
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
     encoded = places.encoded[path]
@@ -149,15 +149,17 @@ def create_node(
             fill()
             if not mark.is_held():
                 raise _taken(store, path)
-            _put_documents(store, path, model, places)
+            _put_documents(store, path, model, places, is_held=True)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError), in_haste(error):
                 if mark.is_held():
-                    # Where there is a node, it belongs to somebody else.
-                    if is_ours and not isinstance(error, _TakenError):
+                    # A node there is somebody else's, who has not ended yet where makers look for marks.
+                    is_taken = isinstance(error, _TakenError)
+                    if is_ours and not is_taken:
                         for name in encoded:
                             store.delete(join_key(path, name))
+                    if is_ours and (not is_taken or _meets_marks(store)):
                         _delete_chunks(store, path, made)
                     mark.remove()
             raise
@@ -192,7 +194,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     places = _clear_places(store, complete, overwrite=overwrite)
 
     def put(path: str) -> None:
-        _put_documents(store, path, complete[path], places, overwrite=overwrite)
+        _put_documents(store, path, complete[path], places, is_held=path in held)
 
     def put_all(paths: Iterable[str]) -> None:
         map_threads(put, paths, waiting_count=store.request_count)
@@ -233,7 +235,7 @@ def _is_made(store: Store, path: str, names: Iterable[str]) -> bool:
 
 
 def _taken(store: Store, path: str) -> _TakenError:
-    message = "cannot create: somebody else has just made a node there; pass overwrite=True to replace it"
+    message = "cannot create: somebody else has just made a node there; to replace it, pass overwrite=True"
     return _TakenError(message, path=place(store, path))
 
 
@@ -425,22 +427,30 @@ def _depth(path: str) -> int:
 
 
 def _put_documents(
-    store: Store, path: str, model: Model, places: _Places, *, overwrite: bool = False
+    store: Store,
+    path: str,
+    model: Model,
+    places: _Places,
+    *,
+    is_held: bool = False,
 ) -> None:
     """Write the documents of a new node, the last of which makes it one.
 
     Where attributes of v2 are there already, the first does: they may be those of another maker, which has
     not come to an end.
 
+    is_held  whether the caller's mark keeps others away; else one that is there now is of another maker, who
+             may have begun to store chunks
+
     Raises
-        StoreError: somebody else has made a node there, as far as the store can tell; not with `overwrite`.
+        StoreError: somebody else has made a node there, or makes one, as far as the store can tell.
     """
     encoded = places.encoded[path]
     is_stray = path in places.stray
     names = [*reversed(encoded)] if is_stray else [*encoded]
     for number, name in enumerate(names):
         key, data = join_key(path, name), encoded[name]
-        if overwrite or (is_stray and number):
+        if is_stray and number:
             store.put(key, data)
             continue
         try:
@@ -451,12 +461,25 @@ def _put_documents(
             raise _taken(store, path) from error
         if store.lists_versions and isinstance(model, GroupModel):
             _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
+    if not is_held and _meets_marks(store):
+        intent = store.get(join_key(path, INTENT))
+        if intent is not None:
+            _take_back(store, path, encoded)
+            raise in_the_way(store, path, intent, "expected nothing there")
     if is_stray and v2.ATTRIBUTES_KEY not in encoded:
         store.delete(join_key(path, v2.ATTRIBUTES_KEY))
 
 
+def _meets_marks(store: Store) -> bool:
+    """Whether makers look for marks once more when they have put their documents: where it takes no request.
+
+    Of a maker who stores chunks below a mark and one who does not, at the same moment, one sees the other.
+    """
+    return store.request_count == 1
+
+
 def _take_back(store: Store, path: str, put: Mapping[str, bytes]) -> None:
-    """Remove documents that were `put` before the last one was refused: they would be the other node's."""
+    """Remove documents that were `put` and are not to be a node: they would be another one's."""
     for name, data in put.items():
         with store.lock(key := join_key(path, name)):
             if store.get(key) == data:

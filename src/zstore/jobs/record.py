@@ -310,7 +310,7 @@ class BegunJob:
         self.is_ready = True
 
     def hold(self, paths: Iterable[str]) -> None:
-        """Keep makers away from new nodes at these paths below the job's group, unless that is new itself.
+        """Keep makers away from new nodes at these paths below the job's group, or from that itself ("").
 
         Whoever makes a node lists its path, and finds the intent of the job there, at the topmost new node.
 
@@ -319,9 +319,19 @@ class BegunJob:
             ChangedError: somebody else has ended the job.
         """
         all_new = {*paths}
-        new = sorted(path for path in all_new if path and all_new.isdisjoint(ancestors(path)))
-        if not new:
-            return
+        new = sorted(path for path in all_new if all_new.isdisjoint(ancestors(path)))
+        try:
+            if new not in ([], [""]):
+                self._mark(new)
+            if not self.is_resumed:
+                self._check_free(new)
+        except StoreError:
+            if not self.is_resumed and self._find_record() is not None:
+                self.end()
+            raise
+
+    def _mark(self, new: Sequence[str]) -> None:
+        """Put the intents of the job at new nodes."""
         content = self._note(lambda content: {"makes": sorted({*content.get("makes", ()), *new})})
         part = _render({name: content[name] for name in ("work", "name", "asked")} | {"is_part": True})
         self._made.update(new)
@@ -334,19 +344,17 @@ class BegunJob:
                 if (found := self.store.get(key)) not in (None, part):
                     raise in_the_way(self.store, path, found or b"", "expected nothing there") from None
 
-        try:
-            paths = [join_key(self.base, path) for path in new]
-            map_threads(put, paths, waiting_count=self.store.request_count)
-            if not self.is_resumed:
-                kinds = map(node_kind, find_documents(self.store, paths))
-                taken = next((path for path, kind in zip(paths, kinds, strict=True) if kind), None)
-                if taken is not None:
-                    message = "somebody else has just made a node there; expected nothing"
-                    raise StoreError(message, path=place(self.store, taken))
-        except StoreError:
-            if not self.is_resumed and self._find_record() is not None:
-                self.end()
-            raise
+        paths = [join_key(self.base, path) for path in new]
+        map_threads(put, paths, waiting_count=self.store.request_count)
+
+    def _check_free(self, new: Sequence[str]) -> None:
+        """Refuse nodes that came before the intents which keep makers away."""
+        paths = [join_key(self.base, path) for path in new]
+        kinds = map(node_kind, find_documents(self.store, paths))
+        taken = next((path for path, kind in zip(paths, kinds, strict=True) if kind), None)
+        if taken is not None:
+            message = "somebody else has just made a node there; expected nothing"
+            raise StoreError(message, path=place(self.store, taken))
 
     def _note(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Change members of the record; returns the whole record.
@@ -618,8 +626,10 @@ def begin_new(
         is_empty=is_bare,
         sources=sources,
     )
-    if not job.is_resumed and not is_empty:
+    if not is_empty and not job.is_resumed:
         job.clear(lambda: clear(store, base))
+    elif not job._is_within:
+        job.hold([""])
     return job
 
 

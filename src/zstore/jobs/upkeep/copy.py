@@ -247,7 +247,9 @@ def copy(
     planner.check_own(plan)
     job = start(is_empty=former is None and planner.is_bare)
     planner.own_name = job.name
-    job.hold(plan.new_nodes())
+    new = plan.new_nodes()
+    # A node in place of one of another format is not new: the record is there, where makers look.
+    job.hold(new if planner.is_bare or "" not in new else ())
     if made is not None:
         made.meanwhile({"": planner.unchanged()}).put(*there)
     sums = Manifest(copying.carry_out(job, how))
@@ -473,8 +475,11 @@ class _CopyKeys(Plan[bytes]):
                 raise
             return LOST + NO_DIGEST
 
-    def _do(self, step: CopyStep) -> bytes:
-        """Copy one key; returns a byte that tells whether it was copied, and its hash or zeros."""
+    def _do(self, step: CopyStep, put: Callable[[str, Any], object] | None = None) -> bytes:
+        """Copy one key; returns a byte that tells whether it was copied, and its hash or zeros.
+
+        put  how a small value is put, where another writer's may have come; by default over what is there
+        """
         entry, store = step.entry, self.there.store
         key = self.there.key(entry.key)
         if step.action == KEEP:
@@ -482,21 +487,21 @@ class _CopyKeys(Plan[bytes]):
                 return b"\0" + (bytes.fromhex(step.digest.decode()) or NO_DIGEST)
             return b"\0" + self._digest_there(key)
         if step.action == COMPARE:
-            digest = self._read(entry, None)
+            digest = self._read(entry, None, store.put)
             if digest == self._digest_there(key):
                 return b"\0" + digest
-        is_unread = not self.hashes and not self.pace.is_bound and step.action == COPY
+        is_unread = put is None and not self.hashes and not self.pace.is_bound and step.action == COPY
         if is_unread:
             # A value that is gone is named as such when it is read.
             with suppress(NotFoundError):
                 if store.copy_from(key, self.here.store, self.here.key(entry.key)):
                     return b"\1" + NO_DIGEST
-        digest = self._read(entry, key)
+        digest = self._read(entry, key, put or store.put)
         if self.checks and self._digest_there(key) != digest:
             raise ChecksumError("the target gives back other bytes than were copied", path=store.url, key=key)
         return b"\1" + digest
 
-    def _read(self, entry: Entry, key: str | None) -> bytes:
+    def _read(self, entry: Entry, key: str | None, put: Callable[[str, Any], object]) -> bytes:
         """The SHA-256 of a value of the source, which is put under `key` of the target on the way."""
         whole, store = hashlib.sha256(), self.there.store
         parts = read_parts(self.here, entry, self.pace.part_size, self.pace)
@@ -504,7 +509,7 @@ class _CopyKeys(Plan[bytes]):
             for part in parts:
                 whole.update(part)
                 if key is not None:
-                    store.put(key, part)
+                    put(key, part)
             return whole.digest()
         # A large value goes through a file without a name, on the target's disk if it has one.
         with TemporaryFile(dir=store.local_path()) as file:
@@ -526,7 +531,7 @@ class _CopyKeys(Plan[bytes]):
         """As `_do`, for a document; b"" for one that `_consolidate` makes anew afterwards.
 
         Raises
-            ChangedError: the document was written meanwhile.
+            ChangedError: the document was written meanwhile, or somebody else has put it into the target.
         """
         entry = self.here.store.entry(self.here.key(step.entry.key))
         if entry is None or entry[1:] != step.entry[1:]:
@@ -535,13 +540,14 @@ class _CopyKeys(Plan[bytes]):
                 path=self.here.store.url,
                 key=self.here.key(step.entry.key),
             )
+        put = self.there.store.put if step.there else self.there.store.put_new
         if not self._is_rewritten(step):
-            return self._do(step)
+            return self._do(step, put)
         key = step.entry.key
         if key.endswith(v3.KEY):
             document = parse_json(self.here.get(key) or b"", path=self.here.store.url, key=key)
             document.pop("consolidated_metadata", None)
-            self.there.store.put(self.there.key(key), render_json(document))
+            put(self.there.key(key), render_json(document))
         return b""
 
     def _is_rewritten(self, step: CopyStep) -> bool:
