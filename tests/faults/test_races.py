@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import StoreError
+from zstore.errors import StoreError, ZstoreError
 from zstore.geo.pyramid import build
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
@@ -24,7 +24,7 @@ from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
 from .drills import start
-from .turns import TurnStore, orders
+from .turns import TurnStore, all_orders, request_counts, some_orders
 
 CALLS = {
     "copy": "zstore.copy(source, target, resume=True)",
@@ -225,7 +225,7 @@ def test_makers_never_show_the_values_of_one_as_those_of_the_other(
 
     makers = [MAKERS[name] for name in names]
     expected = [0 * VALUES if "full" not in name and name != "copy" else VALUES for name in names]
-    for order in orders(make, makers, (each + 19) // 20 if is_long else each):
+    for order in all_orders(request_counts(make, makers), (each + 19) // 20 if is_long else each):
         store = make()
         ends = store.run(order, *makers)
         made = [number for number, end in enumerate(ends) if not isinstance(end, StoreError)]
@@ -235,3 +235,40 @@ def test_makers_never_show_the_values_of_one_as_those_of_the_other(
             assert any(np.array_equal(found, expected[number]) for number in made), (order, ends)
         else:
             assert not made and (not keys or find_unfinished(store, "a")), (order, keys)
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("copy",),
+        ("convert",),
+        ("reduce",),
+        ("pyramid",),
+        ("pyramid, resume",),
+        ("pyramid", "pyramid, resume"),
+    ],
+    ids=", ".join,
+)
+def test_jobs_whose_requests_take_turns_leave_one_whole_result(names: tuple[str, ...], count: int) -> None:
+    def make() -> TurnStore:
+        store = TurnStore()
+        zstore.create_group(store)
+        return store
+
+    def ask(name: str) -> Any:
+        call = compile(CALLS[name], name, "eval")
+        return lambda store: eval(call, {**known, "target": PrefixStore(store, "t")})
+
+    source = MemoryStore(f"races of {names}")  # a name is the same source for all
+    known = {"zstore": zstore, "source": source if [*source.list()] else make_source(source)}
+    calls = [ask(name) for name in (names * 2)[:2]]
+    whole = make()
+    calls[0](whole)
+    for order in some_orders(request_counts(make, calls), count):
+        store = make()
+        ends = store.run(order, *calls)
+        refused = [end for end in ends if isinstance(end, ZstoreError)]
+        assert len(refused) < 2, (order, ends)
+        check_whole(store, files(whole))
+        assert not find_unfinished(store, "")

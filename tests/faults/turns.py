@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, islice
 from typing import Any
 
-from zstore.errors import StoreError
+from zstore.errors import ZstoreError
 from zstore.storage.memory import MemoryStore
 
 Call = Callable[[MemoryStore], Any]
@@ -71,7 +72,7 @@ class TurnStore(MemoryStore):
         self._mine.who = who
         try:
             return call(self)
-        except StoreError as error:
+        except ZstoreError as error:
             return error
         finally:
             self._mine.who = None
@@ -110,13 +111,31 @@ for name in (
     setattr(TurnStore, name, _in_turn(name))
 
 
-def orders(make: Callable[[], TurnStore], calls: Sequence[Call], each: int) -> Iterator[list[int]]:
-    """Every order of the requests that the calls take when each is alone; or each so-manieth of them."""
+def request_counts(make: Callable[[], TurnStore], calls: Sequence[Call]) -> list[int]:
+    """How many requests each call takes when it is alone."""
     counts = []
     for call in calls:
         store = make()
         store.call(0, call)
         counts.append(store.count)
-    first, second = counts
-    for places in islice(combinations(range(first + second), first), 0, None, each):
-        yield [int(number not in places) for number in range(first + second)]
+    return counts
+
+
+def all_orders(counts: Sequence[int], each: int) -> Iterator[list[int]]:
+    """Every order of so many requests of two calls, or each so-manieth of them."""
+    first, total = counts[0], sum(counts)
+    for places in islice(combinations(range(total), first), 0, None, each):
+        yield [int(number not in places) for number in range(total)]
+
+
+def some_orders(counts: Sequence[int], count: int, seed: int = 0) -> Iterator[list[int]]:
+    """Orders by chance, in which each call makes up to 50 requests before it is the other's turn."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        left, order = [*counts], list[int]()
+        while any(left):
+            [who] = chance.choices((0, 1), left)
+            run = min(left[who], chance.choice((1, 1, 2, 3, 8, 20, 50)))
+            order += [who] * run
+            left[who] -= run
+        yield order

@@ -33,6 +33,7 @@ from zstore.engine.intents import (
     describe,
     find_unfinished,
     in_the_way,
+    intent_locked,
     parse_intent,
     read_intent,
     take_over,
@@ -389,19 +390,27 @@ class BegunJob:
             self.store.delete_prefix(self._units)
             return
         self._leave()
-        if self._find_record() is None:
-            return  # whoever has taken the place over has its record and intents
-        _release(self.store, self.base, self._made)
-        # In one step or request where the store can: a record without its journal has everything made again.
+        # Else a note of another call that goes on with the job could come after it, and stay.
+        with intent_locked(self.store, self.base):
+            if self._find_record() is None:
+                return  # whoever has taken the place over has its record and intents
+            _release(self.store, self.base, self._made)
+            self._remove()
+        self.store.flush()
+
+    def _remove(self) -> None:
+        """Remove the journal with the record: in one step or request where the store can.
+
+        A record without its journal has everything made again.
+        """
         if self.store.removes_whole:
             self.store.delete_prefix(join_key(self.base, JOB))
-        else:
-            *journal, record = *self.store.list(self._units), join_key(self.base, INTENT)
-            self.store.delete_many(journal[LAST_COUNT:])
-            if not self.store.delete_many([*journal[:LAST_COUNT], record]):
-                self.store.delete_prefix(self._units)
-                self.store.delete(record)
-        self.store.flush()
+            return
+        *journal, record = *self.store.list(self._units), join_key(self.base, INTENT)
+        self.store.delete_many(journal[LAST_COUNT:])
+        if not self.store.delete_many([*journal[:LAST_COUNT], record]):
+            self.store.delete_prefix(self._units)
+            self.store.delete(record)
 
 
 def _work(writer: Any) -> Any:

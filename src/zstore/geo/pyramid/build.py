@@ -179,7 +179,7 @@ def build(
         return group
     job.watch(sources)
     # In a group that is there, makers are kept away from each level.
-    held = () if is_new else pyramid.made
+    held = ("",) if is_new else pyramid.made
     if job.is_resumed:
         job.hold(held)
     else:

@@ -246,10 +246,14 @@ def copy(
     _check_room(there, plan)
     planner.check_own(plan)
     job = start(is_empty=former is None and planner.is_bare)
+    if planner.is_resumed and not job.is_resumed:
+        job.end()
+        message = "the copy that was to go on has just ended; expected it unfinished"
+        raise ChangedError(message, path=there.url())
     planner.own_name = job.name
     new = plan.new_nodes()
     # A node in place of one of another format is not new: the record is there, where makers look.
-    job.hold(new if planner.is_bare or "" not in new else ())
+    job.hold(() if "" in new and planner.has_node else new)
     if made is not None:
         made.meanwhile({"": planner.unchanged()}).put(*there)
     sums = Manifest(copying.carry_out(job, how))
@@ -653,6 +657,7 @@ class Planner:
         self.made = made
         self.leaves_documents = False
         self.is_bare = True  # whether no list of the target had a key
+        self.has_node = False  # whether one had a document at the top
         self._documents = set[str]()
 
     def plan(self, known: Manifest | None) -> CopyPlan:
@@ -715,6 +720,7 @@ class Planner:
 
     def _is_in_the_way(self, key: str) -> bool:
         self.is_bare = False
+        self.has_node |= key in MAKING
         if _is_job(key) and not key.startswith(f"{JOB}/") and not self._is_own(key):
             raise StoreError(
                 "there is unfinished work in the target; expected it to be ended",
