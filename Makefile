@@ -161,7 +161,9 @@ fuzz-sanitized: sanitized
 # Stores of every kind, opened by readers that are no test dependencies too, and drawn in a browser where there is one
 # and npm to make its pages. The environments are their own: one of PYTHON, and one of the newest Python here (3.12 at
 # least), for which some readers have their newest versions (and rasterio a newer GDAL) only. ZSTORE_READERS_PYTHON
-# names that Python; else tools/pythons finds it.
+# names that Python; else tools/pythons finds it. `make readers MARK=slow` and `make writers MARK=slow` run the long forms.
+MARK ?=
+MARKED = $(if $(MARK),-m $(MARK))
 READERS := .readers
 NEW_READERS := .readers-new
 READER_TESTS := $(addprefix tests/integrations/test_readers,.py _geo.py _judged.py _mended.py _mutations.py _programs.py)
@@ -170,12 +172,12 @@ readers: $(READERS)/.installed $(NEW_READERS)/.installed
 	mkdir -p $(READERS)/node
 	cp tests/integrations/readers/browser/package.json $(READERS)/node
 	! command -v npm >/dev/null || npm install --silent --no-audit --no-fund --prefix $(READERS)/node
-	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(READER_TESTS) \
+	ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(READERS)/bin/python -m pytest -q $(MARKED) $(READER_TESTS) \
 		tests/integrations/test_readers_browser.py
 	@if [ -x $(NEW_READERS)/bin/python ]; then \
 		set -ex; \
 		$(NEW_READERS)/bin/python -c 'import rasterio; print("GDAL", rasterio.__gdal_version__)'; \
-		ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(NEW_READERS)/bin/python -m pytest -q $(READER_TESTS); \
+		ZSTORE_OPENLAYERS=$(READERS)/node/node_modules $(NEW_READERS)/bin/python -m pytest -q $(MARKED) $(READER_TESTS); \
 	else \
 		echo "no Python 3.12 or newer here: skipped eopf-geozarr >= 0.12, ndpyramid and rasterio >= 1.5 (GDAL >= 3.12);" \
 			"ZSTORE_READERS_PYTHON may name one"; \
@@ -202,7 +204,8 @@ $(NEW_READERS)/.installed: $(READERS_NEED)
 # environment is one of the newest Python here, as above, or of PYTHON, for which there are fewer writers.
 WRITERS := .writers
 writers: $(WRITERS)/.installed
-	ZSTORE_TABLES=docs/conventions.md $(WRITERS)/bin/python -m pytest -q tests/foreign
+	ZSTORE_TABLES=$(if $(MARK),,docs/conventions.md) $(WRITERS)/bin/python -m pytest -q $(MARKED) tests/foreign \
+		tests/integrations/test_shaped.py
 
 $(WRITERS)/.installed: $(READERS_NEED)
 	test -x $(WRITERS)/bin/python || \

@@ -1,12 +1,13 @@
 """Files shaped like those of models, reanalyses, satellites, sea ice, swaths and radars, at random.
 
-xarray writes them, through netCDF-C, h5netcdf or zarr-python. Everything that the shape leaves open is drawn:
-sizes, types, packing, missing values, calendars, directions of axes, chunks.
+xarray writes them, through netCDF-C, h5netcdf or zarr-python; satpy's its own CF writer. Everything that the
+shape leaves open is drawn: sizes, types, packing, missing values, calendars, directions of axes, chunks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -258,9 +259,41 @@ SHAPES: dict[str, Callable[[Draw], Shape]] = {
 }  # fmt: skip
 
 
+def scene(draw: Draw, path: Path) -> tuple[Path, str, tuple[str, str], str | None]:
+    """A channel of an imager on an area of the Earth, in the file of satpy's CF writer."""
+    satpy = pytest.importorskip("satpy", reason="satpy is the writer")
+    coordinates = pytest.importorskip("satpy.coords", reason="satpy is the writer")
+    geometry = pytest.importorskip("pyresample.geometry", reason="pyresample is the writer of satpy's areas")
+    rows, columns = int(draw.integers(6, 60)), int(draw.integers(6, 60))
+    crs, left, top, step = [
+        ("+proj=geos +h=35785831 +lon_0=0 +sweep=y +a=6378169 +b=6356583.8 +units=m", -2e6, 5e6, 3000.4),
+        ("EPSG:3413", -1e6, 1e6, 1000.0), ("EPSG:32632", 3e5, 5000040.0, 10.0),
+        ("EPSG:4326", 5.0, 50.0, 0.25),
+    ][draw.integers(0, 4)]  # fmt: skip
+    extent = left, top - rows * step, left + columns * step, top
+    area = geometry.AreaDefinition("area", "an area", "area", crs, columns, rows, extent)
+    values = field(draw, (rows, columns), 180, 330).astype(draw.choice(["f4", "f8"]))
+    start, made = datetime(2024, 2, 28, 12), satpy.Scene()
+    said = {
+        "area": area, "name": "IR_108", "units": "K", "standard_name": "toa_brightness_temperature",
+        "platform_name": "Meteosat-11", "sensor": {"seviri"}, "start_time": start,
+        "end_time": start + timedelta(minutes=12),
+        "orbital_parameters": {"satellite_nominal_altitude": 35785863.0},
+    }  # fmt: skip
+    # As its own readers hand them over.
+    made["IR_108"] = coordinates.add_crs_xy_coords(xr.DataArray(values, dims=("y", "x"), attrs=said), area)
+    made.save_datasets(
+        writer="cf", filename=str(path), engine=str(draw.choice(ENGINES[:2])),
+        include_lonlats=bool(draw.integers(0, 2)), encoding={"IR_108": packing(draw, 180, 330)},
+    )  # fmt: skip
+    return path, "IR_108", ("y", "x"), None
+
+
 def write(name: str, seed: int, folder: Path) -> tuple[Path, str, tuple[str, str], str | None]:
     """A file of that shape; (its path, the variable, its dimensions y and x, its time)."""
-    draw = np.random.default_rng([seed, [*SHAPES].index(name)])
+    draw = np.random.default_rng([seed, [*SHAPES, "satpy"].index(name)])
+    if name == "satpy":
+        return scene(draw, folder / f"satpy-{seed}.nc")
     data, variable, cells, time = SHAPES[name](draw)
     engine = str(draw.choice(ENGINES))
     if engine != "zarr" and draw.random() < 0.5:

@@ -78,7 +78,7 @@ def test_files_of_some_shapes(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9))
-@pytest.mark.parametrize("name", shaped.SHAPES)
+@pytest.mark.parametrize("name", [*shaped.SHAPES, "satpy"])
 def test_many_files_of_every_shape(name, seed, tmp_path):
     check(name, seed, tmp_path)
 

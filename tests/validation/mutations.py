@@ -25,7 +25,10 @@ from .stores import DEGREES, SHAPE, UTM, Documents, model, right, values_of
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 OTHER = Crs.from_user("EPSG:32633")
 CF_WORDS = frozenset(("axis", "standard_name", "units", "grid_mapping", "coordinates", "bounds"))
-PLACED = ("multiscales", "ome", "_CRS", "GeoTransform", "crs_wkt", "spatial_ref", "_ARRAY_DIMENSIONS")
+PLACED = (
+    "multiscales", "ome", "_CRS", "GeoTransform", "crs_wkt", "spatial_ref", "_ARRAY_DIMENSIONS",
+    "AREA_OR_POINT", "zarr_conventions", "Conventions",
+)  # fmt: skip
 PREFIXES = ("proj:", "spatial:")
 # What a value of this kind stands for is one statement, however many members it has.
 WHOLE = ("projjson", "proj:projjson")
