@@ -1,6 +1,6 @@
 """One set of tricky stores as the installed release of a writer writes them, with the values that it reads.
 
-    PYTHON write.py zarr|n5|xarray|tensorstore|gdal|... TARGET     in an environment that has the writer
+    PYTHON write.py zarr|zarrs|n5|xarray|tensorstore|gdal|... TARGET     in an environment that has the writer
     PYTHON write.py pack releases.json.xz TARGET...  every different node of all targets, and who wrote it
 
 Nodes are TARGET/FORMAT/NAME. TARGET/expected.json has the writer's version and, of each node, the kind of its
@@ -180,6 +180,15 @@ def write_zarr(target):
         )
 
 
+def write_zarrs(target):
+    """The stores of zarr-python whose chunks zarrs encodes."""
+    import zarr
+    import zarrs  # noqa: F401 - for its codec pipeline
+
+    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
+    yield from write_zarr(target)
+
+
 def write_n5(target):
     """The stores of zarr-python's N5Store."""
     import numcodecs
@@ -343,21 +352,75 @@ def write_tensorstore(target):
             )
 
 
-def write_gdal(target):
-    """The stores of GDAL, by rasterio."""
+def by_rasterio(path, dtype, options):
+    """Write a raster of GDAL's, and read it."""
     import rasterio
+
+    profile = {
+        "driver": "Zarr", "width": 6, "height": 5, "count": 1, "dtype": dtype, "crs": "EPSG:32632",
+        "transform": rasterio.transform.from_origin(5e5, 5e6, 10, 10),
+        "nodata": None if "complex" in dtype else 7, **options,
+    }  # fmt: skip
+    with rasterio.open(path, "w", **profile) as file:
+        file.write(NUMBERS.astype(dtype), 1)
+    with rasterio.open(path) as file:
+        return file.read(1)
+
+
+def by_library(path, dtype, options):
+    """As `by_rasterio`, by the library that is inside pyogrio's wheel: releases that no rasterio brings."""
+    import ctypes as c
+
+    import pyogrio
+
+    [library] = (Path(pyogrio.__file__).parents[1] / "pyogrio.libs").glob("libgdal*")
+    gdal, items = c.CDLL(str(library)), np.ascontiguousarray(NUMBERS.astype(dtype))
+    names = ["uint8", "uint16", "int16", "uint32", "int32", "float32", "float64", "", "", "complex64"]
+    number, flags = names.index(dtype) + 1, [f"{name}={value}".encode() for name, value in options.items()]
+
+    def call(name, *arguments):
+        function = getattr(gdal, name)
+        function.restype = c.c_void_p
+        answer = function(*arguments)
+        if gdal.CPLGetLastErrorType() > 2:
+            gdal.CPLGetLastErrorMsg.restype = c.c_char_p
+            raise OSError(gdal.CPLGetLastErrorMsg())
+        return c.c_void_p(answer)
+
+    def move(raster, is_writing):
+        band, at = call("GDALGetRasterBand", raster, 1), items.ctypes.data_as(c.c_void_p)
+        call("GDALRasterIO", band, is_writing, 0, 0, 6, 5, at, 6, 5, number, 0, 0)
+
+    gdal.CPLErrorReset()
+    call("GDALAllRegister")
+    options = (c.c_char_p * (len(flags) + 1))(*flags)
+    driver = call("GDALGetDriverByName", b"Zarr")
+    made = call("GDALCreate", driver, str(path).encode(), 6, 5, 1, number, options)
+    call("GDALSetGeoTransform", made, (c.c_double * 6)(5e5, 10, 0, 5e6, 0, -10))
+    call("GDALSetProjection", made, b"EPSG:32632")
+    if "complex" not in dtype:
+        call("GDALSetRasterNoDataValue", call("GDALGetRasterBand", made, 1), c.c_double(7))
+    move(made, 1)
+    call("GDALClose", made)
+    items[...] = 0
+    made = call("GDALOpen", str(path).encode(), 0)
+    move(made, 0)
+    call("GDALClose", made)
+    return items
+
+
+def write_gdal(target):
+    """The stores of GDAL, by rasterio, or by pyogrio's library."""
+    try:
+        import rasterio  # noqa: F401 - which library there is
+
+        write = by_rasterio
+    except ImportError:
+        write = by_library
 
     def one(path, dtype, options):
         path.parent.mkdir(parents=True, exist_ok=True)
-        profile = {
-            "driver": "Zarr", "width": 6, "height": 5, "count": 1, "dtype": dtype, "crs": "EPSG:32632",
-            "transform": rasterio.transform.from_origin(5e5, 5e6, 10, 10),
-            "nodata": None if "complex" in dtype else 7, "BLOCKSIZE": "2,4", **options,
-        }  # fmt: skip
-        with rasterio.open(path, "w", **profile) as file:
-            file.write(NUMBERS.astype(dtype), 1)
-        with rasterio.open(path) as file:
-            return file.read(1)
+        return write(path, dtype, {"BLOCKSIZE": "2,4", **options})
 
     for zarr_format in (2, 3):
         for dtype in ("uint8", "int16", "uint32", "float32", "float64", "complex64"):
@@ -657,9 +720,14 @@ def version_of(writer):
     from importlib.metadata import version
 
     if writer == "gdal":
-        import rasterio
+        try:
+            from rasterio import __gdal_version__ as number
+        except ImportError:
+            from pyogrio import __gdal_version_string__ as number
 
-        return f"GDAL {rasterio.__gdal_version__}"
+        return f"GDAL {number}"
+    if writer == "zarrs":
+        return f"zarrs {version('zarrs')} by zarr-python {version('zarr')}"
     if writer == "xarray":
         return f"xarray {version('xarray')}, zarr-python {version('zarr')}"
     if writer == "n5":
@@ -695,6 +763,7 @@ def main(writer, target):
     expected, refused, target = {}, {}, str(Path(target).absolute())
     cases = {
         "zarr": write_zarr,
+        "zarrs": write_zarrs,
         "n5": write_n5,
         "xarray": write_xarray,
         "tensorstore": write_tensorstore,
