@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import combinations_with_replacement, compress
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,62 @@ def test_jobs_whose_requests_take_turns_leave_one_whole_result(names: tuple[str,
         assert len(refused) < 2, (order, ends)
         check_whole(store, files(whole))
         assert not find_unfinished(store, "")
+
+
+def _change(change: Callable[[zstore.Array], Any]) -> Callable[[MemoryStore], None]:
+    def call(store: MemoryStore) -> None:
+        change(zstore.open_array(store, "a", mode="r+"))
+
+    return call
+
+
+def _delete(store: MemoryStore) -> None:
+    del zstore.open_group(store, mode="r+")["a"]
+
+
+CHANGES: dict[str, Any] = {
+    "write": _change(lambda array: array.set_basic_selection(0, 50)),
+    "append": _change(lambda array: array.append(np.full(2, 7, "i4"))),
+    "cut": _change(lambda array: array.resize((2,))),
+    "grow": _change(lambda array: array.resize((9,))),
+    "say": _change(lambda array: array.attrs.update(n=1)),
+    "say more": _change(lambda array: array.attrs.update(m=2)),
+    "delete": _delete,
+    "replace": MAKERS["full, overwrite"],
+}
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [*combinations_with_replacement(CHANGES, 2)], ids=", ".join)
+def test_two_changes_of_an_array_come_one_after_the_other(names: tuple[str, str], count: int) -> None:
+    """Nothing that was deleted comes back, and nothing that was acknowledged is lost."""
+
+    def make() -> TurnStore:
+        store = TurnStore()
+        zstore.create_group(store).create_array("a", data=VALUES, chunks=2, attributes={"k": 0})
+        return store
+
+    def state(store: MemoryStore) -> Any:
+        # Chunks of a writer who came too late may be there; nobody can make an array of them unawares.
+        if "a" not in zstore.open_group(store, mode="r"):
+            return None
+        array = zstore.open_array(store, "a", mode="r")
+        return array[...].tolist(), dict(array.attrs)
+
+    def after(*changes: Any) -> Any:
+        store = make()
+        for change in changes:
+            with suppress(ZstoreError):
+                change(store)
+        return state(store)
+
+    first, second = changes = [CHANGES[name] for name in names]
+    both = [after(first, second), after(second, first)]
+    alone = [after(first), after(second)]
+    for order in some_orders(request_counts(make, changes), count):
+        store = make()
+        ends = store.run(order, *changes)
+        made = [not isinstance(end, ZstoreError) for end in ends]
+        expected = both if all(made) else [*both, *compress(alone, made)] if any(made) else []
+        assert state(store) in expected, (order, ends)
+        assert not any(".zstore" in key for key in store.list()), (order, ends)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -513,8 +513,15 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool
             mark.remove()
             return True
         forget_consolidated(store, path, None)
-        _remove_marked(store, path, mark, found)
+        with _document_locked(store, path, found):
+            _remove_marked(store, path, mark, found)
     return True
+
+
+def _document_locked(store: Store, path: str, found: Documents) -> AbstractContextManager[None]:
+    """Wait for whoever changes attributes or the shape of the node `found`: his document would come back."""
+    name = next((name for name in (*ARRAY_KEYS.values(), *GROUP_KEYS.values()) if name in found), None)
+    return nullcontext() if name is None else store.lock(join_key(path, name))
 
 
 def clear(store: Store, path: str) -> None:
@@ -524,7 +531,9 @@ def clear(store: Store, path: str) -> None:
         StoreError: the store refused.
     """
     forget_consolidated(store, path, None)
-    _delete_below(store, path, read_documents(store, [path], consolidated=True)[0])
+    found = read_documents(store, [path], consolidated=True)[0]
+    with _document_locked(store, path, found):
+        _delete_below(store, path, found)
 
 
 def _remove_marked(store: Store, path: str, mark: Mark, found: Documents | None = None) -> None:
