@@ -22,7 +22,7 @@ from zstore._ext.engine import files
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory
-from zstore.errors import StoreError
+from zstore.errors import ChangedError, StoreError
 from zstore.storage import base as locking
 from zstore.storage import local
 from zstore.storage.base import PrefixStore
@@ -415,6 +415,19 @@ def test_a_lock_on_a_document_waits_for_its_chunks(tmp_path: Path) -> None:
         assert not taken.wait(0.1)
     waiting.join()
     assert taken.is_set()
+
+
+@pytest.mark.parametrize("opened", ["", "g", "g/a"])
+def test_a_locked_document_is_not_put_where_its_directory_was_removed(tmp_path, opened):
+    LocalStore(tmp_path).put("g/a/zarr.json", b"old")
+    store, key = LocalStore(tmp_path / opened), "g/a/zarr.json".removeprefix(opened).lstrip("/")
+    with pytest.raises(ChangedError, match="somebody else has just removed the value"), store.lock(key):
+        store.put(key, b"newer")
+        LocalStore(tmp_path).delete_prefix("g")
+        store.put(key, b"newest")
+    assert [*tmp_path.iterdir()] == []
+    store.put(key, b"made again")
+    assert store.get(key) == b"made again"
 
 
 @pytest.mark.parametrize("second", ["a/zarr.json", "a/c/0"])

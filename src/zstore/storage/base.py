@@ -106,8 +106,10 @@ def key_offset(key: str) -> int:
 
 
 @contextmanager
-def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
+def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[bool]:
     """Exclude every other thread and process that locks `key` in the same directory tree.
+
+    The context says whether the key is that of a document which is there.
 
     The protocol, for whoever wants to take part in it from another language:
 
@@ -135,7 +137,7 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[None]:
             held = _locked(descriptor, offset, length) if mine is None else _document_locked(mine)
             with held:
                 if _is_nearest(descriptor, key, open_file):
-                    yield
+                    yield length == 0
                     return
         finally:
             os.close(descriptor)

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.directories import make_directory, steady
 from zstore.base.limits import is_durable
 from zstore.base.once import once
-from zstore.errors import NotFoundError, StoreError
+from zstore.errors import ChangedError, NotFoundError, StoreError
 from zstore.storage.base import (
     NO_LOCKS,
     Entry,
@@ -71,6 +72,24 @@ REASONS = {
     errno.EXDEV: "a symbolic link leads out of the store; expected one opened at a directory above both, or "
     "the storage option allow=DIRECTORY, which names where links may lead",
 }
+
+
+_thread = threading.local()
+
+
+def _documents_there() -> set[tuple[str, str]]:
+    """The documents, as root and key, that this thread has locked: put only where nobody removes them."""
+    held: set[tuple[str, str]] = _thread.__dict__.setdefault("documents", set())
+    return held
+
+
+@contextmanager
+def _there(root: str, key: str) -> Iterator[None]:
+    _documents_there().add((root, key))
+    try:
+        yield
+    finally:
+        _documents_there().discard((root, key))
 
 
 class LocalStore(Store):
@@ -267,9 +286,19 @@ class LocalStore(Store):
         self._check(key)
         self.check_writable(key)
         view = memoryview(value)
+        data, is_there = (
+            view if view.c_contiguous else view.tobytes(),
+            (self._root, key) in _documents_there(),
+        )
         try:
-            self._made_tree().put(key, view if view.c_contiguous else view.tobytes(), is_new=is_new)
+            # No name for the tree: an error would keep it, and with it the directory of temporary files.
+            (self._tree(durable=self.durable) if is_there else self._made_tree()).put(
+                key, data, is_new=is_new, is_there=is_there
+            )
         except OSError as error:
+            if is_there and error.errno == errno.ENOENT:
+                message = "somebody else has just removed the value; nothing was written"
+                raise ChangedError(message, path=self.url, key=key) from error
             raise self._failed("write", key, error) from error
 
     def delete(self, key: str) -> None:
@@ -387,7 +416,9 @@ class LocalStore(Store):
         self.check_writable(key)
         with ExitStack() as stack:
             with self._failing("lock", key):
-                stack.enter_context(hold_file(key, self._made_tree().open))
+                is_there = stack.enter_context(hold_file(key, self._made_tree().open))
+            if is_there:
+                stack.enter_context(_there(self._root, key))
             yield
 
     def as_read_only(self) -> LocalStore:

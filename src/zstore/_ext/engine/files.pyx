@@ -35,6 +35,7 @@ cdef extern from *:
         int file
         int has_used_scratch
         int is_new
+        int is_there
 
     ctypedef struct zs_part:
         const char *data
@@ -250,15 +251,18 @@ cdef class Tree:
             raise failure(error_number, key)
         return -1
 
-    def put(self, str key, value, *, bint is_new=False):
-        """Replace the file `key` by `value` atomically; missing directories are made. EEXIST: it `is_new`, and there."""
+    def put(self, str key, value, *, bint is_new=False, bint is_there=False):
+        """Replace the file `key` by `value` atomically; missing directories are made. EEXIST: it `is_new`, and there.
+
+        is_there  no directory is made, as the file is there; ENOENT: its directory was removed
+        """
         cdef bytes name = encoded(key)
         cdef const char *at = name
         cdef Py_buffer view
         cdef zs_part part
         cdef int number
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-        self.parent.is_new = is_new
+        self.parent.is_new, self.parent.is_there = is_new, is_there
         part.data, part.size = <const char *> view.buf if view.len else at, view.len  # an empty buffer may be NULL
         with nogil:
             number = error_number if zs_put(&self.place, at, &part, 1, -1, &self.parent) else 0

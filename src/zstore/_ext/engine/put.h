@@ -37,7 +37,8 @@ typedef struct {
     int has_no_tmpfile;
     int guess; /* 1: the last value was new, so the next one may well be; -1: that was wrong once */
     int has_used_scratch;
-    int is_new; /* a value that is there stays, and putting another fails with EEXIST */
+    int is_new;   /* a value that is there stays, and putting another fails with EEXIST */
+    int is_there; /* the directory is not made again: putting a value below one that was removed fails with ENOENT */
     char path[PATH_MAX];
 } zs_parent;
 
@@ -262,8 +263,8 @@ static inline int zs_put(const zs_place *place, const char *key, const zs_part *
     int failed = 1, is_beside = 0;
     for (int attempt = 0; attempt < ZS_ATTEMPTS && failed; attempt++) {
         const char *leaf;
-        int directory = zs_parent_of(place, key, parent, 1, &leaf);
-        if (directory < 0 && errno == ENOENT) continue; /* pruned as it was made */
+        int directory = zs_parent_of(place, key, parent, !parent->is_there, &leaf);
+        if (directory < 0 && errno == ENOENT && !parent->is_there) continue; /* pruned as it was made */
         if (directory < 0) break;
         failed = old < 0 ? zs_put_unnamed(place, directory, leaf, parts, n, parent) : 1;
         if (failed > 0) {
@@ -272,7 +273,7 @@ static inline int zs_put(const zs_place *place, const char *key, const zs_part *
         }
         if (!failed) break;
         if (errno == EXDEV && !is_beside) is_beside = 1; /* the key is on another file system than the place */
-        else if (errno != ENOENT || !zs_folder_is_gone(directory)) break;
+        else if (errno != ENOENT || parent->is_there || !zs_folder_is_gone(directory)) break;
         else zs_parent_close(parent); /* pruned meanwhile */
     }
     return failed ? -1 : 0;
