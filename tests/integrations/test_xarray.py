@@ -763,7 +763,7 @@ def test_data_on_the_ground_are_as_what_is_stored_of_them(tmp_path, chunks):
 def test_moments_and_durations_have_nat_beside_the_data(chunks):
     data = placed_data()[["n"]].astype("f8")
     since = np.timedelta64(1, "D") * np.arange(-600, 600).reshape(30, 40) + np.timedelta64(1, "ns")
-    since[3:5] = np.timedelta64("NaT")
+    since[3:5] = np.timedelta64("NaT", "ns")
     ground = {"grid_mapping": "spatial_ref"}
     data["late"] = ("y", "x"), since, ground
     data["seen"] = ("y", "x"), np.datetime64("2020-01-05", "ns") + since, ground

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -132,6 +133,19 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Store, Store]]:
             url, settings = "obstore+s3://b/x", stack.enter_context(BucketServer()).options()
         # Another spelling is another lock within this process, as another process would have.
         yield open_store(url, storage_options=settings), open_store(f"{url}/", storage_options=settings)
+
+
+def test_threads_delete_as_the_main_thread_does(pair: tuple[Store, Store]) -> None:
+    """Which hears Ctrl-C, and so makes its requests elsewhere: one by one, a page, and more than one page."""
+    store, _ = pair
+    keys = [f"a/c/{number}" for number in range(1001)]
+    with ThreadPoolExecutor(1) as pool:
+        for length in (1, 3, 1001):
+            store.put(keys[0], b"1")
+            store.put(keys[length - 1], b"1")
+            if not pool.submit(store.delete_many, keys[:length]).result():
+                pool.submit(store.delete_prefix, "a").result()
+            assert [*store.list("a")] == []
 
 
 def test_writers_notice_each_other(pair: tuple[Store, Store]) -> None:

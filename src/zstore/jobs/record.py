@@ -19,7 +19,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from zstore.base.waits import in_haste
-from zstore.engine.documents import ancestors, check_above, find_documents, node_kind, place, read_documents
+from zstore.engine.documents import ancestors, check_above, node_kind, place, read_documents
 from zstore.engine.intents import (
     FORMER,
     INTENT,
@@ -47,8 +47,11 @@ from zstore.jobs.journal import Journal
 from zstore.jobs.plan import current_part, name_job, naming_full_disks
 from zstore.jobs.runner import Executor, Runner, check_executor
 from zstore.jobs.source import Made, Sources, is_certain
+from zstore.model import v2, v3
 from zstore.storage.base import Store, join_key
 
+# The documents that make a node of Zarr v3 or v2.
+DOCUMENTS = frozenset((v3.KEY, v2.ARRAY_KEY, v2.GROUP_KEY))
 # Journals lie below `JOB` by the names of jobs; so many values of one are removed by one request with the
 # intent, the others before.
 LAST_COUNT = 999
@@ -350,12 +353,15 @@ class BegunJob:
 
     def _check_free(self, new: Sequence[str]) -> None:
         """Refuse nodes that came before the intents which keep makers away."""
+
+        def check(path: str) -> None:
+            # What was just seen to be empty has few names: a list is one request.
+            if not DOCUMENTS.isdisjoint(self.store.list_children(path)):
+                message = "somebody else has just made a node there; expected nothing"
+                raise StoreError(message, path=place(self.store, path))
+
         paths = [join_key(self.base, path) for path in new]
-        kinds = map(node_kind, find_documents(self.store, paths))
-        taken = next((path for path, kind in zip(paths, kinds, strict=True) if kind), None)
-        if taken is not None:
-            message = "somebody else has just made a node there; expected nothing"
-            raise StoreError(message, path=place(self.store, taken))
+        map_threads(check, paths, waiting_count=self.store.request_count)
 
     def _note(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Change members of the record; returns the whole record.

@@ -262,9 +262,12 @@ def turn(most: int) -> AbstractAsyncContextManager[None]:
 
 
 async def ask_all(ask: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any]) -> list[T]:
-    """The results of `ask` for all items, run concurrently; if one fails, the others are cancelled."""
-    if len(items) == 1:
-        return [await ask(items[0])]
+    """The results of `ask` for all items, run concurrently; if one fails, the others are cancelled.
+
+    Where there is no loop, they are asked one after the other.
+    """
+    if len(items) == 1 or is_direct():
+        return [await ask(item) for item in items]
     tasks = [asyncio.ensure_future(ask(item)) for item in items]
     try:
         return await asyncio.gather(*tasks)

@@ -242,10 +242,11 @@ class ObjectStore(BatchStore):
         """The result of a single request."""
         return wait_for(request, is_single=not self._backend.needs_loop)
 
-    def _change(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of a request that changes the bucket."""
+    def _change(self, change: Callable[[], Coroutine[Any, Any, T]], *, is_single: bool = True) -> T:
+        """The result of a request that changes the bucket; or of several, where it is not `is_single`."""
         address = self._backend.address
-        return self._wait(changed_in_turn(change, (address.kind, address.bucket)))
+        changed = changed_in_turn(change, (address.kind, address.bucket))
+        return self._wait(changed) if is_single else wait_for(changed)
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
@@ -328,14 +329,14 @@ class ObjectStore(BatchStore):
         keys = self.list(prefix)
         while found := [*islice(keys, DELETED_COUNT if self.durable else None)]:
             if not self.delete_many(found):
-                self._change(partial(ask_all, self._backend.delete, found))
+                self._change(partial(ask_all, self._backend.delete, found), is_single=False)
 
     def delete_many(self, keys: Sequence[str]) -> bool:
         """Remove these objects of a bucket, a thousand by each request."""
         pages = [[*map(check_key, keys[at : at + PAGE])] for at in range(0, len(keys), PAGE)]
         if self.durable and pages:
             self.check_writable(keys[0])
-            self._change(partial(ask_all, self._backend.delete, pages))
+            self._change(partial(ask_all, self._backend.delete, pages), is_single=len(pages) == 1)
         return self.durable
 
     def list(self, prefix: str = "") -> Iterator[str]:
