@@ -1,4 +1,4 @@
-"""CRC-32C: known values, both ways of computing it, both places to put it."""
+"""CRC-32C: known values, both ways of computing it, both places to put it; the checksum of HDF5."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ KNOWN = [
 @pytest.mark.parametrize("portable", [False, True])
 def test_known_values(data, expected, portable):
     assert native.checksum_crc32c(data, portable=portable) == expected
+
+
+def test_lookup3():
+    """Values that lookup3.c itself tells."""
+    assert native.checksum_lookup3(b"") == 0xDEADBEEF
+    assert native.checksum_lookup3(b"Four score and seven years ago") == 0x17770551
+    with pytest.raises(TypeError):
+        native.checksum_lookup3(None)
 
 
 def bit_by_bit(data: bytes) -> int:

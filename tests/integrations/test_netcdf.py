@@ -13,7 +13,9 @@ import pytest
 import zstore
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.geo.rasters import netcdf_sources, netcdf_to_zarr
+from zstore.geo.rasters.hdf5_headers import UnusualError
 from zstore.geo.rasters.netcdf import open_netcdf
+from zstore.geo.rasters.netcdf_hdf5 import HeaderGroup
 from zstore.model.json_attributes import AttributeWarning
 from zstore.storage.kinds import is_netcdf
 
@@ -298,6 +300,83 @@ def test_headers_are_read_as_h5netcdf_reads_them(tmp_path, write):
     options = {"decode_vlen_strings": False, "phony_dims": "sort"}
     with open_netcdf(tmp_path / "a.nc") as file, h5netcdf.File(tmp_path / "a.nc", **options) as expected:
         same(file, expected)
+
+
+def _facts(group):
+    variables = {
+        name: (one.dimensions, one.shape, one.chunks, str(one.dtype), repr(one.attrs))
+        for name, one in group.variables.items()
+    }
+    below = [(name, _facts(one)) for name, one in group.groups.items()]
+    return [repr(group.attrs), repr(group.dimensions), [*variables.items()], below]
+
+
+def _write_many(path):
+    """Attributes and links in heaps and trees of two levels, chunks of each kind, texts of any length."""
+    netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
+    with netCDF4.Dataset(path, "w") as made:
+        made.setncatts({f"a{at}": "x" * (7 * at + 1) for at in range(99)})
+        made.setncattr_string("any", "length")
+        for name, length in {"time": None, "x": 3}.items():
+            made.createDimension(name, length)
+        for at in range(66):
+            one = made.createVariable(f"v{at}", "f4" if at % 2 else "i2", ("time", "x"), zlib=at % 3 == 0)
+            one.setncatts({f"a{number}": number for number in range(at // 4)})
+            one[: at % 3] = 1
+
+
+@pytest.mark.parametrize("write", [_write_netcdf4, _write_many])
+def test_headers_are_parsed_as_h5py_reads_them(tmp_path, write):
+    """Of a file with damage, as h5py reads it, or not at all; what is not needed may be damaged."""
+    path = tmp_path / "a.nc"
+    write(path)
+    with open_netcdf(path) as expected:
+        facts = _facts(expected)
+    assert _facts(HeaderGroup.of_file(path)) == facts
+    sound, rng, left = path.read_bytes(), np.random.default_rng(0), 0
+    for at in rng.integers(0, len(sound), 60):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << rng.integers(8)]) + sound[at + 1 :])
+        try:
+            parsed = _facts(HeaderGroup.of_file(path))
+        except UnusualError:
+            left += 1
+            continue
+        try:
+            with open_netcdf(path) as expected:
+                assert parsed == _facts(expected)
+        except StoreError:
+            assert parsed == facts
+    assert 0 < left < 60
+
+
+def test_small_variables_are_read_without_h5py(tmp_path):
+    netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as made:
+        for name, length in {"time": None, "x": 3, "text": 4}.items():
+            made.createDimension(name, length)
+        items = {
+            "time": (("time",), np.array([4.0, 5.0])),
+            "x": (("x",), np.array([1, 2, 3], ">i2")),
+            "word": (("x", "text"), np.array([b"ab", b"c", b""], "S4").view("S1").reshape(3, 4)),
+        }
+        for name, (dimensions, values) in items.items():
+            made.createVariable(name, values.dtype, dimensions, endian="big" if name == "x" else "native")
+            made[name][:] = values
+        made.createVariable("later", "i2", ("time",), fill_value=-9)  # has no chunk, so no row
+    sources = netcdf_sources(tmp_path / "a.nc")
+    rows = {name for name, one in sources.items() if one.row is not None}
+    assert rows == {"time", "x", "word"}
+    for name, (_, values) in items.items():
+        everything = tuple(slice(0, length) for length in values.shape)
+        np.testing.assert_array_equal(sources[name].read(everything), values)
+        assert sources[name].read((slice(1, 2), *everything[1:])).tolist() == values[1:2].tolist()
+    assert sources["later"].read((slice(0, 2),)).tolist() == [-9, -9]
+    (tmp_path / "a.nc").write_bytes(b"")
+    with pytest.raises(StoreError, match="cannot be read"):
+        sources["time"].read((slice(0, 2),))
+    (tmp_path / "a.nc").unlink()
+    with pytest.raises(NotFoundError, match="no file there"):
+        sources["time"].read((slice(0, 2),))
 
 
 def test_what_is_no_file_or_not_netcdf4(file, tmp_path):

@@ -23,6 +23,7 @@ import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.rasters import files as files_module
 from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster, raster_to_zarr, rasters_to_zarr
+from zstore.geo.rasters.hdf5_headers import Row
 from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
 from zstore.storage.local import LocalStore
@@ -201,17 +202,22 @@ def test_files_and_arguments_are_those_of_before(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["raster", "time", "netcdf"])
 def test_a_file_that_is_written_while_it_is_read_makes_no_nodes(kind, tmp_path, monkeypatch):
     _, make = prepare(kind, tmp_path)
-    plain, opened = files_module.OpenFiles.open, list[Any]()
+    opened = list[Any]()
 
-    def open_late(self: Any, opener: Any, path: Any) -> Any:
-        opened.append(path)
-        if len(opened) == 3:
-            os.utime(path, ns=(0, Path(path).stat().st_mtime_ns + 1))
-        return plain(self, opener, path)
+    def late(plain: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            path = arguments[-1]
+            opened.append(path)
+            if len(opened) == 3:
+                os.utime(path, ns=(0, Path(path).stat().st_mtime_ns + 1))
+            return plain(*arguments)
+
+        return call
 
     target = MemoryStore()
     with monkeypatch.context() as patch:
-        patch.setattr(files_module.OpenFiles, "open", open_late)
+        for kept, name in ((files_module.OpenFiles, "open"), (Row, "read")):
+            patch.setattr(kept, name, late(getattr(kept, name)))
         with pytest.raises(ChangedError, match="was written while it was read"):
             make(target)
     assert "zarr.json" not in {key.rpartition("/")[2] for key in target.list()}

@@ -58,7 +58,7 @@ from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Access, Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
-from zstore.storage.base import Entry, Request, Store, Values, join_key, join_url, key_below
+from zstore.storage.base import Entry, Names, Request, Store, Values, join_key, join_url, key_below
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_by_content, open_store
 
@@ -705,6 +705,12 @@ class SourceStore(Store):
             if below.startswith(start) or start.startswith(below):
                 array = self._array(path)
                 yield from (key for key in map(array.key, array.all_cells()) if key.startswith(start))
+
+    def list_children(self, prefix: str = "") -> Names:
+        if any(not path or f"{prefix}/".startswith(f"{path}/") for path in self.sources):
+            return super().list_children(prefix)
+        # Above the arrays of sources there are documents only, which each of these has.
+        return self.documents.list_children(prefix)
 
     def close(self) -> None:
         for source in self.sources.values():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zstore.geo.rasters.netcdf import file_number, group_attributes, open_netcdf, plan_variable, walk_groups
+from zstore.geo.rasters.netcdf import group_attributes, open_netcdf, plan_variable, walk_groups
 from zstore.geo.rasters.netcdf_classic import ClassicFile
+from zstore.geo.rasters.netcdf_hdf5 import file_number
 from zstore.geo.rasters.raster import describe_raster, open_raster
 
 __all__ = [

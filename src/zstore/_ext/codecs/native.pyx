@@ -51,6 +51,9 @@ cdef extern from "deflate.h" nogil:
 cdef extern from "lz4.h" nogil:
     zstore_codec *zs_lz4_new(int acceleration)
 
+cdef extern from "lookup3.h" nogil:
+    uint32_t zs_lookup3(const uint8_t *data, size_t size)
+
 cdef extern from "lzw.h" nogil:
     zstore_codec *zs_lzw_new()
 
@@ -363,3 +366,8 @@ def checksum_crc32c(data, uint32_t start=0, *, bint portable=False):
     finally:
         PyBuffer_Release(&view)
     return checksum
+
+
+def checksum_lookup3(bytes data not None):
+    """The checksum of HDF5's metadata."""
+    return zs_lookup3(<const uint8_t *> <const char *> data, len(data))

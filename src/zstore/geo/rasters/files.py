@@ -462,7 +462,7 @@ class FileJob(Task[Group]):
         self.file_versions = self.source_files = versions
         self.nodes = NewNodes(*self.there, zarr_format)
         self.files = OpenFiles()
-        self.arrays: dict[str, StoredArray] = {}
+        self.array_models: dict[str, tuple[str, ArrayModel]] = {}
         self.file_arrays: dict[str, FileArray] = {}
         self.filled = set[str]()
         self.renewed: Renewed | None = None
@@ -493,8 +493,21 @@ class FileJob(Task[Group]):
         """Add an array at a path, by the arguments of `create_array`; returns its model."""
         rehearse(self.nodes.zarr_format, plan)
         model = self.nodes.add_array(path, **plan).model
-        self.arrays[name] = StoredArray(self.there.store, self.there.key(path), model)
+        self.add_model(name, path, model)
         return model
+
+    def add_model(self, name: str, path: str, model: ArrayModel) -> None:
+        """Add an array at a path by its model, which was made before."""
+        self.nodes.models[path] = model
+        self.array_models[name] = path, model
+
+    @once
+    def arrays(self) -> dict[str, StoredArray]:
+        """The arrays that were added, to be written."""
+        store, key = self.there.store, self.there.key
+        return {
+            name: StoredArray(store, key(path), model) for name, (path, model) in self.array_models.items()
+        }
 
     def describe(self) -> dict[str, Any]:
         documents = [[name, render_node(array.model)] for name, array in self.arrays.items()]
@@ -657,7 +670,8 @@ class FileStore(SourceStore):
         job.nodes.publish()
         documents = job.there.store
         assert isinstance(documents, MemoryStore)
-        return cls(url, documents, {job.arrays[name].path: one for name, one in job.file_arrays.items()})
+        paths = {name: job.there.key(path) for name, (path, _) in job.array_models.items()}
+        return cls(url, documents, {paths[name]: one for name, one in job.file_arrays.items()})
 
     def check_writable(self, key: str) -> None:
         path = self.url.partition("://")[2]

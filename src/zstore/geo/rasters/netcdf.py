@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import chain
 from math import prod
@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 
 from zstore.base.locks import Lock
+from zstore.base.once import ByContent
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
 from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
 from zstore.geo.rasters.files import (
@@ -32,8 +33,16 @@ from zstore.geo.rasters.files import (
     file_in,
     find_version,
 )
+from zstore.geo.rasters.hdf5_headers import Row, UnusualError
 from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
-from zstore.geo.rasters.netcdf_hdf5 import DAMAGES, HIDDEN, Hdf5File, open_hdf5, read_box
+from zstore.geo.rasters.netcdf_hdf5 import (
+    DAMAGES,
+    HIDDEN,
+    Hdf5File,
+    HeaderGroup,
+    open_hdf5,
+    read_box,
+)
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType
 from zstore.model.grid import check_names, lengths_by_name, own_lengths
@@ -48,6 +57,8 @@ from zstore.storage.url import with_storage_options
 Lengths: TypeAlias = "str | int | tuple[int, ...] | Mapping[str, Any] | None"
 
 READING = Lock()
+# Models of variables, by what their headers say.
+_models: ByContent[ArrayModel] = ByContent()
 # A file's own chunks are kept where they are of a size that Zarr stores well.
 KEPT_SIZES = range(128 << 10, (64 << 20) + 1)
 # The attribute of a group that names its dimensions that can grow. xarray shows none that begins so.
@@ -145,7 +156,7 @@ class NetcdfJob(FileJob):
         self.source = os.fspath(source)
         version = find_version([self.source])
         super().__init__(target, zarr_format, {self.source: version}, how)
-        with open_netcdf(source) as file:
+        with _open_headers(self.source) as file:
             groups = dict(walk_groups(file, ""))
             variables = {
                 f"{path}/{name}".lstrip("/"): variable
@@ -162,19 +173,35 @@ class NetcdfJob(FileJob):
                     own_lengths(one, names, most) or None if isinstance(one, Mapping) else one
                     for one in (chunks, shards)
                 )
-                plan = plan_variable(variable, f"/{path}", zarr_format, cut, shard, compressors)
-                with located(self.source, path):
-                    model = self.add_array(path, path, plan)
-                own = variable.chunks
-                self.file_arrays[path] = NetcdfVariable(self.source, version, path, own, model, self.files)
+                model = self._model(variable, path, cut, shard, compressors)
+                one = NetcdfVariable(self.source, version, path, variable.chunks, model, self.files)
+                one.row = getattr(variable, "row", None)
+                self.file_arrays[path] = one
             self.attributes = {path: group_attributes(group, path or "/") for path, group in groups.items()}
         for path in filter(None, groups):
             if self.held is not None and path in self.held:
                 self.held.require_group(path)
 
+    def _model(
+        self, variable: Any, path: str, chunks: Lengths, shards: Lengths, compressors: Any
+    ) -> ArrayModel:
+        """The model of a variable's array, which is added; files of one series have many of them alike."""
+
+        def make(_: Any = None) -> ArrayModel:
+            plan = plan_variable(variable, f"/{path}", self.zarr_format, chunks, shards, compressors)
+            with located(self.source, path):
+                return self.add_array(path, path, plan)
+
+        content = getattr(variable, "content", None)
+        key = (content, self.zarr_format, chunks, shards, compressors)
+        model = make() if content is None else _models.get(key, make)
+        if path not in self.array_models:
+            self.add_model(path, path, model)
+        return model
+
     @property
     def names(self) -> list[str]:
-        return list(self.arrays)
+        return list(self.array_models)
 
     def call(self) -> dict[str, Any]:
         return {"source": self.source}
@@ -215,6 +242,13 @@ def open_netcdf(source: str | os.PathLike[str], *, file: Any = None, is_plain: b
         raise StoreError(f"file cannot be read: {error}", path=path) from error
 
 
+def _open_headers(path: str) -> AbstractContextManager[Any]:
+    """The file, of whose variables no items are read: parsed from its bytes where that is enough."""
+    with suppress(UnusualError, OSError):
+        return nullcontext(HeaderGroup.of_file(path))
+    return open_netcdf(path)
+
+
 def _opened(path: str, file: Any, is_plain: bool) -> Any:
     if file is None:
         if not Path(path).is_file():
@@ -234,7 +268,7 @@ def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
     yield path, group
     for name, child in group.groups.items():
         below = f"{path}/{name}".lstrip("/")
-        if file_number(child.node) != file_number(group.node):
+        if group.is_elsewhere(child):
             other = child.node.file.filename
             raise UnsupportedError(
                 f"group {below!r} is one of {other!r}, to which a link leads; expected those of the file",
@@ -242,14 +276,6 @@ def walk_groups(group: Any, path: str) -> Iterator[tuple[str, Any]]:
                 key=below,
             )
         yield from walk_groups(child, below)
-
-
-def file_number(node: Any) -> int:
-    """HDF5's number of the file that contains a group or a dataset."""
-    import h5py
-
-    number: int = h5py.h5o.get_info(node.id).fileno
-    return number
 
 
 def group_attributes(group: Any, where: str) -> dict[str, Any]:
@@ -360,7 +386,7 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
         return variable.dtype, {}
     import h5py
 
-    if variable.dataset.shape is None:
+    if not variable.has_items:
         raise UnsupportedError(f"variable {where!r} has no dataspace, so no items; expected a shape")
     try:
         dtype = variable.dtype
@@ -419,7 +445,10 @@ class NetcdfVariable(FileArray):
 
     name   its path in the file
     model  of the array
+    row    where its items lie, if they are few and stored as they are
     """
+
+    row: Row | None = None
 
     def __init__(
         self,
@@ -434,15 +463,29 @@ class NetcdfVariable(FileArray):
         super().__init__(name, source, {source: version}, model, own, model.shape, files)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
-        # One thread reads, as the libraries below want it, while others encode.
-        with READING, self.files.open(partial(open_netcdf, is_plain=True), self.path) as file:
-            items = self._converted(_variable(file, self.name), box)
+        if self.row is not None:
+            items = self._converted(self._row(self.row), box)
+        else:
+            # One thread reads, as the libraries below want it, while others encode.
+            with READING, self.files.open(partial(open_netcdf, is_plain=True), self.path) as file:
+                items = self._converted(_variable(file, self.name), box)
         for path, version in self.versions.items():
             check_version(version, path)
         if out is None:
             return items
         out[...] = items
         return out
+
+    def _row(self, row: Row) -> Items:
+        """The items of a small variable, in the file's own form."""
+        try:
+            items = row.read(self.path)
+        except FileNotFoundError as error:
+            raise NotFoundError("no file there", path=self.path) from error
+        except (OSError, ValueError) as error:
+            raise StoreError(f"file cannot be read: {error}", path=self.path) from error
+        sides: tuple[Any, ...] = tuple(map(slice, (*self.shape, *row.shape[len(self.shape) :])))
+        return items[(*sides, ...)]
 
     def _converted(self, variable: Any, box: Box) -> Items:
         """The items of a box of the file, as the array's type."""

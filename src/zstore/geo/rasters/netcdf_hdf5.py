@@ -1,4 +1,6 @@
-"""NetCDF-4 and HDF5 files, whose headers h5py reads, with the dimensions that the NetCDF library gives them.
+"""NetCDF-4 and HDF5 files, with the dimensions that the NetCDF library gives them.
+
+Headers are parsed from the file's bytes where these are of the usual form (`HeaderGroup`), else read by h5py.
 
 Spec
     NetCDF User's Guide, "Interoperability with HDF5"; "HDF5 Dimension Scale Specification".
@@ -7,9 +9,10 @@ Spec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from struct import error as StructError
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ import numpy as np
 from zstore.errors import StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.pyramid.boxes import Box, Items, lengths
+from zstore.geo.rasters.hdf5_headers import Attribute, Hdf5Headers, Hdf5Object, Row, UnusualError
 
 # What h5py raises of files that say what it did not think of.
 DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
@@ -47,8 +51,13 @@ class NetcdfDimension:
 class Hdf5Variable:
     """A dataset as a variable of NetCDF, whose items are read by windows.
 
-    shape  the lengths of its dimensions; along one that can grow the dataset may have fewer items
+    shape    the lengths of its dimensions; along one that can grow the dataset may have fewer items
+    content  of its header but for names: variables with equal ones are alike; None: it is not known
+    row      where its items lie, if they are few and stored as they are, and the header says it
     """
+
+    content: tuple[Any, ...] | None = None
+    row: Row | None = None
 
     def __init__(self, dataset: Any, path: str, along: list[NetcdfDimension]) -> None:
         self.dataset, self._path = dataset, path
@@ -63,6 +72,11 @@ class Hdf5Variable:
     @cached_property
     def dtype(self) -> Any:
         return self.dataset.dtype
+
+    @property
+    def has_items(self) -> bool:
+        """Whether it has a dataspace."""
+        return self.dataset.shape is not None
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
@@ -89,7 +103,7 @@ class Hdf5Group:
     ) -> None:
         self.node, self.path, self.above = node, path, above
         self._numbers = Counter[str]() if numbers is None else numbers
-        self.attrs = _attributes(node, path or "/")
+        self.attrs = self._own_attributes()
         datasets, groups = self._members()
         self.dimensions = {name: one.dimension(name) for name, one in datasets.items() if one.is_scale}
         self._numbers["scales"] += len(self.dimensions)
@@ -99,17 +113,24 @@ class Hdf5Group:
             for name, one in datasets.items()
             if one.is_variable
         }
-        self.groups = {
-            name: Hdf5Group(group, _join(path, name), (*above, self), self._numbers)
-            for name, group in groups.items()
-        }
+        self.groups = {name: self._below(group, _join(path, name)) for name, group in groups.items()}
 
     @property
     def growing(self) -> list[str]:
         """The names of its dimensions that can grow."""
         return [name for name, one in self.dimensions.items() if one.is_unlimited]
 
-    def _members(self) -> tuple[dict[str, _Dataset], dict[str, Any]]:
+    def is_elsewhere(self, below: Hdf5Group) -> bool:
+        """Whether a group below it is one of another file."""
+        return file_number(below.node) != file_number(self.node)
+
+    def _own_attributes(self) -> dict[str, Any]:
+        return _attributes(self.node, self.path or "/")
+
+    def _below(self, node: Any, path: str) -> Hdf5Group:
+        return Hdf5Group(node, path, (*self.above, self), self._numbers)
+
+    def _members(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(datasets, groups) by name; data types that have names are no members of NetCDF's groups."""
         import h5py
 
@@ -132,7 +153,7 @@ class Hdf5Group:
         path = _join(self.path, name)
         return UnsupportedError(f"{path!r} {what}", path=self.node.file.filename, key=path)
 
-    def _name_others(self, datasets: list[_Dataset]) -> None:
+    def _name_others(self, datasets: list[Any]) -> None:
         """Name the lengths of datasets without scales: as many dimensions of one as a dataset has of it."""
         lengths = Counter[int]()
         for one in datasets:
@@ -144,14 +165,15 @@ class Hdf5Group:
                 self._numbers["named"] += 1
                 self.dimensions[name] = NetcdfDimension(name, length)
 
-    def _variable(self, name: str, one: _Dataset) -> Hdf5Variable:
+    def _variable(self, name: str, one: Any) -> Hdf5Variable:
         along = self._along(name, one)
         if len(along) != len(one.shape):
             expected = f"expected {len(one.shape)}, for its shape {one.shape}"
             raise self._fail(name, f"has {len(along)} dimensions; {expected}")
-        return Hdf5Variable(one.dataset, _join(self.path, name), along)
+        variable: Hdf5Variable = one.variable(_join(self.path, name), along)
+        return variable
 
-    def _along(self, name: str, one: _Dataset) -> list[NetcdfDimension]:
+    def _along(self, name: str, one: Any) -> list[NetcdfDimension]:
         """The dimensions of a dataset: by number, by scales, as the scale that it is, or by length."""
         if one.is_scale and "_Netcdf4Coordinates" in one.names:
             by_number = {each.number: each for each in reversed([*self._all_dimensions()])}
@@ -176,14 +198,19 @@ class Hdf5Group:
 
     def _dimension_at(self, name: str, scale: Any) -> NetcdfDimension:
         """The dimension whose scale a reference leads to."""
-        import h5py
-
-        target = h5py.h5r.get_name(scale, self.node.id) if scale else None
-        called = (target or b"").decode(errors="surrogateescape").rpartition("/")[2]
+        target = self._name_of(scale)
+        called = target.rpartition("/")[2]
         for dimension in self._all_dimensions():
             if dimension.name == called:
                 return dimension
         raise self._fail(name, f"has a scale that is no dimension of its group or those above: {target!r}")
+
+    def _name_of(self, reference: Any) -> str:
+        """The path that a reference leads to; "" where it leads to nothing."""
+        import h5py
+
+        target = h5py.h5r.get_name(reference, self.node.id) if reference else None
+        return (target or b"").decode(errors="surrogateescape")
 
     def _all_dimensions(self) -> Iterator[NetcdfDimension]:
         """Those of the group, then those of the groups above it."""
@@ -211,6 +238,93 @@ class Hdf5File(Hdf5Group):
 
     def __exit__(self, *_: object) -> None:
         self.node.close()
+
+
+class HeaderGroup(Hdf5Group):
+    """A group whose facts are parsed from the file's bytes; variables have no items to read.
+
+    Raises
+        UnusualError: only h5py can say what it is.
+    """
+
+    def __init__(
+        self,
+        headers: Hdf5Headers,
+        node: Hdf5Object,
+        path: str,
+        above: tuple[Hdf5Group, ...] = (),
+        numbers: Counter[str] | None = None,
+    ) -> None:
+        self._headers = headers
+        super().__init__(node, path, above, numbers)
+
+    @classmethod
+    def of_file(cls, path: str) -> HeaderGroup:
+        """The root group of a file."""
+        try:
+            with Hdf5Headers(path) as headers:
+                return cls(headers, headers.root(), "")
+        except (LookupError, ValueError, ArithmeticError, StructError) as error:
+            raise UnusualError(f"what makes no header: {error}") from error
+
+    def is_elsewhere(self, below: Hdf5Group) -> bool:
+        return False
+
+    def _own_attributes(self) -> dict[str, Any]:
+        return _header_attributes(self._headers, self.node)
+
+    def _below(self, node: Any, path: str) -> Hdf5Group:
+        return HeaderGroup(self._headers, node, path, (*self.above, self), self._numbers)
+
+    def _members(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        datasets, groups, names = {}, {}, self._headers.names
+        for name, address in self.node.links.items():
+            node = self._headers.object(address)
+            if names.setdefault(address, name) is not name:
+                raise UnusualError(f"{name!r} has two names")
+            if node.links is not None:
+                groups[name] = node
+            elif node.shape is not None:
+                datasets[name] = _HeaderDataset(self._headers, node)
+        return datasets, groups
+
+    def _fail(self, name: str, what: str) -> Any:
+        return UnusualError(f"{_join(self.path, name)!r} {what}")
+
+    def _name_of(self, reference: Any) -> str:
+        return self._headers.names.get(reference, "")
+
+
+class _HeaderVariable(Hdf5Variable):
+    """A variable of a `HeaderGroup`."""
+
+    has_items = True
+
+    def __init__(
+        self, headers: Hdf5Headers, node: Hdf5Object, path: str, along: list[NetcdfDimension]
+    ) -> None:
+        super().__init__(node, path, along)
+        self.__dict__["attrs"] = _header_attributes(headers, node)
+        self.row = headers.row(node) if node.shape == self.shape else None
+        own = [one for one in node.attributes.values() if one.name not in INTERNAL]
+        if all(one.is_finite or one.name == "_FillValue" for one in own):
+            facts = [(one.name, *self._fact(one)) for one in own]
+            self.content = (self.dimensions, self.shape, node.chunks, node.type_content, *facts)
+
+    def _fact(self, one: Attribute) -> tuple[Any, ...]:
+        dtype = one.type.dtype
+        return (self.attrs[one.name],) if dtype is None else (dtype.str, one.shape, one.data)
+
+    @cached_property
+    def dtype(self) -> Any:
+        import h5py
+
+        kind = self.dataset.type
+        if kind.dtype is not None and kind.dtype.kind != "S":
+            return kind.dtype
+        if kind.dtype is None and kind.holds != "texts":
+            raise UnusualError("items that are references")
+        return h5py.string_dtype("utf-8" if kind.is_unicode else "ascii", kind.dtype and kind.dtype.itemsize)
 
 
 def open_hdf5(path: str, file: Any = None) -> Any:
@@ -246,7 +360,7 @@ class _Dataset:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self.names = frozenset(dataset.attrs)
+        self.names = self._names()
         self.shape: tuple[int, ...] = dataset.shape or ()
         self.is_scale = self.get("CLASS") == SCALE
         self.is_variable = NO_VARIABLE not in _bytes(self.get("NAME"))
@@ -255,20 +369,58 @@ class _Dataset:
             self.scales = []
         self.is_without_scales = not self.is_scale and not self.scales
 
+    def _names(self) -> Collection[str]:
+        return frozenset(self.dataset.attrs)
+
     def get(self, name: str, default: Any = None) -> Any:
         """The value of one of HDF5's own attributes."""
         return self.dataset.attrs[name] if name in self.names else default
 
+    def variable(self, path: str, along: list[NetcdfDimension]) -> Hdf5Variable:
+        """It as a variable along dimensions."""
+        return Hdf5Variable(self.dataset, path, along)
+
     def dimension(self, name: str) -> NetcdfDimension:
         """The dimension whose scale it is; one that can grow is as long as the longest of what has it."""
-        import h5py
-
-        length, is_unlimited = self.shape[0], self.dataset.maxshape == (None,)
+        length, is_unlimited = self.shape[0], self._largest() == (None,)
         if is_unlimited:
-            for dataset, axis in self.get("REFERENCE_LIST", ()):
-                length = max(length, h5py.h5r.dereference(dataset, self.dataset.id).shape[axis])
+            others = (self._shape_of(one)[axis] for one, axis in self.get("REFERENCE_LIST", ()))
+            length = max([length, *others])
         number = self.get("_Netcdf4Dimid")
         return NetcdfDimension(name, int(length), is_unlimited, None if number is None else int(number))
+
+    def _largest(self) -> Any:
+        return self.dataset.maxshape
+
+    def _shape_of(self, reference: Any) -> Any:
+        """The shape of the dataset that a reference leads to."""
+        import h5py
+
+        return h5py.h5r.dereference(reference, self.dataset.id).shape
+
+
+class _HeaderDataset(_Dataset):
+    """A dataset of a `HeaderGroup`."""
+
+    def __init__(self, headers: Hdf5Headers, node: Hdf5Object) -> None:
+        self._headers, self.attributes = headers, node.attributes
+        super().__init__(node)
+
+    def _names(self) -> Collection[str]:
+        return self.attributes
+
+    def get(self, name: str, default: Any = None) -> Any:
+        one = self.attributes.get(name)
+        return default if one is None else _header_value(self._headers, one)
+
+    def variable(self, path: str, along: list[NetcdfDimension]) -> Hdf5Variable:
+        return _HeaderVariable(self._headers, self.dataset, path, along)
+
+    def _largest(self) -> Any:
+        return self.dataset.largest
+
+    def _shape_of(self, reference: Any) -> Any:
+        return self._headers.object(reference).shape
 
 
 def _attributes(node: Any, where: str) -> dict[str, Any]:
@@ -294,16 +446,39 @@ def _attribute(attrs: Any, name: str, where: str) -> Any:
     is_array = isinstance(value, np.ndarray)
     if isinstance(value, h5py.h5r.Reference) or (is_array and h5py.check_ref_dtype(value.dtype)):
         raise UnsupportedError(f"attribute {name!r} of {where!r} is a reference; expected numbers or text")
-    if is_array:
-        if value.dtype.kind == "S" and value.dtype.itemsize > 1:
-            value = [_text(one) for one in value.flat]
-        elif value.dtype.kind == "S" or h5py.check_string_dtype(value.dtype) is not None:
-            value = value.tolist()
+    if is_array and value.dtype.kind != "S" and h5py.check_string_dtype(value.dtype) is not None:
+        value = value.tolist()
+    return _plain_value(value, lambda: attrs.get_id(name).dtype.itemsize)
+
+
+def _plain_value(value: Any, item_size: Callable[[], int]) -> Any:
+    """Numbers and texts as NetCDF has them; `item_size` says how many bytes a text may have."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "S":
+        value = [_text(one) for one in value.flat] if value.dtype.itemsize > 1 else value.tolist()
+    if isinstance(value, np.ndarray | list):
         return value[0] if len(value) == 1 else value
     # One character is an item of type "char", a longer text is text, however many of its bytes are NUL.
-    if isinstance(value, bytes) and (len(value) > 1 or attrs.get_id(name).dtype.itemsize > 1):
+    if isinstance(value, bytes) and (len(value) > 1 or item_size() > 1):
         return _text(value)
     return value
+
+
+def _header_attributes(headers: Hdf5Headers, node: Hdf5Object) -> dict[str, Any]:
+    return {
+        name: _header_value(headers, one) for name, one in node.attributes.items() if name not in INTERNAL
+    }
+
+
+def _header_value(headers: Hdf5Headers, one: Attribute) -> Any:
+    """An attribute as NetCDF has it; of HDF5's own, references as addresses."""
+    if one.type.holds == "texts":
+        texts = headers.texts(one)
+        return texts[0] if len(texts) == 1 else texts
+    if one.name in INTERNAL:
+        return headers.references(one) if one.type.dtype is None else one.value()
+    if one.shape is None and one.type.dtype is not None:
+        return b"" if one.type.dtype == "S1" else np.array([], one.type.dtype)
+    return _plain_value(one.value(), lambda: len(one.data))
 
 
 def _text(value: bytes) -> str:
@@ -313,6 +488,14 @@ def _text(value: bytes) -> str:
 def _bytes(value: Any) -> bytes:
     """A text that may be kept as bytes or as a string of variable length."""
     return value if isinstance(value, bytes) else str(value or "").encode()
+
+
+def file_number(node: Any) -> int:
+    """HDF5's number of the file that contains a group or a dataset."""
+    import h5py
+
+    number: int = h5py.h5o.get_info(node.id).fileno
+    return number
 
 
 def _address(node: Any) -> tuple[int, int]:

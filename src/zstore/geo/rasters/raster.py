@@ -409,7 +409,7 @@ class RasterJob(FileJob):
 
     @property
     def names(self) -> list[str]:
-        return [self.level] if self.level else list(self.arrays)
+        return [self.level] if self.level else list(self.array_models)
 
     def windows(self) -> FileWindows:
         groups = dict.fromkeys(tuple(part.numbers) for part in self.described.rasters)

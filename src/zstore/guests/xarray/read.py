@@ -31,6 +31,8 @@ from zstore.plugin.views import View, view
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.url import open_by_content, open_store
 
+# Bytes of arrays of files that are read whole, as their items are asked for one by one.
+SMALL_SIZE = 1 << 16
 NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
 
@@ -42,8 +44,13 @@ class ZstoreBackendArray(BackendArray):
     """An array that xarray reads when values are needed; only the chunks of a selection are read."""
 
     def __init__(self, array: Array) -> None:
-        # What shows as an array is read by boxes that suit it, and not chunk by chunk.
-        self._array: Any = view(source_of(array)) if is_shown(array) else array
+        # What shows as an array is read by boxes that suit it, and not chunk by chunk; a small one whole.
+        self._array: Any = array
+        self._small: Source | None = None
+        if is_shown(array):
+            source = source_of(array)
+            self._array = view(source)
+            self._small = source if array.nbytes <= SMALL_SIZE else None
         self.shape = array.shape
         # Of structured items xarray takes the machine's byte order only.
         self.dtype = array.dtype.newbyteorder("=") if array.dtype.names else array.dtype
@@ -54,6 +61,8 @@ class ZstoreBackendArray(BackendArray):
             read = self._array.oindex.__getitem__
         elif isinstance(key, indexing.VectorizedIndexer):
             read = self._array.vindex.__getitem__
+        elif self._small is not None:
+            read = self._small.read(tuple(slice(0, n) for n in self.shape)).__getitem__
         return indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.VECTORIZED, lambda parts: self._values(read(parts))
         )
