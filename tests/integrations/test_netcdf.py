@@ -349,6 +349,14 @@ def test_headers_are_parsed_as_h5py_reads_them(tmp_path, write):
     assert 0 < left < 60
 
 
+def test_a_link_to_the_group_itself_is_left_to_h5py(tmp_path):
+    h5py = pytest.importorskip("h5py", reason="it writes such a link")
+    with h5py.File(tmp_path / "a.nc", "w", libver=("v108", "v108"), track_order=True) as made:
+        made["round"] = made["/"]
+    with pytest.raises(UnusualError, match="two names"):
+        HeaderGroup.of_file(tmp_path / "a.nc")
+
+
 def test_small_variables_are_read_without_h5py(tmp_path):
     netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as made:

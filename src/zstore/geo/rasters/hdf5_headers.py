@@ -160,6 +160,7 @@ class Hdf5Headers:
             raise UnusualError("the superblock is another one")
         if base or extension != NOWHERE or end > self._size:
             raise UnusualError("the file has more than its objects, or less")
+        self.names[address] = ""
         return self.object(address)
 
     def object(self, address: int) -> Hdf5Object:
@@ -317,7 +318,7 @@ class Hdf5Headers:
         """The records of a B-tree of no more than two levels."""
         head = _checked(self.read(address, 38), b"BTHD\0")
         told, node_size, record_size, depth = unpack_from("<BIHH", head, 5)
-        root, count = unpack_from("<QH", head, 16)
+        root, count, total = unpack_from("<QHQ", head, 16)
         if told != kind or record_size != size or depth > 1:
             raise UnusualError("a B-tree of another kind, or a high one")
         if not count:
@@ -331,6 +332,8 @@ class Hdf5Headers:
             yield from (block[at : at + size] for at in range(6, begin, size))
             pointers = (block[at : at + 8 + width] for at in range(begin, end, 8 + width))
             leaves = [(unpack_from("<Q", one)[0], int.from_bytes(one[8:], "little")) for one in pointers]
+        if count * depth + sum(held for _, held in leaves) != total:
+            raise UnusualError("a B-tree with fewer records than it says, or more")
         for there, held in leaves:
             block = _checked(self.read(there, 6 + held * size + 4), b"BTLF\0")
             yield from (block[at : at + size] for at in range(6, 6 + held * size, size))
@@ -413,7 +416,7 @@ def _attribute(body: bytes) -> Attribute:
     for size in sizes:
         parts.append(body[at : at + size])
         at += -(-size // 8) * 8 if version == 1 else size
-    name = parts[0].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    name = _name(parts[0])
     kind, item_size = _type(parts[1])
     shape, _ = _space(parts[2])
     size = 0 if shape is None else prod(shape) * item_size
@@ -488,9 +491,17 @@ def _add_link(links: dict[str, tuple[int, int]], body: bytes) -> None:
     if version != 1 or told & 8:
         raise UnusualError("a link to another place")
     at = 2
-    order = int.from_bytes(body[at : at + 8], "little") if told & 4 else 0
+    order = int.from_bytes(body[at : at + 8], "little", signed=True) if told & 4 else 0
     at += (8 if told & 4 else 0) + (1 if told & 16 else 0)
     begin = at + (1 << (told & 3))
     end = begin + int.from_bytes(body[at:begin], "little")
-    name = body[begin:end].decode("utf-8", "surrogateescape")
+    name = _name(body[begin:end] + b"\0")
     links[name] = (order, unpack_from("<Q", body, end)[0])
+
+
+def _name(ended: bytes) -> str:
+    """The name of an attribute or a link, which a 0 ends."""
+    name, end, rest = ended.partition(b"\0")
+    if rest or not end:
+        raise UnusualError(f"a name that ends otherwise: {ended!r}")
+    return name.decode()

@@ -264,7 +264,7 @@ class HeaderGroup(Hdf5Group):
         try:
             with Hdf5Headers(path) as headers:
                 return cls(headers, headers.root(), "")
-        except (LookupError, ValueError, ArithmeticError, StructError) as error:
+        except (LookupError, ValueError, TypeError, ArithmeticError, StructError) as error:
             raise UnusualError(f"what makes no header: {error}") from error
 
     def is_elsewhere(self, below: Hdf5Group) -> bool:
