@@ -792,7 +792,7 @@ def test_data_without_ground_say_what_they_need():
     coarse = data[["n"]].isel(x=slice(None, None, 2)).rename(n="rough", x="x2", y="y2")
     for call, said in {
         "zonal_statistics of a Dataset": lambda: data.zstore.zonal_statistics(zones),
-        "a DataTree has no grid": lambda: xr.DataTree(data).zstore.crs,
+        "data is a DataTree; expected a dataset": lambda: xr.DataTree(data).zstore.crs,
         "holds no grid": lambda: data[["k"]].zstore.grid,
         "have no CRS": lambda: (
             data.t.drop_vars("spatial_ref").drop_attrs().zstore.reproject(4326, resolution=1)

@@ -20,7 +20,7 @@ from typing import Any
 import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
-from zstore.errors import MetadataError, ZstoreError
+from zstore.errors import ZstoreError
 from zstore.guests.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
 from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
@@ -186,12 +186,12 @@ def to_zarr(
         NotFoundError: there is no group (mode "r+").
         MetadataError: arguments contradict each other or what is stored; nothing is written then.
     """
-    from zstore.guests.xarray.write import Options, open_place, write_dataset, write_tree
+    from zstore.guests.xarray.write import Options, as_dataset, open_place, write_dataset, write_tree
 
     with open_place(store, group, zarr_format, storage_options) as place:
         if isinstance(data, xr.DataTree):
             return write_tree(data, place, **options)
-        return write_dataset(_as_dataset(data), place, Options.of(options))
+        return write_dataset(as_dataset(data), place, Options.of(options))
 
 
 def to_geozarr(
@@ -229,25 +229,15 @@ def to_geozarr(
         GeoWarning: the dataset does not state a CRS or an affine; none is written.
     """
     from zstore.guests.xarray.geo import pack_dataset, write_flat, write_pyramid
-    from zstore.guests.xarray.write import Options, open_place
+    from zstore.guests.xarray.write import Options, as_dataset, open_place
 
     with open_place(store, group, zarr_format, storage_options) as place:
-        dataset, chosen = _as_dataset(data), Options.of(options)
+        dataset, chosen = as_dataset(data), Options.of(options)
         if packing != "attributes":
             dataset, chosen = pack_dataset(dataset, chosen, packing, place.zarr_format or 3)
         if levels == 0:
             return write_flat(dataset, place, chosen, profile)
         return write_pyramid(dataset, place, chosen, levels=levels, method=method, profile=profile)
-
-
-def _as_dataset(data: Any) -> xr.Dataset:
-    if isinstance(data, xr.Dataset):
-        return data
-    if not isinstance(data, xr.DataArray):
-        raise MetadataError(f"data is a {type(data).__name__}; expected a dataset or a data array")
-    if data.name is None or data.name in data.coords:
-        raise MetadataError(f"data array is named {data.name!r}; expected a name that no coordinate has")
-    return data.to_dataset()
 
 
 class _Accessor:

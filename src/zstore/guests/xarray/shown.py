@@ -17,7 +17,7 @@ from zstore.errors import MetadataError, UnsupportedError
 from zstore.guests.xarray.geo import rehearse_dataset
 from zstore.guests.xarray.read import GroupDataStore
 from zstore.guests.xarray.variables import MEANT, STORED, TIMES
-from zstore.guests.xarray.write import Destination, Options, prepare
+from zstore.guests.xarray.write import Destination, Options, as_dataset, prepare
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
@@ -47,7 +47,7 @@ def grid_of(data: Any) -> GeoGrid:
     Raises
         MetadataError: there is none, or it has no CRS or affine.
     """
-    return GeoGrid.of(show(_as_dataset(data)))
+    return GeoGrid.of(show(as_dataset(data, UNNAMED)))
 
 
 def reproject_data(data: Any, grid: Any, *, resolution: Any = None, nodata: Any = None, **how: Any) -> Any:
@@ -55,7 +55,7 @@ def reproject_data(data: Any, grid: Any, *, resolution: Any = None, nodata: Any 
     if isinstance(grid, xr.Dataset | xr.DataArray):
         onto = grid_of(grid)
     elif isinstance(grid, str | Integral) or hasattr(grid, "to_wkt"):
-        onto = GeoGrid.around([show(_as_dataset(data))], crs=grid, resolution=resolution)
+        onto = GeoGrid.around([show(as_dataset(data, UNNAMED))], crs=grid, resolution=resolution)
     else:
         onto = grid
     return _each(data, lambda array, nodata: reproject(array, onto, nodata=nodata, **how), nodata)
@@ -102,25 +102,12 @@ def _properties(features: Sequence[Mapping[str, Any]], taken: Container[Any]) ->
     }
 
 
-def _as_dataset(data: Any) -> xr.Dataset:
-    """A dataset as it is, a data array with its coordinates.
-
-    Raises
-        MetadataError: it is a tree.
-    """
-    if isinstance(data, xr.DataArray):
-        return data.to_dataset(name=_name_of(data))
-    if not isinstance(data, xr.Dataset):
-        raise MetadataError(f"a {type(data).__name__} has no grid; expected a dataset or a data array")
-    return data
-
-
 def _name_of(data: xr.DataArray) -> Any:
     return UNNAMED if data.name is None or data.name in data.coords else data.name
 
 
 def _shown_array(data: xr.DataArray) -> Array:
-    array = show(_as_dataset(data))[_name_of(data)]
+    array = show(as_dataset(data, UNNAMED))[_name_of(data)]
     assert isinstance(array, Array), "data arrays are shown as arrays"
     return array
 
@@ -166,7 +153,7 @@ def _each(data: Any, make: Callable[[Array, Any], View], nodata: Any) -> Any:
     make    makes the view of an array, with the nodata that it is to have where it has none
     nodata  of a data array, or of those variables of a dataset that have none
     """
-    dataset = _as_dataset(data)
+    dataset = as_dataset(data, UNNAMED)
     shown = show(dataset)
     laid = open_levels(shown)[0]
     missing = {

@@ -95,6 +95,22 @@ class Destination(NamedTuple):
         return self._replace(path=join_key(self.path, path))
 
 
+def as_dataset(data: Any, unnamed: str | None = None) -> xr.Dataset:
+    """A dataset as it is, a data array with its coordinates; `unnamed` is the name of one without its own.
+
+    Raises
+        MetadataError: it is neither; or a data array without a name, and no `unnamed`.
+    """
+    if isinstance(data, xr.Dataset):
+        return data
+    if not isinstance(data, xr.DataArray):
+        raise MetadataError(f"data is a {type(data).__name__}; expected a dataset or a data array")
+    name = unnamed if data.name in (None, *data.coords) else data.name
+    if name is None:
+        raise MetadataError(f"data array is named {data.name!r}; expected a name that no coordinate has")
+    return data.to_dataset(name=name)
+
+
 @contextmanager
 def open_place(
     store: Any, group: str | None, zarr_format: ZarrFormat | None, storage_options: Mapping[str, Any] | None
