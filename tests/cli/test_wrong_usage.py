@@ -234,6 +234,10 @@ CALLS = {
     "zstore.from_dask(5, 'n.zarr')": "data is 5; expected a dask array",
     "zstore.storage.ZipStore('a.zip')": "use a path or a URL",
     "zstore.codecs.BloscCodec()": "use a codec by name",
+    "zstore.open('a.zarr/b')['2020']": "zstore.select(array, {dimension: value}) selects by coordinates",
+    "zstore.concat('a.zarr/b', 'a.zarr/b')": "such as zstore.open('a.zarr/b')",
+    "zstore.reduce('plain.zarr', 'sum', over='y')": "'over'; expected reduce(source, method, ",
+    "zstore.manifest('a.zar')": "near it: 'a.zarr'",
     "zstore.reduce('plain.zarr', 'sum', axis=[0.5])": "'float' object cannot be interpreted as an integer",
 }
 

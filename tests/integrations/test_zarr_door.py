@@ -86,6 +86,9 @@ def test_errors_are_caught_by_every_name_they_had(call, kind, python, words, tmp
         ("zarr.create_array({}, shape=2, dtype='i4', config={'no': 1})", "write_empty_chunks"),
         ("zarr.create_array({}, shape=2)", "expected both"),
         ("zarr.create(2, compressor='x')", "expected compressors"),
+        ("zarr.group(stor=1)", "no stor=1; expected mode, path"),
+        ("zarr.group().tree(depth=1)", "unexpected"),
+        ("zarr.storage.FSStore", r"FsspecStore\.from_url"),
     ],
 )  # fmt: skip
 def test_what_a_name_cannot_do_says_what_to_type(call, words):

@@ -34,6 +34,10 @@ from zstore.model.grid import Grid
 __all__ = ["Selected", "is_basic", "select", "select_blocks", "select_orthogonal", "select_points"]
 
 
+# What a text selects of items without fields, as errors say it.
+NO_FIELDS = "no fields; zstore.select(array, {dimension: value}) selects by coordinates"
+
+
 # Plans against a layout
 
 AnyLayout = Layout | RectilinearLayout
@@ -326,7 +330,7 @@ def split_fields(selection: Any, dtype: np.dtype[Any]) -> tuple[Fields, Any]:
     fields = dtype.names or ()
     for name in names:
         if name not in fields:
-            has = f"the fields {', '.join(map(repr, fields))}" if fields else "no fields"
+            has = f"the fields {', '.join(map(repr, fields))}" if fields else NO_FIELDS
             raise SelectionError(f"field {name!r} is not there; items of {dtype} have {has}")
     if len(set(names)) < len(names):
         raise SelectionError(f"fields {names} name one twice")

@@ -137,7 +137,11 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if _asked.get() is not None:
             return function(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs).arguments
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            takes = f"{function.__name__}({', '.join(signature.parameters)})"
+            raise TypeError(f"{error}; expected {takes}") from None
         check_executor(bound.get("executor"))
         # Storage options without their values: whoever may read the store can read a record.
         given = {

@@ -222,7 +222,8 @@ def step_of(source: Any) -> ViewStep:
         return BoxedItems(source)
     if isinstance(source, list | tuple | int | float | complex | bool | np.generic):
         return MemoryItems(np.asarray(source))
-    raise TypeError(f"{source!r} is nothing to view; expected an array, a view, or numbers")
+    meant = f", such as zstore.open({source!r})" if isinstance(source, str) else ""
+    raise TypeError(f"{source!r} is nothing to view; expected an array{meant}, a view, or numbers")
 
 
 def _even_edges(length: int, chunk: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -479,7 +479,7 @@ def view(source: Any) -> View:
 
 def _common(sources: Iterable[Any]) -> list[ViewStep]:
     """The sources as steps of one dtype, numpy's for all of them together."""
-    steps = [step_of(source) for source in sources]
+    steps = [step_of(source) for source in ([sources] if isinstance(sources, str) else sources)]
     if not steps:
         raise ValueError("no sources; expected one or more")
     first = steps[0].dtype

@@ -551,8 +551,15 @@ class Group(_Node):
         """The groups among the direct members."""
         return (group for _, group in self.groups())
 
-    def tree(self, expand: bool | None = None, level: int | None = None, **options: Any) -> Any:
-        """A drawing of the group and the nodes below it."""
+    def tree(
+        self,
+        expand: bool | None = None,
+        level: int | None = None,
+        *,
+        max_nodes: int | None = None,
+        plain: bool = False,
+    ) -> Any:
+        """A drawing of the group and the nodes below it, of all of them and in plain text."""
         return self.node.tree(level)
 
     # Making

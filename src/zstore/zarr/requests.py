@@ -94,6 +94,18 @@ def array_options(
     return settings, wanted
 
 
+def without_ignored(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those that have no effect.
+
+    Warns
+        ZarrRuntimeWarning: there are some.
+    """
+    for name in IGNORED:
+        if options.get(name) is not None:
+            warnings.warn(f"{name} has no effect", ZarrRuntimeWarning, stacklevel=5)
+    return {name: value for name, value in options.items() if name not in IGNORED}
+
+
 def legacy_options(
     shape: Any,
     *,
@@ -117,9 +129,7 @@ def legacy_options(
         ValueError: an option of the other format.
     """
     zarr_format = zarr_format or default_format()
-    for name in IGNORED:
-        if others.pop(name, None) is not None:
-            warnings.warn(f"{name} has no effect", ZarrRuntimeWarning, stacklevel=4)
+    others = without_ignored(others)
     if write_empty_chunks is not None:
         said = "write_empty_chunks is an old name; expected config={'write_empty_chunks': ...}"
         warnings.warn(said, ZarrRuntimeWarning, stacklevel=4)

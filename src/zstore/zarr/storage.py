@@ -29,8 +29,14 @@ __all__ = [
 
 T = TypeVar("T")
 ADVICE = {
+    "ABSStore": "FsspecStore.from_url('abfs://…'), or ObjectStore",
+    "DirectoryStore": "LocalStore",
+    "FSStore": "FsspecStore.from_url(url)",
     "GpuMemoryStore": "MemoryStore, as zstore reads into numpy's arrays",
+    "GCSStore": "FsspecStore.from_url('gs://…'), or ObjectStore",
     "LoggingStore": "zstore.trace, which notes what is asked of any store, with the seconds",
+    "NestedDirectoryStore": "LocalStore",
+    "S3Store": "FsspecStore.from_url('s3://…'), or ObjectStore",
     "StoreLike": "zstore.zarr.storage.Store",
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -42,6 +43,7 @@ from zstore.geo.conventions.write import Profile
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.nodes.array import Array
+from zstore.nodes.nearby import say_near
 from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
 
@@ -288,8 +290,8 @@ def _implied(store: Store, path: str, unfinished: list[Unfinished]) -> GroupView
     found = read_documents(store, [join_key(path, name) for name in names])
     kinds = {kind for documents in found if (kind := node_kind(documents)) is not None}
     if not kinds and not unfinished:
-        where = place(store, path)
-        raise NotFoundError("no array or group there; looked for zarr.json, .zarray, .zgroup", path=where)
+        said = "no array or group there; looked for zarr.json, .zarray, .zgroup"
+        raise NotFoundError(said, path=place(store, path), hint=partial(say_near, store, path))
     # v1 has no groups: its arrays are what is there only where there is nothing newer.
     zarr_format: ZarrFormat = 3 if "v3" in kinds or not kinds else 1 if kinds == {"v1"} else 2
     return GroupView(store, path, "", zarr_format, {}, {}, [])

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -39,6 +40,7 @@ from zstore.jobs.plan import check_free
 from zstore.jobs.source import LITTLE, MADE, Marks, Sources, Versions
 from zstore.jobs.upkeep.spool import Spool, align, match
 from zstore.jobs.upkeep.windows import Fault, Outcome, Piece, check_all
+from zstore.nodes.nearby import say_near
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key
@@ -410,7 +412,7 @@ def manifest(
     at = Location.open(target, path, storage_options, read_only=True)
     local = at.store.local_path(at.path)
     if local is not None and not local.is_dir():
-        raise NotFoundError("there is nothing", path=at.url())
+        raise NotFoundError("there is nothing", path=at.url(), hint=partial(say_near, *at))
     own = key_within(at, file)
     left_out = (lambda key: key != own, [own] if own is not None else [])
     listed = ListedKeys(at, *left_out)

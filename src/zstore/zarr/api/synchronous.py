@@ -23,7 +23,7 @@ from zstore.zarr.errors import (
     raising,
 )
 from zstore.zarr.nodes import Array, Group, make_array, wrap
-from zstore.zarr.requests import default_format, legacy_options, like, with_groups
+from zstore.zarr.requests import default_format, legacy_options, like, with_groups, without_ignored
 from zstore.zarr.storage import StorePath, find_store
 
 __all__ = [
@@ -94,7 +94,9 @@ def open(
         try:
             found = opening.open(at.store.held, at.path, _reading(at, mode), zarr_format)
             settings = None if config is None else ArrayConfig.of(config)
-            return wrap(_unconsolidated(found, mode, None), at.store, settings)
+            if isinstance(found, StoredGroup):
+                _check_group_options(**options)
+            return wrap(_unconsolidated(found, mode, options.get("use_consolidated")), at.store, settings)
         except NotFoundError:
             if mode != "a":
                 raise
@@ -149,7 +151,8 @@ def open_group(
     zarr_format: Any = None,
     attributes: Mapping[str, Any] | None = None,
     use_consolidated: bool | str | None = None,
-    **ignored: Any,
+    zarr_version: Any = None,
+    **others: Any,
 ) -> Group:
     """The group at a path of a store; in modes "a" (the default), "w" and "w-" made where missing.
 
@@ -158,7 +161,10 @@ def open_group(
     Raises
         GroupNotFoundError: there is none, and the mode makes none.
         ContainsArrayError: there is an array.
+        TypeError: an option that it does not take.
     """
+    _check_group_options(**others)
+    zarr_format = zarr_format or zarr_version
     at = _find(store, path, mode, storage_options)
     if mode in ("r", "r+", "a"):
         try:
@@ -171,6 +177,18 @@ def open_group(
             is_array = "an array is there" in error.message
             raise ContainsArrayError(error.message, path=error.path) if is_array else error from None
     return create_group(at, zarr_format=zarr_format, attributes=attributes, overwrite=mode == "w")
+
+
+def _check_group_options(
+    *, attributes: Any = None, use_consolidated: Any = None, zarr_version: Any = None, **others: Any
+) -> None:
+    """
+    Raises
+        TypeError: an option that groups do not take.
+    """
+    for name, value in without_ignored(others).items():
+        takes = "mode, path, storage_options, zarr_format, attributes and use_consolidated"
+        raise TypeError(f"groups take no {name}={value!r}; expected {takes}")
 
 
 def _unconsolidated(found: Any, mode: str, use_consolidated: bool | str | None) -> Any:
@@ -386,10 +404,10 @@ def group(
     zarr_format: Any = None,
     attributes: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **ignored: Any,
+    **others: Any,
 ) -> Group:
     """The group at a path of a store, in memory without one; made where it is missing."""
-    options = {"path": path, "zarr_format": zarr_format, "attributes": attributes}
+    options = {"path": path, "zarr_format": zarr_format, "attributes": attributes, **others}
     return open_group(store, mode="w" if overwrite else "a", storage_options=storage_options, **options)
 
 
