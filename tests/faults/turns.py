@@ -1,4 +1,4 @@
-"""Two calls on one store in memory, one step of which follows the other in an order that a test chooses."""
+"""Two calls on one store, one request of which follows the other in an order that a test chooses."""
 
 from __future__ import annotations
 
@@ -10,27 +10,48 @@ from itertools import combinations, islice
 from typing import Any
 
 from zstore.errors import ZstoreError
+from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
+from zstore.storage.objects.store import ObjectStore
 
-Call = Callable[[MemoryStore], Any]
+Call = Callable[[Any], Any]
+
+# What a store is asked for in one step; what it asks itself for within is a part of that.
+STEPS = (
+    *("get", "get_many", "get_parts", "get_first", "size", "entry", "list_children"),
+    *("put", "put_new", "put_over", "delete", "delete_over", "delete_prefix", "delete_many"),
+)
 
 
-class TurnStore(MemoryStore):
-    """Each request of two threads waits for its turn; whoever waits for a lock lets the other one go on.
+class Turns:
+    """Whose turn it is: requests of two callers wait for theirs; who waits for a lock lets the other go on.
 
-    order  whose turn it is: 0 or 1 for each request
+    stores  what each of two callers opens, of the same values
+    order   0 or 1 for each request to come; empty: all come as they may
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *stores: Any) -> None:
+        self.stores = stores
         self.order: list[int] = []
         self.count = 0
         self._changed, self._mine, self._waiting = threading.Condition(), threading.local(), set[int]()
+        for store in stores:
+            store.turns = self
+
+    @property
+    def store(self) -> Store:
+        """The store for whoever takes no turns."""
+        return self.stores[0]
+
+    @property
+    def _who(self) -> int | None:
+        return getattr(self._mine, "who", None)
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        who, is_within = self._who, getattr(self._mine, "is_within", False)
-        if who is None or is_within:
+        """One request, when it is its caller's turn."""
+        who = self._who
+        if who is None or getattr(self._mine, "is_within", False):
             yield
             return
         with self._changed:
@@ -45,19 +66,16 @@ class TurnStore(MemoryStore):
         finally:
             self._mine.is_within = False
 
-    @property
-    def _who(self) -> int | None:
-        return getattr(self._mine, "who", None)
-
     def _may_go(self, who: int) -> bool:
         return not self.order or self.order[0] == who or self.order[0] in self._waiting
 
     @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
+    def lock(self, lock: Any) -> Iterator[None]:
+        """A lock, for which the caller does not wait in the other's turn."""
         who = self._who
         if who is not None:
             self._note(self._waiting.add, who)
-        with super().lock(key):
+        with lock:
             if who is not None:
                 self._note(self._waiting.discard, who)
             yield
@@ -68,10 +86,10 @@ class TurnStore(MemoryStore):
             self._changed.notify_all()
 
     def call(self, who: int, call: Call) -> Any:
-        """What a call returns, or the error that refuses it."""
+        """What a caller's call returns, or the error that refuses it."""
         self._mine.who = who
         try:
-            return call(self)
+            return call(self.stores[who])
         except ZstoreError as error:
             return error
         finally:
@@ -97,27 +115,53 @@ class TurnStore(MemoryStore):
 
 
 def _in_turn(name: str) -> Any:
-    def method(self: TurnStore, *args: Any, **options: Any) -> Any:
-        with self.step():
-            return getattr(MemoryStore, name)(self, *args, **options)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        with self.turns.step():
+            return getattr(super(type(self), self), name)(*args, **options)
 
     return method
 
 
-for name in (
-    *("get", "get_many", "get_parts", "get_first", "size", "entry", "list_children"),
-    *("put", "put_new", "put_over", "delete", "delete_prefix", "delete_many"),
-):
-    setattr(TurnStore, name, _in_turn(name))
+class TurnMemory(MemoryStore):
+    turns: Turns
+
+    def lock(self, key: str) -> Any:
+        return self.turns.lock(super().lock(key))
 
 
-def request_counts(make: Callable[[], TurnStore], calls: Sequence[Call]) -> list[int]:
+class TurnBucket(ObjectStore):
+    turns: Turns
+
+
+for kind in (TurnMemory, TurnBucket):
+    for name in STEPS:
+        setattr(kind, name, _in_turn(name))
+
+
+def in_memory() -> Turns:
+    """Two threads that share one store."""
+    store = TurnMemory()
+    return Turns(store, store)
+
+
+def in_bucket() -> Turns:
+    """Two who know nothing of each other, as two processes would, and a server that keeps conditions."""
+    from obstore.store import MemoryStore as Objects
+
+    objects = Objects()
+    stores = [TurnBucket("obstore+memory://turns", target=objects) for _ in range(2)]
+    for number, store in enumerate(stores):
+        store._url += f"/{number}"  # another name is another lock within this process
+    return Turns(*stores)
+
+
+def request_counts(make: Callable[[], Turns], calls: Sequence[Call]) -> list[int]:
     """How many requests each call takes when it is alone."""
     counts = []
     for call in calls:
-        store = make()
-        store.call(0, call)
-        counts.append(store.count)
+        turns = make()
+        turns.call(0, call)
+        counts.append(turns.count)
     return counts
 
 

@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOTSUP
 from functools import cache
@@ -390,7 +390,7 @@ def change_intent(store: Store, path: str, change: Callable[[bytes | memoryview 
     """
     key = join_key(path, INTENT)
     try:
-        with intent_locked(store, path):
+        with store.lock(key):
             data = change(store.get(key))
             store.put(key, data)
     except StoreError as error:
@@ -400,11 +400,6 @@ def change_intent(store: Store, path: str, change: Callable[[bytes | memoryview 
         data = change(store.get(key))
         store.put(key, data)
     return data
-
-
-def intent_locked(store: Store, path: str) -> AbstractContextManager[None]:
-    """Keep others from changing the intent at `path`, as far as the store can."""
-    return store.lock(join_key(path, INTENT))
 
 
 @contextmanager

@@ -33,7 +33,6 @@ from zstore.engine.intents import (
     describe,
     find_unfinished,
     in_the_way,
-    intent_locked,
     parse_intent,
     read_intent,
     take_over,
@@ -401,11 +400,7 @@ class BegunJob:
             return
         self._leave()
         # Else a note of another call that goes on with the job could come after it, and stay.
-        with intent_locked(self.store, self.base):
-            if self._find_record() is None:
-                return  # whoever has taken the place over has its record and intents
-            _release(self.store, self.base, self._made)
-            self._remove()
+        self.store.update(join_key(self.base, INTENT), self._remove)
         self.store.flush()
 
     def _remove(self) -> None:
@@ -413,6 +408,9 @@ class BegunJob:
 
         A record without its journal has everything made again.
         """
+        if self._find_record() is None:
+            return  # whoever has taken the place over has its record and intents
+        _release(self.store, self.base, self._made)
         if self.store.removes_whole:
             self.store.delete_prefix(join_key(self.base, JOB))
             return
