@@ -116,6 +116,14 @@ def test_every_name_of_zarr_python_is_there():
     assert public - mine - gone == set()
 
 
+def test_a_group_is_at_its_own_root():
+    for group in (ours.group(), zarr.group()):
+        below = group.create_group("a")
+        assert below["/"] == below.get("") == below
+        assert "/" in below
+        assert below["/"].path == "a"
+
+
 def test_nobody_pays_who_does_not_import_it():
     code = "import sys, zstore; zstore.open; assert not any('zstore.zarr' == m for m in sys.modules); "
     code += "import zstore.zarr; assert not {'zarr', 'fsspec', 'obstore', 'xarray'} & {*sys.modules}; "

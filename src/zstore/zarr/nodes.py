@@ -403,6 +403,11 @@ def _is_orthogonal(selection: Any, ndim: int) -> bool:
     )
 
 
+def _is_root(path: Any) -> bool:
+    """Whether a path below a group names the group itself, as "/" does in zarr-python."""
+    return isinstance(path, str) and not path.strip("/")
+
+
 def _is_point(selection: Any) -> bool:
     """Whether zarr-python takes integers for a point, whose item is a scalar: one of them is numpy's."""
     items = selection if isinstance(selection, tuple) else (selection,)
@@ -480,10 +485,12 @@ class Group(_Node):
         return wrap(node, self._store)
 
     def __getitem__(self, path: str) -> Any:
-        return self._wrapped(_raising(self.node.__getitem__, path))
+        return self if _is_root(path) else self._wrapped(_raising(self.node.__getitem__, path))
 
     def get(self, path: str, default: Any = None) -> Any:
         """The member of that name, or `default` if there is none."""
+        if _is_root(path):
+            return self
         found = self.node.get(path)
         return default if found is None else self._wrapped(found)
 
@@ -514,7 +521,7 @@ class Group(_Node):
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self.node
+        return _is_root(name) or name in self.node
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.node)
