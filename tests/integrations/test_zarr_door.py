@@ -122,6 +122,9 @@ def test_a_group_is_at_its_own_root():
         assert below["/"] == below.get("") == below
         assert "/" in below
         assert below["/"].path == "a"
+        del group["a"]
+        assert "/" not in below
+        assert below.require_group("/") == group["a"]
 
 
 def test_nobody_pays_who_does_not_import_it():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from zstore.errors import ZstoreError, missing_name
+from zstore.errors import NotFoundError, ZstoreError, missing_name
 from zstore.model.v2 import DIMENSIONS
 from zstore.nodes import array as arrays
 from zstore.nodes import group as groups
@@ -403,7 +404,7 @@ def _is_orthogonal(selection: Any, ndim: int) -> bool:
     )
 
 
-def _is_root(path: Any) -> bool:
+def _is_root(path: Any) -> TypeGuard[str]:
     """Whether a path below a group names the group itself, as "/" does in zarr-python."""
     return isinstance(path, str) and not path.strip("/")
 
@@ -485,13 +486,21 @@ class Group(_Node):
         return wrap(node, self._store)
 
     def __getitem__(self, path: str) -> Any:
-        return self if _is_root(path) else self._wrapped(_raising(self.node.__getitem__, path))
+        return self._wrapped(_raising(self._again if _is_root(path) else self.node.__getitem__, path))
+
+    def _again(self, _: str) -> groups.Group:
+        """The group itself, as the store has it now."""
+        try:
+            return open_group(self.node.store, self.path, "r" if self.read_only else "r+", self.zarr_format)
+        except NotFoundError as error:
+            raise groups.MemberNotFoundError(error.message, path=error.path) from None
 
     def get(self, path: str, default: Any = None) -> Any:
         """The member of that name, or `default` if there is none."""
-        if _is_root(path):
-            return self
-        found = self.node.get(path)
+        try:
+            found = self._again(path) if _is_root(path) else self.node.get(path)
+        except groups.MemberNotFoundError:
+            return default
         return default if found is None else self._wrapped(found)
 
     def get_array(self, path: str) -> Array:
@@ -521,7 +530,7 @@ class Group(_Node):
         return found
 
     def __contains__(self, name: object) -> bool:
-        return _is_root(name) or name in self.node
+        return self.get(name) is not None if _is_root(name) else name in self.node
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.node)
@@ -580,7 +589,10 @@ class Group(_Node):
 
     def create_group(self, name: str, *, overwrite: bool = False, attributes: Any = None) -> Group:
         """Create a group below this one."""
-        made = _raising(self.node.create_group, name, attributes=attributes, overwrite=overwrite)
+        make: Any = partial(self.node.create_group, name)
+        if _is_root(name):
+            make = partial(create_group, self.node.store, self.path, zarr_format=self.zarr_format)
+        made = _raising(make, attributes=attributes, overwrite=overwrite)
         return self._wrapped(made)  # type: ignore[no-any-return]
 
     def create_hierarchy(
