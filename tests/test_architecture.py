@@ -54,7 +54,7 @@ PLANTED = {
     "import_module(name)": ("engine/planted.py", "a name that the text does not tell"),
     "from zstore import codecs": ("storage/planted.py", "on floor 4"),
     "import zstore": ("engine/planted.py", "on floor 20: core needs faces"),
-    "from zstore.codecs import chain": ("indexing/planted.py", "from floor 4 on floor 4"),
+    "from zstore.codecs import base": ("indexing/planted.py", "from floor 4 on floor 4"),
     "from zstore.model.array import ArrayModel": ("storage/planted.py", "its room never does"),
     "from zstore.engine.schedulers import map_threads": ("geo/conventions/planted.py", "its room never does"),
     "from zstore.geo.conventions import cf": ("jobs/upkeep/planted.py", "jobs needs geo"),

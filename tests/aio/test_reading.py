@@ -211,7 +211,7 @@ def test_errors_are_those_of_calls(tmp_path: Path, what: str, make: Any) -> None
 
 
 def test_the_loop_goes_on_while_chunks_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zstore.codecs.chain import Chain
+    from zstore.codecs.base import Chain
 
     array = zstore.create_array(
         AwaitedStore(), "a", data=ITEMS, chunks=(8, 8), filters=None, compressors=[{"name": "numcodecs.bz2"}]

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.errors import CodecError, MetadataError, UnknownExtensionError
 from zstore.model.array import CodecModel
 

@@ -15,8 +15,7 @@ import pytest
 import zstore
 from zstore.base.byterange import AtMost, ByteRange
 from zstore.base.limits import Limits, current_limits
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.errors import CodecError, MetadataError, StoreError, UnsupportedError
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import zstore
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.errors import ZstoreError
 from zstore.geo.conventions.read import read_geo
 from zstore.model.array import CodecModel

@@ -675,9 +675,12 @@ def test_memory_executors_and_interruptions_change_nothing(tmp_path: Path) -> No
     group = zstore.build_tile_pyramid(source, store, resume=True, **options)
     made = {key: bytes(store.get(key) or b"") for key in store.list("")}
     assert {key for key in made if ".zstore-build" in key} == set()
-    assert {k: v for k, v in made.items() if k.rpartition("/")[2].isdecimal()} == {
-        k: v for k, v in want.items() if k.rpartition("/")[2].isdecimal()
-    }
+    # The name of a fingerprint may be digits only.
+    chunks, wanted = (
+        {k: v for k, v in stored.items() if k.rpartition("/")[2].isdecimal() and not k.startswith(".zstore")}
+        for stored in (made, want)
+    )
+    assert chunks == wanted and wanted
     with pytest.raises(StoreError, match="there already"):
         zstore.build_tile_pyramid(source, store, **options)
     again = zstore.build_tile_pyramid(source, store, overwrite=True, **options)

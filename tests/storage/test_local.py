@@ -21,12 +21,11 @@ import zstore
 from zstore._ext.engine import files
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.byterange import ByteRange
-from zstore.base.directories import make_directory
 from zstore.errors import ChangedError, StoreError
 from zstore.storage import base as locking
 from zstore.storage import local
 from zstore.storage.base import PrefixStore
-from zstore.storage.local import LocalStore
+from zstore.storage.local import LocalStore, make_directory
 from zstore.storage.memory import MemoryStore
 from zstore.testing.sharing import run_forked
 

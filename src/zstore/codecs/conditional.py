@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from zstore.base.limits import current_limits
-from zstore.codecs.base import BytesCodec, ChunkSpec, Option, codec_list, integer, refuse_option
-from zstore.codecs.chain import make_codec
+from zstore.codecs.base import BytesCodec, ChunkSpec, Option, codec_list, integer, make_codec, refuse_option
 from zstore.model.array import CodecModel
 
 

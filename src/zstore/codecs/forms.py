@@ -15,8 +15,16 @@ from typing import Any
 import numpy as np
 
 from zstore.base.once import ByContent
-from zstore.codecs.base import ArrayCodec, ChunkSpec, Codec, name_nearest, refuse_option, usual_options
-from zstore.codecs.chain import Chain, make_codec
+from zstore.codecs.base import (
+    ArrayCodec,
+    Chain,
+    ChunkSpec,
+    Codec,
+    make_codec,
+    name_nearest,
+    refuse_option,
+    usual_options,
+)
 from zstore.codecs.sharding import ShardingIndexed
 from zstore.errors import MetadataError, UnknownExtensionError
 from zstore.extensions.registry import codecs as registry

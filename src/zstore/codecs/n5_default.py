@@ -21,9 +21,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zstore.codecs.base import UNBOUND, ChunkSpec, Option, Serializer, codec_list
+from zstore.codecs.base import UNBOUND, Chain, ChunkSpec, Option, Serializer, codec_list
 from zstore.codecs.bytes import Bytes
-from zstore.codecs.chain import Chain
 from zstore.codecs.transpose import Transpose
 from zstore.model.array import CodecModel
 

@@ -23,8 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore.base.once import once
-from zstore.codecs.base import UNBOUND, ChunkSpec, Option, Serializer, choice, codec_list
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import UNBOUND, Chain, ChunkSpec, Option, Serializer, choice, codec_list
 from zstore.model.array import CodecModel
 
 EMPTY = 2**64 - 1

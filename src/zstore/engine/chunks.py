@@ -18,12 +18,10 @@ from zstore._ext.engine.select import Plan as KernelPlan
 from zstore._ext.engine.transfer import Bundle, Folder, Stretches, covers_outer, read, read_many, write
 from zstore.base import tracing
 from zstore.base.byterange import AtMost
-from zstore.base.directories import make_directory
 from zstore.base.once import once
 from zstore.base.tracing import NOTHING, AnySpan, span
 from zstore.base.waits import check_waits
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.sharding import is_filled
 from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
@@ -57,6 +55,7 @@ from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key, join_url
+from zstore.storage.local import make_directory
 
 # What is the same for every chunk grid
 

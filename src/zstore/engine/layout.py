@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from zstore._ext.engine.select import Layout
-from zstore.codecs.base import ChunkSpec
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.bytes import Bytes
-from zstore.codecs.chain import Chain
 from zstore.codecs.crc32c import Crc32c
 from zstore.codecs.sharding import ShardingIndexed
 from zstore.codecs.transpose import Transpose

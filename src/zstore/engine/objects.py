@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from zstore.base.locks import Lock
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.reshape import Reshape
 from zstore.codecs.transpose import Transpose
 from zstore.codecs.vlen import Vlen, VlenBytes, VlenUtf8

@@ -17,8 +17,7 @@ import numpy as np
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.base.sizes import format_size
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
 from zstore.engine.documents import (

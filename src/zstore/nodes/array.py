@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.base import tracing
-from zstore.codecs.chain import has_checksum
+from zstore.codecs.base import has_checksum
 from zstore.engine.chunks import Chunks, open_chunks
 from zstore.engine.documents import ARRAY_KEYS, read_node
 from zstore.engine.explain import Explanation, explain

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zstore.base.once import ByContent
-from zstore.codecs.base import ChunkSpec
-from zstore.codecs.chain import Chain
+from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.forms import MEANT, complete_chain, complete_v2, read_codecs
 from zstore.engine.documents import check_own, check_path, place, publish_nodes
 from zstore.engine.making import create_node

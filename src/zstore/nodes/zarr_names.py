@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from zstore.codecs.base import ArrayCodec
-from zstore.codecs.chain import make_codec
+from zstore.codecs.base import ArrayCodec, make_codec
 from zstore.engine.walk import listed_cell, stored_cells
 from zstore.errors import MetadataError, ZstoreError, missing_name, without_secrets
 from zstore.model.array import ArrayModel, CodecModel

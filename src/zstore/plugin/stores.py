@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zstore.base.directories import confirm_directory, confirm_files, make_directory
 from zstore.base.limits import current_limits, is_durable
 from zstore.storage.base import (
     AtMost,
@@ -24,7 +23,7 @@ from zstore.storage.base import (
     join_key,
 )
 from zstore.storage.kinds import REFERENCES, TILES, check_target
-from zstore.storage.local import LocalStore
+from zstore.storage.local import LocalStore, confirm_directory, confirm_files, make_directory
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import STAGE, current_storage_options, file_of, open_store, without_password
 

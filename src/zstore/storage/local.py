@@ -15,12 +15,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, pread
 from zstore.base.byterange import ByteRange
-from zstore.base.directories import make_directory, steady
 from zstore.base.limits import is_durable
 from zstore.base.once import once
 from zstore.errors import ChangedError, NotFoundError, StoreError
@@ -45,6 +44,8 @@ __all__ = ["LocalStore"]
 # The errors that mean that there is nothing at a path.
 MISSING = (FileNotFoundError, NotADirectoryError)
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 # A file's name, or its key, and its status where that was asked for.
@@ -669,3 +670,63 @@ def _names(directory: int) -> list[tuple[str, bool]]:
     """(name, whether it is a directory) of every entry of an open directory."""
     with os.scandir(directory) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+
+# Directories, for stores and for files beside them
+
+
+def steady(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function, again as often as a signal interrupts it; for `os.rename` and the like."""
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except InterruptedError:
+            continue
+
+
+def make_directory(path: str, *, durable: bool) -> None:
+    """Make a directory and its missing parents; `durable` waits until they are on the disk (fsync)."""
+    try:
+        is_new = _make(path)
+    except FileNotFoundError:
+        # The parent is missing; or another process has made it since, or it takes none, like "/proc".
+        above = os.path.dirname(path)  # noqa: PTH120 - stores keep strings
+        if not os.path.isdir(above):  # noqa: PTH112
+            make_directory(above, durable=durable)
+        is_new = _make(path)
+    if is_new and durable:
+        confirm_directory(os.path.dirname(path))  # noqa: PTH120
+
+
+def _make(path: str) -> bool:
+    """Make one directory; False if it existed already."""
+    try:
+        steady(os.mkdir, path)
+    except FileExistsError:
+        if not os.path.isdir(path):  # noqa: PTH112
+            raise
+        return False
+    return True
+
+
+def confirm_directory(path: str) -> None:
+    """Wait until the names in a directory are on the disk (fsync)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def confirm_files(path: str) -> None:
+    """Wait until a file, or all files below a directory, and their names are on the disk (fsync)."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            confirm_files(f"{folder}/{name}")
+        confirm_directory(folder)
+    if not os.path.isdir(path):  # noqa: PTH112
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

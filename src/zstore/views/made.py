@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,7 +56,29 @@ class MadeBy:
 
 
 class MadeSource(Source):
-    """A source that can be made again, so that a document can have it."""
+    """A source that can be made again, so that a document can have it.
+
+    source  the one that it is made of, whose data type and version it has, unless it says otherwise
+    """
+
+    if TYPE_CHECKING:  # a property here would be the default of a field of the same name
+
+        @property
+        def source(self) -> Source: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype.newbyteorder("=")
+
+    def version(self) -> str:
+        return self.source.version()
+
+    @property
+    def request_count(self) -> int:
+        return self.source.request_count
+
+    def close(self) -> None:
+        self.source.close()
 
     @abstractmethod
     def making(self) -> MadeBy:
@@ -86,7 +108,7 @@ class Remade(MadeSource):
     chunks: tuple[int, ...]
 
     @once
-    def made(self) -> Source:
+    def source(self) -> Source:
         """The source, made now if it was not.
 
         Raises
@@ -121,33 +143,26 @@ class Remade(MadeSource):
 
     @property
     def url(self) -> str:
-        return self.made.url
+        return self.source.url
 
     @property
     def meant(self) -> Any:
         """The description that views of it carry."""
-        return getattr(self.made, "meant", None)
+        return getattr(self.source, "meant", None)
 
     @property
     def name(self) -> str:
-        return self.made.name
-
-    @property
-    def request_count(self) -> int:
-        return self.made.request_count
+        return self.source.name
 
     def documents(self, zarr_format: ZarrFormat) -> tuple[MemoryStore, str] | None:
-        return self.made.documents(zarr_format)
+        return self.source.documents(zarr_format)
 
     def describe(self) -> dict[str, str]:
-        return self.made.describe()
-
-    def version(self) -> str:
-        return self.made.version()
+        return self.source.describe()
 
     def close(self) -> None:
-        if "made" in self.__dict__:
-            self.made.close()
+        if "source" in self.__dict__:
+            super().close()
 
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        return self.made.read(box, out)
+        return self.source.read(box, out)

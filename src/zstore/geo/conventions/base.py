@@ -859,6 +859,11 @@ def plain_name(dimension: str) -> str:
     return dimension.removeprefix("/")
 
 
+def dimensions_of(array: ArrayNode) -> tuple[str, ...]:
+    """The names of an array's dimensions; "" for one without."""
+    return tuple(plain_name(dim or "") for dim in array.dims or ("",) * len(array.shape))
+
+
 def group_outside(group: GroupNode) -> GroupNode | None:
     """The group that contains a group; None if there is none, or it cannot be read."""
     return group.outer if isinstance(group, HeldGroup) else None

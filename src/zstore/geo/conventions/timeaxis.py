@@ -98,6 +98,18 @@ class TimeAxis:
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
+    @classmethod
+    def stored(cls, name: str, values: Any, attributes: Mapping[str, Any]) -> TimeAxis:
+        """The axis of the values of a coordinate, by its attributes.
+
+        Raises
+            MetadataError: they are no dates.
+        """
+        is_count = values.dtype.kind != "M"
+        others = {key: said for key, said in attributes.items() if key not in ("units", "calendar")}
+        calendar = str(attributes.get("calendar", "standard")).lower() if is_count else "standard"
+        return cls(name, values, attributes.get("units") if is_count else None, calendar, others)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TimeAxis):
             return NotImplemented

@@ -16,7 +16,7 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import Affine, Band, GeoModel, Variable, group_above, plain_name
+from zstore.geo.conventions.base import Affine, Band, GeoModel, Variable, dimensions_of, group_above
 from zstore.geo.conventions.cf import CRS_VARIABLE, coordinate_attributes, mapping_names
 from zstore.geo.conventions.content import BAND_NAMES, parse_variable, render_fill, render_variable
 from zstore.geo.conventions.crs import Crs
@@ -459,12 +459,12 @@ def carried_of(source: Any) -> Meant:
 
 
 def _of_array(array: Array) -> Meant:
-    ndim, parent = array.ndim, group_above(array)
+    parent = group_above(array)
     name = (array.basename or array.store.url.rstrip("/").rpartition("/")[2]).partition(".")[0] or "data"
     variable, _ = parse_variable(array, next(iter(mapping_names(array.attrs.get("grid_mapping"))), None))
-    dimensions = tuple(plain_name(str(dim or "")) for dim in array.dims or [None] * ndim)
+    dimensions = dimensions_of(array)
     ground = None
-    if ndim > 1 and array.size and (array.attrs or parent is not None):
+    if array.ndim > 1 and array.size and (array.attrs or parent is not None):
         dataset = open_dataset(array, expected=("GZ-43",))  # most arrays have no rows and columns
         geo, [own] = dataset.geo, dataset.arrays
         if geo.crs is not None or geo.affine is not None:
@@ -478,8 +478,8 @@ def _of_array(array: Array) -> Meant:
     for word in dict.fromkeys([*filter(None, dimensions), *words]) if parent is not None else ():
         one = None if word in on_grid or word == name else parent.get(word)  # type: ignore[union-attr]
         if isinstance(one, Array) and one.dtype.kind not in "OV" and "grid_mapping_name" not in one.attrs:
-            dims = [plain_name(str(dim or "")) for dim in one.dims or ([word] if one.ndim == 1 else [])]
-            axes = tuple(dimensions.index(dim) for dim in dims if dim in dimensions)
+            dims = [word] if one.dims is None and one.ndim == 1 else dimensions_of(one)
+            axes = tuple(dimensions.index(dim) for dim in dims if dim and dim in dimensions)
             if one.shape == tuple(array.shape[axis] for axis in axes) and word != CRS_VARIABLE:
                 said = {key: value for key, value in one.attrs.items() if key not in NAMING}
                 coordinates[word] = Coordinate(view(one), axes, said)
@@ -608,9 +608,7 @@ def _joined(own: Sequence[Coordinate], axis: int) -> Coordinate | None:
 
 def _times(one: Coordinate) -> TimeAxis:
     """The moments of a coordinate of time."""
-    said = one.attributes
-    kept = {key: said[key] for key in ("_FillValue", "missing_value") if key in said}
-    return TimeAxis("time", one.items.read(), said.get("units"), said.get("calendar", "standard"), kept)
+    return TimeAxis.stored("time", one.items.read(), one.attributes)
 
 
 def _names(told: Sequence[Meant]) -> tuple[str, ...]:

@@ -97,10 +97,6 @@ class Coarse(MadeSource):
         )
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype.newbyteorder("=")
-
-    @property
     def grid(self) -> RegularGrid:
         chunks = zip(self.source.grid.chunk_shape, self.factors, strict=True)
         return RegularGrid(tuple(max(1, -(-length // max(1, factor))) for length, factor in chunks))
@@ -112,16 +108,6 @@ class Coarse(MadeSource):
     def describe(self) -> dict[str, str]:
         said = [*self.factors, self.method, repr(self.nodata), *self.others]
         return {**self.source.describe(), "coarsen": repr(said)}
-
-    def version(self) -> str:
-        return self.source.version()
-
-    @property
-    def request_count(self) -> int:
-        return self.source.request_count
-
-    def close(self) -> None:
-        self.source.close()
 
     @once
     def meant(self) -> Meant:

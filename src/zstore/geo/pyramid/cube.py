@@ -410,7 +410,8 @@ class _Asset(MadeSource):
         return array
 
     @once
-    def _source(self) -> Source:
+    def source(self) -> Source:
+        """The array at the address as a source."""
         return source_of(self.opened)
 
     @once
@@ -499,8 +500,9 @@ class _Asset(MadeSource):
     def request_count(self) -> int:
         return 32 if is_remote(self.address) else 1
 
-    def version(self) -> str:
-        return self._source.version()
+    def close(self) -> None:
+        if "source" in self.__dict__:
+            super().close()
 
     @once
     def meant(self) -> Meant:
@@ -513,7 +515,7 @@ class _Asset(MadeSource):
         return Meant(name, self.shape, self._names, self.variable, ground, coordinates)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
-        made = read_window(self._source, (*whole(self._source.shape[:-2]), *box[-2:]))
+        made = read_window(self.source, (*whole(self.source.shape[:-2]), *box[-2:]))
         shaped: Items = made.reshape(*(side.stop - side.start for side in box))
         if out is None:
             return shaped

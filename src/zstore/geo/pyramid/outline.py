@@ -10,7 +10,7 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.geo.conventions.base import plain_name
+from zstore.geo.conventions.base import dimensions_of, plain_name
 from zstore.geo.conventions.cf import DEGREES, NAMES
 from zstore.geo.conventions.content import render_variable
 from zstore.geo.conventions.periods import Periods, periods_of
@@ -63,10 +63,10 @@ def outline_of(
         own[node.basename] = node
         own = {name: own[name] for name in sorted(belonging(own, {node.basename}))}
     beside = {name for one in own.values() for key in BESIDE for name in named_in(one, key)}
-    beside |= {name for name, one in own.items() if name in _dims(one) or not one.ndim}
+    beside |= {name for name, one in own.items() if name in dimensions_of(one) or not one.ndim}
     data = [node.basename] if isinstance(node, Array) else [name for name in own if name not in beside]
     has_periods = every is not None or by is not None
-    names = list(dict.fromkeys(dim for name in data for dim in _dims(own[name])))
+    names = list(dict.fromkeys(dim for name in data for dim in dimensions_of(own[name])))
     if axis is not None:
         names = [_dim(one, node, names) for one in (axis if isinstance(axis, list | tuple) else [axis])]
     periods = None
@@ -79,7 +79,7 @@ def outline_of(
         names = times + ([] if axis is None else [dim for dim in names if dim not in times])
     made = _Outline(group, own, tuple(data), tuple(names), periods, weights)
     if not made.arrays:
-        there = listed(f"{name}({', '.join(_dims(own[name]))})" for name in data)
+        there = listed(f"{name}({', '.join(dimensions_of(own[name]))})" for name in data)
         said = f"no array has a dimension of {listed(names)}; there are {there}"
         raise NotFoundError(said, path=place_of(group))
     return made
@@ -118,7 +118,7 @@ class _Outline:
         return {
             name: one
             for name, one in self.own.items()
-            if name not in dropped and not {*_dims(one)}.intersection(self.reduced)
+            if name not in dropped and not {*dimensions_of(one)}.intersection(self.reduced)
         }
 
     @once
@@ -145,7 +145,9 @@ class _Outline:
     @property
     def _two(self) -> str:
         """A name for the dimension of bounds, which no array has with another length."""
-        sizes = {dim: n for one in self.own.values() for dim, n in zip(_dims(one), one.shape, strict=True)}
+        sizes = {
+            dim: n for one in self.own.values() for dim, n in zip(dimensions_of(one), one.shape, strict=True)
+        }
         return next(name for name in ("bnds", "nv", "bounds_of_time") if sizes.get(name, 2) == 2)
 
     @once
@@ -166,11 +168,11 @@ class _Outline:
         return any(dim in axes and not (dim in self.own and is_time(self.own[dim])) for dim in self.reduced)
 
     def axes(self, name: str) -> list[int]:
-        dims = _dims(self.own[name])
+        dims = dimensions_of(self.own[name])
         return [dims.index(dim) for dim in self.reduced if dim in dims]
 
     def labels(self, name: str) -> Items | None:
-        if self.periods is None or self.periods.axis.name not in _dims(self.own[name]):
+        if self.periods is None or self.periods.axis.name not in dimensions_of(self.own[name]):
             return None
         codes = self.periods.codes.reshape(-1, *[1] * (len(self.axes(name)) - 1))
         return np.ma.masked_array(codes, codes < 0)
@@ -178,7 +180,7 @@ class _Outline:
     def weights(self, name: str) -> Items | None:
         if self.weighing is None:
             return None
-        dims = _dims(self.own[name])
+        dims = dimensions_of(self.own[name])
         if not isinstance(self.weighing, str):
             items, along = np.asarray(self.weighing, np.float64), [dims[axis] for axis in self.axes(name)]
             along = along[len(along) - items.ndim :]
@@ -208,11 +210,11 @@ class _Outline:
         if not isinstance(there, Array) or there.dtype.kind not in "biuf":
             said = f"weights are {name!r}; expected latitude, area, or the name of an array of numbers"
             raise MetadataError(said, path=self.url)
-        return decode(np.asarray(there[...]), there.attrs).astype(np.float64), _dims(there)
+        return decode(np.asarray(there[...]), there.attrs).astype(np.float64), dimensions_of(there)
 
     def _latitudes(self, name: str) -> tuple[Items, list[str]]:
         """(the latitudes of an array's items in degrees, the names of their dimensions)."""
-        words = [*_dims(self.own[name]), *named_in(self.own[name], "coordinates")]
+        words = [*dimensions_of(self.own[name]), *named_in(self.own[name], "coordinates")]
         for word in words:
             one = self.own.get(word)
             if one is not None and _is_degrees(word, one, "Y"):
@@ -230,7 +232,7 @@ class _Outline:
         pairs = dict(zip(measures[::2], measures[1::2], strict=False))
         if "area" in pairs:
             return self._named(pairs["area"])
-        by_dim = {dim: self._bounds(dim) for dim in _dims(self.own[name])}
+        by_dim = {dim: self._bounds(dim) for dim in dimensions_of(self.own[name])}
         y, x = (
             next((dim for dim in by_dim if dim in self.own and _is_degrees(dim, self.own[dim], axis)), "")
             for axis in "YX"
@@ -238,7 +240,7 @@ class _Outline:
         if y and x and by_dim[y] is not None and by_dim[x] is not None:
             sines, degrees = np.sin(np.radians(by_dim[y])), by_dim[x]
             areas = np.abs(np.outer(sines[:, 1] - sines[:, 0], degrees[:, 1] - degrees[:, 0]))
-            dims = _dims(self.own[name])
+            dims = dimensions_of(self.own[name])
             return (areas, [y, x]) if dims.index(y) < dims.index(x) else (areas.T, [x, y])
         edges = self._edges(name)
         if edges is None:
@@ -296,7 +298,7 @@ class _Outline:
         """The attributes of a result, apart from names of other arrays."""
         words, periods = None, self.periods
         if periods is not None and self.labels(name) is not None and method in CELL_METHODS:
-            others = [dim for dim in self.reduced[1:] if dim in _dims(self.own[name])]
+            others = [dim for dim in self.reduced[1:] if dim in dimensions_of(self.own[name])]
             along = [f"{' '.join(f'{dim}:' for dim in others)} {CELL_METHODS[method]}"] if others else []
             words = " ".join([*along, f"{periods.axis.name}: {periods.method(CELL_METHODS[method])}"])
         variable = self._meant[name].reduced_variable(
@@ -305,15 +307,10 @@ class _Outline:
         return dict(render_variable(variable, 3))
 
 
-def _dims(array: Array) -> list[str]:
-    """The names of an array's dimensions; "" for one without."""
-    return [plain_name(str(dim or "")) for dim in array.dims or [""] * array.ndim]
-
-
 def _dim(said: Any, node: Array | Group, names: Sequence[str]) -> str:
     """The name of a dimension, of an array also by its number."""
     if isinstance(said, int) and isinstance(node, Array) and -node.ndim <= said < node.ndim:
-        said = _dims(node)[said]
+        said = dimensions_of(node)[said]
     if said not in names or not said:
         raise MetadataError(f"axis {said!r}; expected one of {listed(names)}", path=place_of(node))
     return str(said)
@@ -326,10 +323,7 @@ def is_time(array: Array) -> bool:
 
 def time_axis(array: Array) -> TimeAxis:
     """The moments of a coordinate of time."""
-    said, is_count = dict(array.attrs), array.dtype.kind != "M"
-    units = said.pop("units", None) if is_count else None
-    calendar = str(said.pop("calendar", "standard")).lower() if is_count else "standard"
-    return TimeAxis(plain_name(array.basename), np.asarray(array[...]), units, calendar, said)
+    return TimeAxis.stored(plain_name(array.basename), np.asarray(array[...]), array.attrs)
 
 
 def _is_degrees(name: str, array: Array, axis: str) -> bool:

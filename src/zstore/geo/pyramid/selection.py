@@ -20,7 +20,7 @@ import numpy as np
 from zstore.base.once import once
 from zstore.engine.documents import publish_nodes
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.geo.conventions.base import Affine, GeoModel, group_above, plain_name
+from zstore.geo.conventions.base import Affine, GeoModel, dimensions_of, group_above
 from zstore.geo.conventions.cf import mapping_names
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, render_geo
@@ -164,11 +164,7 @@ class _Part:
     @once
     def dimensions(self) -> Mapping[str, tuple[str, ...]]:
         """The names of each array's dimensions."""
-        return {
-            path: tuple(plain_name(str(dim or "")) for dim in one.dims or [""] * one.ndim)
-            for path, one in self.members.items()
-            if isinstance(one, Array)
-        }
+        return {path: dimensions_of(one) for path, one in self.members.items() if isinstance(one, Array)}
 
     @property
     def group(self) -> Group:
@@ -369,7 +365,7 @@ def belonging(arrays: Mapping[str, Any], wanted: Iterable[str]) -> set[str]:
         kept |= new
         related = set[str]()
         for array in map(arrays.__getitem__, new):
-            related |= {plain_name(str(dim or "")) for dim in array.dims or ()}
+            related.update(dimensions_of(array))
             related |= {name for key in NAMING for name in named_in(array, key)}
         new = {name for name in related if name in arrays} - kept
     return kept
@@ -528,11 +524,8 @@ class _DateValues:
 
     @classmethod
     def of(cls, dimension: str, stored: Any, attributes: Mapping[str, Any]) -> _DateValues:
-        is_count = stored.dtype.kind != "M"
-        own = {name: value for name, value in attributes.items() if name not in ("units", "calendar")}
-        calendar = str(attributes.get("calendar", "standard")).lower() if is_count else "standard"
-        axis = TimeAxis(dimension, stored, attributes.get("units") if is_count else None, calendar, own)
-        return cls(dimension, np.array([*map(_date_text, axis.dates())], object))
+        dates = TimeAxis.stored(dimension, stored, attributes).dates()
+        return cls(dimension, np.array([*map(_date_text, dates)], object))
 
     def shown(self) -> list[Any]:
         return [text.removesuffix(".000000").removesuffix("T00:00:00") for text in self.values]

@@ -265,21 +265,22 @@ class Warped(MadeSource):
         return replace(self, warp=replace(self.warp, mask=mask))
 
     @property
+    def source(self) -> Source:
+        """The array, whose cells are sampled."""
+        return self.warp.source
+
+    @property
     def axes(self) -> tuple[int, int]:
         """The y and the x dimension."""
         return self.warp.axes
 
     @property
     def shape(self) -> Shape:
-        return with_sides(self.warp.source.shape, self.axes, self.target.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.warp.source.dtype.newbyteorder("=")
+        return with_sides(self.source.shape, self.axes, self.target.shape)
 
     @property
     def grid(self) -> RegularGrid:
-        chunks = [max(1, length) for length in self.warp.source.grid.chunk_shape]
+        chunks = [max(1, length) for length in self.source.grid.chunk_shape]
         return RegularGrid(with_sides(chunks, self.axes, (BLOCK_LENGTH, BLOCK_LENGTH)))
 
     @property
@@ -295,21 +296,14 @@ class Warped(MadeSource):
             "sampling": [warp.sampling, repr((warp.nodata, *warp.others) if warp.others else warp.nodata)],
             "mask": None if mask is None else mask.array.describe(),
         }
-        return {**warp.source.describe(), "warp": repr(said)}
+        return {**self.source.describe(), "warp": repr(said)}
 
     def version(self) -> str:
         mask = self.warp.mask
-        versions = [self.warp.source.version(), *([] if mask is None else [mask.array.version()])]
+        versions = [self.source.version(), *([] if mask is None else [mask.array.version()])]
         if not all(versions):
             return ""
         return name_job(versions) + ("?" if any(one.endswith("?") for one in versions) else "")
-
-    @property
-    def request_count(self) -> int:
-        return self.warp.source.request_count
-
-    def close(self) -> None:
-        self.warp.source.close()
 
     def read(self, box: Box, out: Items | None = None) -> Items:
         """The items of a box, block by block; the source is read for some of them at a time."""

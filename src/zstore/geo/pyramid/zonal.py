@@ -370,10 +370,6 @@ class Clipped(MadeSource):
         return self.source.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype.newbyteorder("=")
-
-    @property
     def grid(self) -> Grid:
         return self.source.grid
 
@@ -386,16 +382,6 @@ class Clipped(MadeSource):
         edges = hashlib.sha256(zones.ends.tobytes() + zones.direction.tobytes()).hexdigest()
         said = [edges, self.laid.cells, *self.laid.axes, repr(self.nodata)]
         return {**self.source.describe(), "clip": repr(said)}
-
-    def version(self) -> str:
-        return self.source.version()
-
-    @property
-    def request_count(self) -> int:
-        return self.source.request_count
-
-    def close(self) -> None:
-        self.source.close()
 
     @once
     def meant(self) -> Meant:

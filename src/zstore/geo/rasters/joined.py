@@ -19,7 +19,7 @@ from zstore.base.once import once
 from zstore.engine.documents import ancestors, publish_nodes
 from zstore.engine.schedulers import map_threads
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
-from zstore.geo.conventions.base import plain_name
+from zstore.geo.conventions.base import dimensions_of
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.conventions.write import RENDERED_PREFIXES
 from zstore.geo.pyramid.dataset import node_of, place_of
@@ -190,8 +190,7 @@ class _Joining:
 
     @staticmethod
     def _dimensions(node: Array | Group) -> tuple[str, ...]:
-        dims = () if isinstance(node, Group) else node.dims or [""] * node.ndim
-        return tuple(plain_name(str(dim or "")) for dim in dims)
+        return () if isinstance(node, Group) else dimensions_of(node)
 
     @property
     def said(self) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zstore.base.directories import confirm_directory, confirm_files
 from zstore.errors import StoreError
 from zstore.plugin.jobs import How
 from zstore.storage.kinds import FileKind, check_target
+from zstore.storage.local import confirm_directory, confirm_files
 
 
 def check_new_file(target: str | os.PathLike[str], kind: FileKind, how: How) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 from zarr.abc import store as abc
 
 from zstore.base.once import once
-from zstore.codecs.chain import make_codec
+from zstore.codecs.base import make_codec
 from zstore.engine.chunks import RegularChunks
 from zstore.engine.layout import bind_layout
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError

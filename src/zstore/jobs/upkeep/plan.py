@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zstore.codecs.chain import make_codec
+from zstore.codecs.base import make_codec
 from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 from zstore.jobs.chunks import StoredArray, same_items

@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 from typing import Any, Unpack
 
-from zstore.codecs.chain import make_codec
+from zstore.codecs.base import make_codec
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable, of_files_by_content

@@ -14,10 +14,10 @@ from tempfile import TemporaryFile
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
-from zstore.base.directories import confirm_directory, steady
 from zstore.base.system import reopen
 from zstore.errors import StoreError
 from zstore.storage.base import NO_LOCKS, failing
+from zstore.storage.local import confirm_directory, steady
 from zstore.storage.zip.members import Directory, Member, locate, render_directory
 from zstore.storage.zip.sources import Bytes, FileSource
 

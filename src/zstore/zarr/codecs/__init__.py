@@ -9,7 +9,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Any, ClassVar, Literal, get_args
 
-from zstore.codecs.chain import make_codec
+from zstore.codecs.base import make_codec
 from zstore.codecs.forms import read_codecs
 from zstore.model.array import CodecModel
 from zstore.zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
