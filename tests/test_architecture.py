@@ -307,7 +307,7 @@ HOMES_OF_LINUX = {"zstore/base/system.py", "zstore/_ext/engine/files.h", "zstore
 # What POSIX has and Windows has not: a port has these places to rewrite.
 OF_POSIX = re.compile(r"^import fcntl|\bdir_fd=|\bos\.O_DIRECTORY|register_at_fork|os\.getuid", re.M)
 HOMES_OF_POSIX = {
-    "zstore/base": {"directories.py", "locks.py"},
+    "zstore/base": {"locks.py"},
     "zstore/engine": {"awaiting.py", "intents.py"},
     "zstore/jobs/upkeep": {"convert.py"},
     "zstore/storage": {"base.py", "local.py"},
