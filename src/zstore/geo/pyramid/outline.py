@@ -182,8 +182,8 @@ class _Outline:
             return None
         dims = dimensions_of(self.own[name])
         if not isinstance(self.weighing, str):
-            items, along = np.asarray(self.weighing, np.float64), [dims[axis] for axis in self.axes(name)]
-            along = along[len(along) - items.ndim :]
+            items, axes = np.asarray(self.weighing, np.float64), self.axes(name)
+            along: Sequence[str] = [dims[axis] for axis in axes[len(axes) - items.ndim :]]
         else:
             items, along = self._weights(name)
         lengths = [n for dim, n in zip(dims, self.own[name].shape, strict=True) if dim in along]
@@ -196,7 +196,7 @@ class _Outline:
             [n if dim in along else 1 for dim, n in zip(dims, self.own[name].shape, strict=True)]
         )
 
-    def _weights(self, name: str) -> tuple[Items, list[str]]:
+    def _weights(self, name: str) -> tuple[Items, Sequence[str]]:
         """(the weights of an array's items, the names of their dimensions)."""
         if self.weighing == "latitude":
             degrees, along = self._latitudes(name)
@@ -205,14 +205,14 @@ class _Outline:
             return self._areas(name)
         return self._named(self.weighing)
 
-    def _named(self, name: str) -> tuple[Items, list[str]]:
+    def _named(self, name: str) -> tuple[Items, Sequence[str]]:
         there = self.whole.get(name)
         if not isinstance(there, Array) or there.dtype.kind not in "biuf":
             said = f"weights are {name!r}; expected latitude, area, or the name of an array of numbers"
             raise MetadataError(said, path=self.url)
         return decode(np.asarray(there[...]), there.attrs).astype(np.float64), dimensions_of(there)
 
-    def _latitudes(self, name: str) -> tuple[Items, list[str]]:
+    def _latitudes(self, name: str) -> tuple[Items, Sequence[str]]:
         """(the latitudes of an array's items in degrees, the names of their dimensions)."""
         words = [*dimensions_of(self.own[name]), *named_in(self.own[name], "coordinates")]
         for word in words:
@@ -226,7 +226,7 @@ class _Outline:
         rows, along = edges
         return (rows[:-1] + rows[1:]) / 2, [along]
 
-    def _areas(self, name: str) -> tuple[Items, list[str]]:
+    def _areas(self, name: str) -> tuple[Items, Sequence[str]]:
         """(areas of the cells of an array, the names of their dimensions), in any unit."""
         measures = named_in(self.own[name], "cell_measures")
         pairs = dict(zip(measures[::2], measures[1::2], strict=False))
