@@ -11,7 +11,7 @@ PLUGINS := $(wildcard plugins/zstore-*)
 
 .PHONY: demo test core drill clouds fuzz fuzz-sanitized sanitize sanitized threads build lock notes kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable clean
 
-$(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml plugins/*/setup.py)
+$(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml plugins/*/setup.py plugins/*/*.js)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1" "blosc2>=3.3" "numpy>=2"

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -967,20 +968,30 @@ def test_the_command_listens_on_this_machine_for_this_machine(utm: Path) -> None
     assert done.returncode == 1 and "none.zarr" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_page_is_sent_in_less_than_400_kilobytes(utm: Path) -> None:
+def test_the_page_is_sent_in_less_than_200_kilobytes(utm: Path) -> None:
     if any(read_vendored(name) is None for name in VENDOR):
         pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
     application, takes = router(utm), {"accept-encoding": "gzip"}
     paths = ("/", *(f"/assets/{name}" for name in VENDOR), "/collections", "/colormaps")
     answers = [ask(application, path, takes) for path in paths]
     assert {answer.status for answer in answers} == {200}
-    assert sum(len(answer.content) for answer in answers) < 400_000
+    assert sum(len(answer.content) for answer in answers) < 200_000
     plain = ask(application, "/")
     assert gzip.decompress(answers[0].content) == plain.content
     assert plain.headers["cache-control"] == answers[0].headers["cache-control"] == "no-cache"
     assert "script-src 'self' 'sha256-" in answers[0].headers["content-security-policy"]
     again = ask(application, "/", {**takes, "if-none-match": answers[0].headers["etag"]})
     assert again.status == 304 and again.headers["content-security-policy"]
+
+
+def test_what_the_pages_use_of_openlayers_is_bundled() -> None:
+    package = Path(__file__).parents[1]
+    listed = re.findall(r"export (?:const (\w+) = )?\{(.*)\};", (package / "openlayers.js").read_text())
+    bundled = {f"{part}.{name}".lstrip(".") for part, names in listed for name in re.findall(r"\w+", names)}
+    for page in ("page.html", "static.html"):
+        text = (package / "src" / "zstore_serve" / page).read_text()
+        used = {*re.findall(r"\bol\.([A-Z]\w+|\w+\.\w+)", text)}
+        assert used and used <= bundled, used - bundled
 
 
 def test_without_openlayers_the_page_says_what_is_missing(utm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1214,7 +1225,7 @@ def test_what_the_page_asks_for_is_never_refused() -> None:
     if read_vendored("ol.js") is None:
         pytest.skip("zstore-serve was built without OpenLayers (npm has it)")
     answer = ask(application, "/assets/ol.js", {"accept-encoding": "gzip"})
-    assert gzip.decompress(answer.content) == read_vendored("ol.js") and len(answer.content) < 400_000
+    assert gzip.decompress(answer.content) == read_vendored("ol.js") and len(answer.content) < 120_000
 
 
 def test_a_palette_lists_the_colours_that_are_defined() -> None:

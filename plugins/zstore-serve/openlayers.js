@@ -1,0 +1,38 @@
+// What the pages use of OpenLayers, under the names of its own full build, of which each is a part of `ol`.
+import Feature from 'ol/Feature.js';
+import Map from 'ol/Map.js';
+import View from 'ol/View.js';
+import ScaleLine from 'ol/control/ScaleLine.js';
+import {defaults} from 'ol/control/defaults.js';
+import {getCenter} from 'ol/extent.js';
+import MultiLineString from 'ol/geom/MultiLineString.js';
+import Point from 'ol/geom/Point.js';
+import Polygon, {fromExtent} from 'ol/geom/Polygon.js';
+import Draw, {createBox} from 'ol/interaction/Draw.js';
+import Graticule from 'ol/layer/Graticule.js';
+import Tile from 'ol/layer/Tile.js';
+import VectorLayer from 'ol/layer/Vector.js';
+import {addCoordinateTransforms, addProjection, fromLonLat, get, getPointResolution, toLonLat, transform, transformExtent} from 'ol/proj.js';
+import Projection from 'ol/proj/Projection.js';
+import {getRenderPixel} from 'ol/render.js';
+import TileImage from 'ol/source/TileImage.js';
+import VectorSource from 'ol/source/Vector.js';
+import XYZ from 'ol/source/XYZ.js';
+import Circle from 'ol/style/Circle.js';
+import Fill from 'ol/style/Fill.js';
+import Stroke from 'ol/style/Stroke.js';
+import Style from 'ol/style/Style.js';
+import Text from 'ol/style/Text.js';
+import TileGrid from 'ol/tilegrid/TileGrid.js';
+
+export {Feature, Map, View};
+export const control = {ScaleLine, defaults: {defaults}};
+export const extent = {getCenter};
+export const geom = {MultiLineString, Point, Polygon: Object.assign(Polygon, {fromExtent})};
+export const interaction = {Draw: Object.assign(Draw, {createBox})};
+export const layer = {Graticule, Tile, Vector: VectorLayer};
+export const proj = {addCoordinateTransforms, addProjection, fromLonLat, get, getPointResolution, Projection, toLonLat, transform, transformExtent};
+export const render = {getRenderPixel};
+export const source = {TileImage, Vector: VectorSource, XYZ};
+export const style = {Circle, Fill, Stroke, Style, Text};
+export const tilegrid = {TileGrid};
