@@ -14,13 +14,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # Colour maps: a name, and 256 colours as red, green and blue in hexadecimal digits.
-# viridis: N. Smith, S. van der Walt, E. Firing (CC0). YlGn: ColorBrewer, C. Brewer, M. Harrower and The
-# Pennsylvania State University (Apache 2.0). batlow, vik: F. Crameri, Scientific colour maps (MIT).
+# viridis: N. Smith, S. van der Walt, E. Firing (CC0). YlGn, Blues: ColorBrewer, C. Brewer, M. Harrower and
+# The Pennsylvania State University (Apache 2.0). batlow, vik: F. Crameri, Scientific colour maps (MIT).
 # All others: K. Thyng and others, cmocean (MIT).
 """
 NAMES = (
     *("viridis", "YlGn", "batlow", "vik", "phase", "balance", "speed", "rain", "thermal", "haline", "algae"),
-    *("dense", "turbid", "tempo", "deep", "cmocean:ice"),
+    *("dense", "turbid", "tempo", "deep", "cmocean:ice", "Blues"),
 )
 
 

@@ -72,5 +72,5 @@ if npm is not None and not is_new():
         try:
             take(npm, Path(made))
         except (OSError, subprocess.SubprocessError) as error:
-            print(f"npm makes no page's files, built without them: {error}", file=sys.stderr)
+            print(f"npm gives none of the page's files, built without them: {error}", file=sys.stderr)
 setup()

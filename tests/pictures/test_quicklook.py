@@ -152,7 +152,7 @@ def test_colours_by_meaning(tmp_path: Path) -> None:
     turned = draw_picture(make(tmp_path / "c", np.full((2, 2), 90.0), standard_name="wind_from_direction"))
     assert (turned.limits, turned.colours) == (((0.0, 360.0),), "phase")
     assert turned.image[0, 0].tolist() == colour_map("phase")[64].tolist()
-    with pytest.raises(NotFoundError, match="no colour map 'blue'; there are YlGn"):
+    with pytest.raises(NotFoundError, match="no colour map 'blue'; there are Blues, YlGn"):
         quicklook(packed, colours="blue")
     for limits in ((1, 1), (2, 1), (0, np.nan), (1,)):
         with pytest.raises(MetadataError, match=r"limits are .*; expected two numbers, the lower one first"):

@@ -13,10 +13,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ class Browser:
         raise AssertionError(f"{code} never came true; {self.run('document.body.innerText')}; {self.said}")
 
     def open(self, address: str) -> None:
-        self.call("Page.navigate", url="about:blank")
+        self.leave()
         self.call("Page.navigate", url=address)
         self.wait(
             "document.body && Number(document.body.dataset.drawn) > 0 && typeof layer === 'object' "
@@ -103,11 +104,13 @@ class Browser:
         self.settle()
 
     def settle(self) -> None:
-        """Until what was asked for is drawn."""
-        self.run(
-            "new Promise(done => { setTimeout(() => { "
-            "map.once('rendercomplete', () => done()); map.render(); }, 250); })"
-        )
+        """Until nothing is under way, and what was asked for is drawn."""
+        self.wait("typeof isBusy === 'undefined' || !isBusy()")
+        self.run("new Promise(done => { map.once('rendercomplete', () => done()); map.render(); })")
+
+    def leave(self) -> None:
+        """Ends the page, and with it what it may still ask for, before its server does."""
+        self.call("Page.navigate", url="about:blank")
 
     def change(self, id: str, value: str) -> None:
         self.run(f"(e => {{ e.value = {json.dumps(value)}; (e.onchange || e.oninput)(); }})(at({id!r}))")
@@ -189,6 +192,16 @@ def disk(place: Path, side: int) -> Crs:
     return crs
 
 
+@contextmanager
+def visited(browser: Browser, *sources: Path) -> Iterator[str]:
+    """The address of a server of these stores, which the page leaves before it ends."""
+    with listening(router(*sources)) as address:
+        try:
+            yield address
+        finally:
+            browser.leave()
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("page")
@@ -241,6 +254,18 @@ def address(place: Path) -> Iterator[str]:
         yield found
 
 
+def page_of(process: subprocess.Popen[bytes], told: Path) -> str:
+    """The address of the first page of a Chromium that begins, and tells its port in a file."""
+    for _ in range(1200):
+        assert process.poll() is None, f"Chromium ended with {process.returncode}"
+        if told.exists() and told.read_text().count("\n"):
+            pages = json.load(urlopen(f"http://127.0.0.1:{told.read_text().split()[0]}/json/list"))
+            if found := [page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page"]:
+                return str(found[0])
+        time.sleep(0.05)
+    raise AssertionError("Chromium has shown no page within a minute")
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[Browser]:
     place = tmp_path_factory.mktemp("chromium")
@@ -250,18 +275,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[
     ]  # fmt: skip
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        for _ in range(600):
-            if (place / "DevToolsActivePort").exists() and (place / "DevToolsActivePort").read_text().count(
-                "\n"
-            ):
-                break
-            time.sleep(0.05)
-        port = (place / "DevToolsActivePort").read_text().split()[0]
-        from urllib.request import urlopen
-
-        pages = json.load(urlopen(f"http://127.0.0.1:{port}/json/list"))
-        target = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
-        with sockets.connect(target, max_size=1 << 26) as socket:
+        with sockets.connect(page_of(process, place / "DevToolsActivePort"), max_size=1 << 26) as socket:
             yield Browser(socket)
     finally:
         process.terminate()
@@ -487,7 +501,7 @@ def test_what_a_band_is_stands_beside_it(
     group.attrs["title"] = "One moment"
     units = {"units": "hours since 2020-01-01", "standard_name": "time"}
     group.create_array("time", data=np.array([6]), dimension_names=("time",), attributes=units)
-    with listening(router(tmp_path / "one.zarr")) as own:
+    with visited(browser, tmp_path / "one.zarr") as own:
         browser.open(own)
         shown = browser.run("[at('title'), at('about'), at('dimensions')].map(e => e.innerText.trim())")
         browser.picture(kept)
@@ -521,7 +535,7 @@ def test_the_first_view_is_chosen_by_meaning(
     del group[name]
     green = 10.0 ** np.linspace(-2, 2, 4800).reshape(60, 80)
     write(tmp_path / "sea.zarr", green, "EPSG:32632", affine, ("y", "x"), long_name="chlorophyll")
-    with listening(router(tmp_path / "warm.zarr", scene, tmp_path / "sea.zarr")) as own:
+    with visited(browser, tmp_path / "warm.zarr", scene, tmp_path / "sea.zarr") as own:
         browser.open(f"{own}#scene=sea.zarr")
         texts = browser.run("[...at('ticks').querySelectorAll('text')].map(e => e.textContent)")
         assert texts == ["0.1", "1", "10"]
@@ -587,6 +601,12 @@ def test_dark_and_narrow(browser: Browser, address: str, kept: Path) -> None:
         x, y = browser.pixel(browser.at(9.2, 49.1))
         assert 0 < x < 400 and 0 < y < closed and closed > 0.75 * 720
         browser.run("at('controls').open = true")
+        # What is pressed is as large as a thumb; beside a box that is ticked, its words are pressed as well.
+        kinds = ("#panel button", "#panel select", "#panel summary", "#panel input:not([type=checkbox])")
+        sides = (
+            f"[...document.querySelectorAll('{', '.join(kinds)}')].map(e => e.getBoundingClientRect().height)"
+        )
+        assert min(filter(None, browser.run(sides))) >= 32
         box = browser.run(edges)
         assert box[0] >= 0 and box[2] <= 400 and box[3] <= 720 and box[1] >= 0.5 * 720
         assert browser.run("document.documentElement.scrollWidth") <= 400
@@ -610,7 +630,7 @@ def test_the_landsat_scene_of_the_demo(browser: Browser, place: Path, kept: Path
         wanted = [cells[row, column] for row, column in places]
         x, y = zip(*(source.xy(*place) for place in places), strict=True)
         east, north = transform(source.crs, "EPSG:3857", x, y)
-    with listening(router(place / "landsat.zarr")) as address:
+    with visited(browser, place / "landsat.zarr") as address:
         browser.open(address)
         browser.picture(kept)
         # So far in that each cell is many pixels.
@@ -648,7 +668,7 @@ def test_an_exported_site_is_shown_by_any_web_server(
         assert colour_at(browser, [100, -100]) == colour_at(browser, [600, -400])
         assert colour_at(browser, [100, -100]) != colour_at(browser, [600, 10])
     finally:
-        browser.call("Page.navigate", url="about:blank")
+        browser.leave()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -662,7 +682,7 @@ def test_what_lies_around_a_pole_is_shown_around_it(
     affine = Affine(1e5, 0, -4e6, 0, -1e5, 4e6)
     write(tmp_path / "ice.zarr", np.where(columns < 40, 10.0, 90.0).astype("f4"), crs, affine)
     sign = 1 if north else -1
-    with listening(router(tmp_path / "ice.zarr")) as own:
+    with visited(browser, tmp_path / "ice.zarr") as own:
         browser.open(f"{own}#low=0&high=100&colormap=grey")
         code = browser.run("map.getView().getProjection().getCode()")
         assert code == ("EPSG:5041" if north else "EPSG:5042")
@@ -691,13 +711,13 @@ def test_grids_of_satellites_and_zones_are_seen_as_they_are(
     zone = np.where(np.indices((700, 700))[1] < 350, 10.0, 90.0).astype("f4")
     write(tmp_path / "zone.zarr", zone, "EPSG:25833", Affine(10.0, 0, 4e5, 0, -10.0, 5.5e6))
     browser.refused.clear()
-    with listening(router(tmp_path / "disk.zarr", tmp_path / "zone.zarr")) as own:
+    with visited(browser, tmp_path / "disk.zarr", tmp_path / "zone.zarr") as own:
         for name, crs, lon, lat in (
             ("disk", satellite, [9.5, -20, 60, 30], [0, 45, -50, 66.6]),
             ("zone", Crs.from_user("EPSG:25833"), [13.6, 15, 13.65], [49.6, 49.64, 49.6]),
         ):
             browser.open(f"{own}#scene={name}.zarr&low=0&high=100&colormap=grey")
-            assert browser.run("[seen, at('seen').options.length].join()") == "native,4"
+            assert browser.run("[seen, at('seen').options.length].join()") == "native,5"
             east, north = Crs.from_user("OGC:CRS84").transform(crs, np.array(lon), np.array(lat))
             for place in zip(lon, lat, east, north, strict=True):
                 assert np.abs(np.array(browser.at(*place[:2])) - place[2:]).max() < 0.01
@@ -726,8 +746,38 @@ def test_grids_of_satellites_and_zones_are_seen_as_they_are(
         names = browser.run("countries.getSource().getFeatures().map(each => each.get('name'))")
         assert {"Germany", "South Africa"} <= {*names} and "Japan" not in names
         assert not browser.refused and browser.run("at('problem').textContent") == ""
-        # What the page may still ask for ends with it, before its server does.
-        browser.call("Page.navigate", url="about:blank")
+
+
+def test_the_globe_is_turned_by_hand_and_by_keys(browser: Browser, address: str, kept: Path) -> None:
+    browser.open(f"{address}#scene=globe.zarr&low=0&high=100&seen=globe&globe=0,40")
+    crs, degrees = Crs.from_user("+proj=ortho +lat_0=40 +lon_0=0 +R=6378137"), Crs.from_user("OGC:CRS84")
+    lon, lat = np.array([0.0, 60, -100, 10]), np.array([90.0, 0, 70, -30])
+    for place, *wanted in zip(zip(lon, lat, strict=True), *degrees.transform(crs, lon, lat), strict=True):
+        seen = browser.at(*map(float, place))
+        assert np.abs(np.array(seen) - wanted).max() < 0.01
+        back = browser.run(f"ol.proj.toLonLat({seen}, 'globe')")
+        assert abs(back[1] - place[1]) < 1e-6 and (place[1] == 90 or abs(back[0] - place[0]) < 1e-6)
+    # The field begins in the west with 10 at longitude 0 and ends with 90.
+    assert [colour_at(browser, browser.at(lon, 40), kept)[0] for lon in (-50, 50)] == [229, 26]
+    x, y = browser.pixel(browser.at(0, 40))
+    browser.click(x, y - 40)
+    browser.wait("at('places').textContent.includes('0.0000')")
+    marked = browser.run("places[0].geometry.getCoordinates()")
+    browser.drag((x, y), (x + 60, y), (x + 120, y + 50))
+    assert -60 < browser.run("globe.lon") < -10 and 40 < browser.run("globe.lat") < 70
+    assert colour_at(browser, browser.at(-20, 40), kept)[0] == 229
+    assert browser.run("map.getView().getCenter()") == [0, 0]
+    assert browser.run("places[0].geometry.getCoordinates()[0]") > marked[0] + 1e6
+    browser.run("at('map').focus()")
+    longitude = browser.run("globe.lon")
+    browser.press("ArrowRight", 39)
+    browser.wait(f"globe.lon > {longitude}")
+    browser.settle()
+    browser.run("at('all').click()")
+    browser.wait("at('places').textContent.includes('cells')")
+    browser.open(browser.run("location.href"))
+    assert browser.run("[seen, globe.lon > -60].join()") == "globe,true"
+    assert not browser.refused and browser.run("at('problem').textContent") == ""
 
 
 def test_a_picture_and_a_series_can_be_taken_away(
@@ -739,7 +789,9 @@ def test_a_picture_and_a_series_can_be_taken_away(
     kept.write_bytes(content)
     picture = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
     x, y = browser.pixel(at)
-    assert picture.shape == (SIZE[1] + 56, SIZE[0], 3)
+    # The controls lie beside the map, not above it.
+    assert picture.shape == (SIZE[1] + 56, browser.run("innerWidth") - 306, 3)
+    assert 0 <= browser.run("at('panel').getBoundingClientRect().left") - picture.shape[1] < 10
     assert picture[round(y), round(x)].tolist() == colour_at(browser, at)
     bar = picture[SIZE[1] + 30, 12:308, 0]
     assert (np.diff(bar) >= 0).all() and bar[0] < 5 and bar[-1] > 250
@@ -756,13 +808,52 @@ def test_a_picture_and_a_series_can_be_taken_away(
         'zstore.quicklook(zstore.select("times.zarr", {"time": "2020-01-03"}), bands=["v"], '
         'colours="grey", limits=(0, 100))'
     )
-    with chdir(place):
-        drawn = eval(line, {"zstore": zstore})
+    drawn = drawn_by(line, place)
     assert (drawn == 64).all() and drawn.shape[:2] == (60, 80)
     browser.run("at('python').click()")
-    assert browser.run("at('copied').value") == line
+    browser.wait(f"at('copied').value === {json.dumps(line)}")
     browser.run("at('share').click()")
     assert browser.run("at('copied').value === location.href")
+
+
+def drawn_by(line: str, place: Path) -> np.ndarray:
+    """What a line of "Copy Python" draws, where the stores lie."""
+    with chdir(place):
+        return eval(line, {"zstore": zstore})
+
+
+CELLS = 'zstore.view(zstore.open("cells.zarr")["0"])'
+
+
+@pytest.mark.parametrize(
+    ("state", "line", "last", "value"),
+    [
+        ("stack.zarr&@z=2", 'zstore.view(zstore.open("stack.zarr")["v"])[2]', "[590, -390]", 80),
+        (
+            "cells.zarr&kind=expression&expression='GFP' / 5 %2B b1 - 1e1&@z=1",
+            f"""zstore.calculate("'GFP' / 5 + b1 - 1e1", {{"GFP": {CELLS}[1, 1], "b1": {CELLS}[0, 1]}}), """
+            'colours="grey"',
+            "[690, -490]",
+            140,
+        ),
+        (
+            "globe.zarr&view=0,0,40000&kind=expression"
+            "&expression=where(b1 > 50, min(b1, 20), sqrt(b1 / 0.1))",
+            'zstore.calculate("where(b1 > 50, min(b1, 20), sqrt(b1 / 0.1))", '
+            '{"b1": zstore.open("globe.zarr")["v"]}), colours="grey"',
+            "ol.proj.fromLonLat([-33, -58])",
+            20,
+        ),
+    ],
+)
+def test_the_line_of_python_draws_what_is_seen(
+    browser: Browser, address: str, place: Path, state: str, line: str, last: str, value: int
+) -> None:
+    """Items without a coordinate by their numbers, expressions as views."""
+    browser.open(f"{address}#scene={state}&low=0&high=255")
+    assert browser.run("python()") == f"zstore.quicklook({line}, limits=(0, 255))"
+    drawn = drawn_by(browser.run("python()"), place)
+    assert drawn[-1, -1, 0] == colour_at(browser, browser.run(last))[0] == value
 
 
 def test_areas_are_drawn_and_compared_as_lines(browser: Browser, address: str, kept: Path) -> None:
@@ -909,5 +1000,11 @@ def test_the_page_runs_nothing_that_it_did_not_bring(browser: Browser, address: 
         "document.body.append(s); setTimeout(() => done(window.planted === undefined), 50); })"
     )
     assert blocked
-    assert any("Content Security Policy" in line for line in browser.said)
+    # The browser says so when it comes to it.
+    for _ in range(600):
+        if any("Content Security Policy" in line for line in browser.said):
+            break
+        browser.run("new Promise(done => setTimeout(done, 50))")
+    else:
+        raise AssertionError(browser.said)
     browser.said.clear()

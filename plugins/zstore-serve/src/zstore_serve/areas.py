@@ -19,7 +19,7 @@ from zstore_serve.places import FARTHEST, parse_box
 from zstore_serve.problems import Problem
 from zstore_serve.queries import Parameters
 from zstore_serve.scenes import CRS84, Scene
-from zstore_serve.tilings import NATIVE
+from zstore_serve.tilings import NATIVE, globe_crs
 
 __all__ = ["AREA_PARAMETERS", "Area", "find_area", "means", "statistics", "weighed_percentiles"]
 
@@ -105,10 +105,11 @@ def _area_of_centres(scene: Scene, ring: Sequence[tuple[float, float]], crs: Crs
     x, y = scene.affine(level).at(*np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5))
     x, y = scene.crs.transform(crs, x, y)
     inside = np.zeros(x.shape, bool)
-    for (left, low), (right, high) in pairwise(ring):
-        if low != high:
-            edge = left + (y - low) * ((right - left) / (high - low))
-            inside ^= ((low > y) != (high > y)) & (x < edge)
+    with np.errstate(invalid="ignore"):  # what the outline's CRS does not show is at no place
+        for (left, low), (right, high) in pairwise(ring):
+            if low != high:
+                edge = left + (y - low) * ((right - left) / (high - low))
+                inside ^= ((low > y) != (high > y)) & (x < edge)
     if not inside.any():
         return None
     rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
@@ -139,6 +140,9 @@ def _ring(scene: Scene, parameters: Parameters) -> tuple[list[tuple[float, float
 
 
 def _named_crs(code: str) -> Crs:
+    globe = globe_crs(code)
+    if globe is not None:
+        return globe
     try:
         if re.fullmatch(r"[A-Z]+:[A-Za-z0-9]{1,12}", code):
             return Crs.from_user(code)

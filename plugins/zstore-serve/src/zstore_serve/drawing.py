@@ -53,7 +53,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "sequential": (
         *("grey", "viridis", "cividis", "magma", "inferno", "batlow", "hawaii", "thermal", "rain", "speed"),
         *("haline", "ice", "deep", "dense", "tempo", "algae", "turbid", "matter", "amp", "solar"),
-        "YlGn",
+        *("YlGn", "Blues"),
     ),
     "diverging": ("vik", "balance", "delta", "curl", "roma", "broc", "cork", "bam", "RdBu", "PuOr"),
     "cyclic": ("phase", "romaO", "twilight"),

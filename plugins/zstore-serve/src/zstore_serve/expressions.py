@@ -37,7 +37,8 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "min": (2, np.minimum),
     "max": (2, np.maximum),
     "hypot": (2, np.hypot),
-    "where": (3, lambda test, one, other: np.where(test != 0, one, other)),
+    # Which of the two it would be is not known where the test is missing.
+    "where": (3, lambda test, one, other: np.where(np.isnan(test), np.nan, np.where(test != 0, one, other))),
 }
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": np.add,

@@ -19,6 +19,7 @@ from zstore_serve.scenes import PictureBand, Scene, full_turn
 
 __all__ = [
     "SAMPLINGS",
+    "TILE_SIZE",
     "Frame",
     "FramePart",
     "FramePlan",

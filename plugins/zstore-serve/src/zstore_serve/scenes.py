@@ -94,6 +94,7 @@ class Scene:
     rgb_bands       the bands that are red, green and blue; () where no three are
     channels        of a microscope's image, the bands that are shown together, and the colour of each
     source          what to open it by where its store lies: the store's name, and the path in it
+    path            that path, where the arrays are stored below it; None: they are made
     ome_dimensions  the names of all arrays' dimensions, where OME-Zarr's metadata have them; else ()
     limits          of values, by band and selection, kept as long as the scene: both are of one state
     """
@@ -111,6 +112,7 @@ class Scene:
     ome_dimensions: tuple[str, ...] = ()
     channels: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    path: str | None = None
     limits: dict[Any, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -143,6 +145,11 @@ class Scene:
             return band
         known = ", ".join(list(self.bands)[:20])
         raise Problem(400, f"no band {name[:80]!r}; there are {known}")
+
+    def path_of(self, band: PictureBand) -> str | None:
+        """The path of a band's array in what `source` opens; None where it is not stored."""
+        path: str = self.finest.arrays[band.array].path
+        return None if self.path is None else path.removeprefix(self.path).strip("/")
 
     def dimension_names(self, array: str) -> tuple[str, ...]:
         """The names of an array's dimensions, which are the same on all levels."""
@@ -369,6 +376,7 @@ def _make_scene(node: Any, levels: Sequence[Dataset], known: Collection[str]) ->
         _free_id(name, known), title, levels, bands, dimensions, geo.crs if geo.affine is not None else None,
         _factors(levels), mask, window, find_rgb_bands(finest, bands), ome_dimensions,
         _channels(node, [*bands]) if is_image else {}, _source(node, place),
+        node.path if {array.store for array in finest.arrays.values()} <= {node.store} else None,
     )  # fmt: skip
 
 

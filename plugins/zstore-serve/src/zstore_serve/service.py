@@ -251,6 +251,7 @@ class Service:
                 "scale": "log" if look.is_log else "linear",
                 "title": variable.long_name or variable.standard_name or name,
                 "dimensions": [axis.name for axis in scene.dimensions_of(band)],
+                "path": scene.path_of(band), "axes": scene.dimension_names(band.array), "fixed": band.fixed,
                 "categories": [
                     {"value": value, "colour": colour, "name": label}
                     for value, (colour, label) in drawing.defined_colours(variable).items()

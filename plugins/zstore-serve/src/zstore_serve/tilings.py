@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zstore.plugin.conventions import Affine, Crs, TileMatrix, list_tile_matrix_sets, load_tile_matrix_set
-from zstore_serve.frames import Frame, own_matrices
+from zstore_serve.frames import TILE_SIZE, Frame, own_matrices
 from zstore_serve.problems import Problem
 from zstore_serve.scenes import Scene
 
@@ -19,6 +20,7 @@ __all__ = [
     "PIXELS",
     "WEB",
     "default_set",
+    "globe_crs",
     "load_set",
     "native_view",
     "render_tilejson",
@@ -43,6 +45,9 @@ UTM = {
 }  # fmt: skip
 # Of WGS 84, in metres to a millimetre; GRS 80's is the same.
 POLAR_RADIUS = 6356752.314
+# The globe from far above a place in degrees, as "globe:9.5,-20": an orthographic projection of a sphere.
+GLOBE = re.compile(r"globe:(-?\d{1,3}(?:\.\d{1,6})?),(-?\d{1,2}(?:\.\d{1,6})?)")
+GLOBE_RADIUS, GLOBE_DEPTH = 6378137.0, 20
 # How many places along each side of a scene tell which tiles it touches.
 PROBES = 64
 
@@ -57,8 +62,33 @@ def tile_matrices(scene: Scene, name: str) -> Mapping[str, TileMatrix]:
         return own_matrices(scene)
     if scene.crs is None:
         raise Problem(404, f"this collection has no place on the ground; its tiles come in {PIXELS!r}")
+    if globe_crs(name) is not None:
+        return globe_matrices()
     found: Mapping[str, TileMatrix] = load_set(name).tile_matrices
     return found
+
+
+@lru_cache(64)
+def globe_crs(name: str) -> Crs | None:
+    """The CRS of the globe that "globe:LON,LAT" names; None of any other name."""
+    named = GLOBE.fullmatch(name)
+    lon, lat = map(float, named.groups()) if named else (math.inf, math.inf)
+    if abs(lon) > 180 or abs(lat) > 90:
+        return None
+    return Crs.from_user(f"+proj=ortho +lon_0={lon} +lat_0={lat} +R={GLOBE_RADIUS} +units=m +no_defs")
+
+
+@lru_cache(1)
+def globe_matrices() -> Mapping[str, TileMatrix]:
+    """The tile matrices of any globe: its disk is in one tile of the first, in four of the next."""
+    made = {}
+    for z in range(GLOBE_DEPTH + 1):
+        cell, count = 2 * GLOBE_RADIUS / TILE_SIZE / 2**z, 2**z
+        corner = -GLOBE_RADIUS, GLOBE_RADIUS
+        made[str(z)] = TileMatrix(
+            str(z), cell / 0.00028, cell, corner, (TILE_SIZE, TILE_SIZE), (count, count)
+        )
+    return made
 
 
 def default_set(scene: Scene) -> str:
@@ -122,7 +152,7 @@ def native_view(scene: Scene) -> dict[str, Any] | None:
 
 @lru_cache(64)
 def _set_crs(name: str) -> Crs:
-    return Crs.from_user(load_tile_matrix_set(name).crs)
+    return globe_crs(name) or Crs.from_user(load_tile_matrix_set(name).crs)
 
 
 def tile_crs(scene: Scene, name: str) -> Crs | None:

@@ -1,7 +1,8 @@
 """Looks: the colour map that suits a variable by its meaning, and how the map's ends are chosen.
 
 The first rule that fits a variable is its look. A rule names words of its standard name, long name or name,
-or its units. The maps are perceptually uniform and made for eyes of every kind: cmocean's and Crameri's.
+or its units. The maps are perceptually uniform and made for eyes of every kind: cmocean's, Crameri's and
+ColorBrewer's.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ RULES = (
     LookRule("wind_speed|wind speed|speed|gust", Look("speed")),
     LookRule("reflectance|radiance|panchromatic", PLAIN),
     LookRule("brightness[_ ]temperature", Look("grey_r")),
-    LookRule("sea_ice[a-z_]*|sea ice|ice|snow", Look("ice")),
+    LookRule("sea_ice[a-z_]*|sea ice|ice|snow", Look("Blues_r")),
     LookRule("precipitation[a-z_]*|rain[a-z_]*|tp", Look("rain")),
     LookRule("[a-z_]*temperature|sst|t2m", Look("thermal"), KELVINS),
     LookRule("[a-z_]*salinity", Look("haline")),

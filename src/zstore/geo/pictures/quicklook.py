@@ -24,7 +24,7 @@ from zstore.geo.pyramid.tiles import open_tiles
 from zstore.model.packing import decode
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import all_but_lost
+from zstore.plugin.jobs import Source, all_but_lost
 from zstore.storage.url import with_storage_options
 
 R = TypeVar("R")
@@ -86,7 +86,7 @@ class Style:
 
 @with_storage_options
 def quicklook(
-    source: Array | Group | PlaceLike,
+    source: Array | Group | Source | PlaceLike,
     *,
     size: int = 1024,
     bands: Sequence[str | int] | None = None,
@@ -96,7 +96,7 @@ def quicklook(
     most_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Image:
-    """A picture of `source`, at most `size` cells high and wide.
+    """A picture of `source`, a view too, at most `size` cells high and wide.
 
     bands   one band's name, or three for red, green and blue; numbers count from 1; None: those that are red,
             green and blue, else the first
@@ -124,7 +124,7 @@ def quicklook(
 
 
 def draw_picture(
-    source: Array | Group | PlaceLike,
+    source: Array | Group | Source | PlaceLike,
     *,
     size: int = 1024,
     bands: Sequence[str | int] | None = None,
@@ -165,8 +165,9 @@ def draw_times(source: Array | Group, *, size: int, count: int, most_bytes: int)
 
 
 def _drawn(
-    source: Array | Group | PlaceLike, size: int, bands: Sequence[str | int] | None, level: int | None,
-    most_bytes: int | None, make: Callable[[Dataset, Window, Sequence[PictureBand], Items], R],
+    source: Array | Group | Source | PlaceLike, size: int, bands: Sequence[str | int] | None,
+    level: int | None, most_bytes: int | None,
+    make: Callable[[Dataset, Window, Sequence[PictureBand], Items], R],
 ) -> R:  # fmt: skip
     """The result of `make` of a level, its window, the bands and the item of time that a picture shows."""
     levels = open_levels(source, arrays=bands or ())
@@ -186,7 +187,7 @@ def _drawn(
 
 @with_storage_options
 def preview(
-    source: Array | Group | PlaceLike,
+    source: Array | Group | Source | PlaceLike,
     *,
     size: int = 256,
     bands: Sequence[str | int] | None = None,

@@ -235,7 +235,7 @@ def sources_of(levels: Sequence[Dataset]) -> dict[str, list[Source]]:
 
 
 def open_levels(
-    source: Array | Group | PlaceLike, expected: Container[str] = (), *, arrays: Sequence[Any] = ()
+    source: Array | Group | Source | PlaceLike, expected: Container[str] = (), *, arrays: Sequence[Any] = ()
 ) -> list[Dataset]:
     """The levels of a pyramid, the finest first; the one dataset if there is no pyramid.
 
@@ -244,7 +244,7 @@ def open_levels(
     Raises, warns
         as `open_dataset`.
     """
-    node = source if isinstance(source, Array | Group) else open_node(source, mode="r")
+    node = source if isinstance(source, Array | Group | Source) else open_node(source, mode="r")
     if isinstance(node, Source):
         return [open_dataset(node, expected)]
     meaning = Meaning()
