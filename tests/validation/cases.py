@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import zstore
+from zstore.geo.conventions.geozarr import UUIDS
 from zstore.storage.memory import MemoryStore
 
 from .stores import DEGREES, SHAPE, Documents, model, right, values_of
@@ -88,6 +89,11 @@ def candidate() -> MemoryStore:
 def image(spoil: Callable[[dict[str, Any]], Any]) -> D:
     """Change the first image of `ome`."""
     return lambda d: d.attributes("", lambda a: spoil(a["ome"]["multiscales"][0]))
+
+
+def entries(spoil: Callable[[dict[str, Any]], Any]) -> D:
+    """Change each entry of the root's `zarr_conventions`."""
+    return lambda d: d.attributes("", lambda a: [spoil(each) for each in a["zarr_conventions"]])
 
 
 def undeclared(path: str, uuid: str) -> D:
@@ -670,6 +676,9 @@ DECLARED = [
         is_mechanical=False,
     ),
     case("ZC-01", attribute("", zarr_conventions="proj"), is_mechanical=False),
+    case("ZC-01", entries(lambda each: each.pop("uuid")), severity="warning"),
+    case("ZC-01", entries(lambda each: each.update(uuid="none")), severity="warning", is_mechanical=False),
+    case("ZC-01", undeclared("", UUIDS["proj"]), severity="warning"),
     case("ZC-02", layout(0, asset="/0")),
     case("ZC-02", lambda d: d.multiscales(lambda m: m["layout"][1].pop("transform"))),
     case("ZC-02", top(layout=[])),

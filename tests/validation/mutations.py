@@ -27,7 +27,7 @@ OTHER = Crs.from_user("EPSG:32633")
 CF_WORDS = frozenset(("axis", "standard_name", "units", "grid_mapping", "coordinates", "bounds"))
 PLACED = (
     "multiscales", "ome", "_CRS", "GeoTransform", "crs_wkt", "spatial_ref", "_ARRAY_DIMENSIONS",
-    "AREA_OR_POINT", "Conventions",
+    "AREA_OR_POINT", "Conventions", "zarr_conventions",
 )  # fmt: skip
 PREFIXES = ("proj:", "spatial:")
 # What a value of this kind stands for is one statement, however many members it has.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ from zstore.geo.conventions.base import Mend, Severity
 from zstore.geo.conventions.geozarr import (
     CRS_MEMBERS,
     LIMITS,
+    UUIDS,
     are_ordered_axes,
     asset_path,
     declare,
@@ -512,10 +513,14 @@ def check_declarations(node: NodeView) -> Iterator[Found]:
         message = f"zarr_conventions is {stated!r}"
         yield Found(node, message, "a list", stated, mend=Mend(message))
         return
-    mend = _mend_declarations(node, stated or [])
-    bare = [e for e in stated or () if not any(member_of(e, name) for name in IDENTIFIERS)]
+    entries = stated or []
+    mend = _mend_declarations(node, entries)
+    bare = [entry for entry in entries if not any(member_of(entry, name) for name in IDENTIFIERS)]
     for entry in bare:
         yield Found(node, f"entry {entry!r} has no identifier", IDENTIFIERS, entry, mend=mend)
+    for name, entry in _unlike(entry for entry in entries if entry not in bare):
+        message = f"{name} is declared without its UUID, by which readers know it"
+        yield Found(node, message, UUIDS[name], entry.get("uuid"), "warning", mend)
     for name in ("multiscales", "spatial"):
         if name in declared(node) and not any(key.partition(":")[0] == name for key in node.attrs):
             yield Found(node, f"{name} is declared, and nothing of it is there", name, None, "warning")
@@ -526,8 +531,22 @@ def check_declarations(node: NodeView) -> Iterator[Found]:
     if used and stated is None and not is_handed:
         message = f"{', '.join(used)} are used, and not declared"
         yield Found(node, message, "zarr_conventions", None, "warning", mend)
-    elif mend is not None and not bare:
-        yield Found(node, f"not everything in use is declared: {mend.message}", severity="note", mend=mend)
+    elif missing := _undeclared(node) if isinstance(node, GroupView) else []:
+        message = f"not everything in use is declared: {', '.join(missing)}"
+        yield Found(node, message, missing, stated, "warning" if stated else "note", mend)
+
+
+def _undeclared(node: NodeView) -> list[str]:
+    """The three conventions that a node uses, and declares neither by UUID nor by name."""
+    return [name for name in DECLARED if uses(node, name) and name not in declared(node)]
+
+
+def _unlike(entries: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The entries of one of the three conventions that have no UUID or another one, with its name."""
+    for entry in entries:
+        name = _known_name(entry)
+        if name and entry.get("uuid") != UUIDS[name]:
+            yield name, entry
 
 
 def _mend_declarations(node: NodeView, stated: list[Any]) -> Mend | None:
@@ -537,16 +556,23 @@ def _mend_declarations(node: NodeView, stated: list[Any]) -> Mend | None:
     entries = [_identified(entry) for entry in stated]
     if entries != stated:
         return Mend("conventions declared with their UUID", {"zarr_conventions": entries})
-    missing = [name for name in DECLARED if uses(node, name) and name not in declared(node)]
+    missing = _undeclared(node)
     message = f"{', '.join(missing)} declared"
     return Mend(message, {"zarr_conventions": [*stated, *declare(missing)]}) if missing else None
 
 
 def _identified(entry: Any) -> Any:
-    """An entry of `zarr_conventions`, written out if it has one of the three names and no identifier."""
+    """An entry of `zarr_conventions`, written out if it is one of the three and has no UUID."""
+    name = _known_name(entry)
+    return declare([name])[0] if name and not member_of(entry, "uuid") else entry
+
+
+def _known_name(entry: Any) -> str | None:
+    """The one of the three conventions that an entry of `zarr_conventions` names; None without one."""
     name = str(member_of(entry, "name")).rstrip(":")
-    is_bare = name in DECLARED and not any(member_of(entry, member) for member in IDENTIFIERS)
-    return declare([name])[0] if is_bare else entry
+    urls = [str(member_of(entry, member)) for member in ("schema_url", "spec_url")]
+    by_url = [known for known in DECLARED if any(f"/zarr-conventions/{known}/" in url for url in urls)]
+    return name if name in DECLARED else next(iter(by_url), None)
 
 
 Rule("ZC-02", "error", "overviews", "zarr-conventions/multiscales 0.1",
