@@ -26,14 +26,25 @@ OLD_IMAGE = {
 }
 WAY = {"type": "sequence", "input": {"path": "0"}, "output": {"name": "own"}, "transformations": STEPS}
 ONTO = {"type": "identity", "input": {"name": "own"}, "output": {"name": "other"}}
+
+
+def scaled(by, inner, outer):
+    """An item of `byDimension`: some axes by these numbers."""
+    return {"transformation": {"type": "scale", "scale": by}, "inputAxes": inner, "outputAxes": outer}
+
+
+FIRST = scaled([3], [0], [0])
 IMAGE = {
     "name": "cells",
     "type": "gaussian",
     "metadata": {},
-    "coordinateSystems": [{"name": "own", "axes": AXES}, {"name": "other", "axes": AXES}],
+    "coordinateSystems": [{"name": name, "axes": AXES} for name in ("own", "other", "third")],
     "datasets": [{"path": "0", "coordinateTransformations": [WAY]}],
-    "coordinateTransformations": [ONTO],
-}
+    "coordinateTransformations": [ONTO, {
+        "type": "byDimension", "input": {"name": "own"}, "output": {"name": "third"},
+        "transformations": [scaled([1, 2], [2, 1], [1, 2]), FIRST],
+    }],
+}  # fmt: skip
 LABEL = {
     "colors": [{"label-value": 1, "rgba": [0, 1, 2, 255]}, {"label-value": 2}],
     "properties": [{"label-value": 1, "class": "nucleus"}],
@@ -114,6 +125,10 @@ WRONG = {
         [{**ONTO, "type": "projectAxis"}], [{**ONTO, "type": "projectAxis", "droppedInputs": [5]}],
         [{**ONTO, "type": "bijection", "forward": {"type": "identity"}}],
         [{**ONTO, "type": "byDimension", "transformations": [{"transformation": {"type": "identity"}}]}],
+        *[
+            [{**ONTO, "type": "byDimension", "transformations": [scaled([1, 2], inner, outer), FIRST]}]
+            for inner, outer in [([1, 2], [1, 3]), ([1, 2], [0, 1]), ([1], [1, 2]), ([1, 2], ["y", "x"])]
+        ],
         [{**ONTO, "type": "displacements", "path": "field", "interpolation": "quintic"}],
     ],
     ("image-label", "colors"): [[], [{"rgba": [0, 0, 0, 0]}], [{"label-value": 1}] * 2],

@@ -197,6 +197,28 @@ def _transformation(value: Any, where: str) -> Iterator[Fault]:
         yield from shape(value, where)
 
 
+def _fits(value: Any, where: str) -> Iterator[Fault]:
+    """A scale or translation of some axes has a number for each of them."""
+    one, axes = value.get("transformation"), value.get("inputAxes")
+    numbers = member_of(one, str(member_of(one, "type")))
+    if isinstance(axes, list | tuple) and isinstance(numbers, list | tuple) and len(numbers) != len(axes):
+        yield Fault(f"{where}.inputAxes", f"{len(numbers)} axes, as many as the numbers", plain(axes))
+
+
+def _each_axis_once(value: Any, where: str) -> Iterator[Fault]:
+    """Together, the transformations of some axes lead to all axes, and none leads to another's."""
+    lists = [member_of(one, "outputAxes") for one in value] if isinstance(value, list | tuple) else []
+    axes = [axis for some in lists if isinstance(some, list | tuple) for axis in some]
+    if all(isinstance(axis, int) for axis in axes) and sorted(axes) != [*range(len(axes))]:
+        yield Fault(f"{where}.outputAxes", f"each axis from 0 to {len(axes) - 1} once", axes)
+
+
+def _by_axes(value: Any, where: str) -> Iterator[Fault]:
+    members = {"transformation": _transformation, "inputAxes": AXES, "outputAxes": AXES}
+    yield from _object(members, None, _fits)(value, where)
+
+
+AXES = _list(COUNT, 1)
 PLACES = _list(_number("an index from 0 to 4", is_whole=True, low=0, high=4), 1, 3)
 FIELD = _object({"path": TEXT}, {"interpolation": _choice("nearest", "linear", "cubic")})
 TRANSFORMATIONS: dict[str, Shape] = {
@@ -213,11 +235,7 @@ TRANSFORMATIONS: dict[str, Shape] = {
     "rotation": _object({}, {"rotation": _rotation, "path": TEXT}, _one_of("rotation", "path")),
     "bijection": _object({"forward": _transformation, "inverse": _transformation}),
     "sequence": _object({"transformations": _list(_transformation, is_set=False)}),
-    "byDimension": _object({
-        "transformations": _list(
-            _object({"transformation": _transformation, "inputAxes": NUMBERS, "outputAxes": NUMBERS})
-        )
-    }),
+    "byDimension": _object({"transformations": _both(_list(_by_axes), _each_axis_once)}),
     "displacements": FIELD,
     "coordinates": FIELD,
 }  # fmt: skip
