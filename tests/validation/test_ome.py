@@ -38,13 +38,19 @@ IMAGE = {
     "name": "cells",
     "type": "gaussian",
     "metadata": {},
-    "coordinateSystems": [{"name": name, "axes": AXES} for name in ("own", "other", "third")],
+    "coordinateSystems": [{"name": "own", "axes": AXES}, {"name": "other", "axes": AXES}],
     "datasets": [{"path": "0", "coordinateTransformations": [WAY]}],
-    "coordinateTransformations": [ONTO, {
-        "type": "byDimension", "input": {"name": "own"}, "output": {"name": "third"},
-        "transformations": [scaled([1, 2], [2, 1], [1, 2]), FIRST],
-    }],
-}  # fmt: skip
+    "coordinateTransformations": [ONTO],
+}
+INDEXED = IMAGE | {
+    "coordinateSystems": [
+        {"name": "own", "axes": [{"name": name, "type": "array"} for name in "kji"]},
+        {"name": "other", "axes": AXES},
+    ],
+    "coordinateTransformations": [
+        {**ONTO, "type": "byDimension", "transformations": [scaled([1, 2], [2, 1], [1, 2]), FIRST]}
+    ],
+}
 LABEL = {
     "colors": [{"label-value": 1, "rgba": [0, 1, 2, 255]}, {"label-value": 2}],
     "properties": [{"label-value": 1, "class": "nucleus"}],
@@ -99,6 +105,11 @@ def test_valid_objects_are_accepted_and_each_is_told_without_its_parts(name, ver
     assert [f.message for f in found if f.severity != "note"] == []
     wrong = findings(attributes_of(name, {"of": "another kind"}, version), version)
     assert "error" in [finding.severity for finding in wrong] or name == "image-label"
+
+
+def test_datasets_may_lead_to_indices_and_these_to_places_axis_by_axis():
+    found = findings({"ome": {"version": "0.6rc0", "multiscales": [INDEXED]}})
+    assert [f.message for f in found if f.severity != "note"] == []
 
 
 # By the path of a value in an object, values in its place that are wrong. None: it is missing.
