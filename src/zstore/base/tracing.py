@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import AbstractContextManager, nullcontext, suppress
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
@@ -40,7 +40,28 @@ class TraceSpan:
     seconds: float = 0.0
     error: str | None = None
     thread: int = field(default_factory=threading.get_ident)
-    exported: dict[int, Any] = field(default_factory=dict, repr=False)
+    exported: dict[int, Any] | None = field(default=None, repr=False)
+    _token: Token[TraceSpan | None] = field(init=False, repr=False, compare=False)
+    _traces: tuple[Trace, ...] = field(default=(), init=False, repr=False, compare=False)
+
+    def __enter__(self) -> Self:
+        self._traces = _traces
+        for one in self._traces:
+            one.begun(self)
+        self._token = _current.set(self)
+        self.seconds = -time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.seconds += time.perf_counter()
+        try:  # noqa: SIM105 (`suppress` takes 0.4 µs)
+            _current.reset(self._token)
+        except ValueError:  # a task that was given up is closed outside of its context
+            pass
+        if kind is not None:
+            self.error = kind.__name__
+        for one in self._traces:
+            one.ended(self)
 
     def note(self, **attributes: Any) -> None:
         """Add attributes to the span."""
@@ -102,14 +123,15 @@ class Trace(AbstractContextManager["Trace"]):
     def begun(self, span: TraceSpan) -> None:
         """Tell OpenTelemetry of a span that begins."""
         if self._tracer is not None:
-            above = None if span.parent is None else span.parent.exported.get(id(self))
-            span.exported[id(self)] = _exported(self._tracer, span, above)
+            above = None if span.parent is None else (span.parent.exported or {}).get(id(self))
+            span.exported = {**(span.exported or {}), id(self): _exported(self._tracer, span, above)}
 
     def ended(self, span: TraceSpan) -> None:
         """Add a span to the totals, and keep it."""
-        exported = span.exported.pop(id(self), None)
+        attributes = span.attributes
+        exported = None if span.exported is None else span.exported.pop(id(self), None)
         if exported is not None:
-            for name, value in span.attributes.items():
+            for name, value in attributes.items():
                 exported.set_attribute(f"zstore.{name}", value)
             if span.error is not None:
                 exported.set_attribute("error.type", span.error)
@@ -118,9 +140,9 @@ class Trace(AbstractContextManager["Trace"]):
             total = self.totals[span.name]
             total.count += 1
             total.seconds += span.seconds
-            total.chunks += span.attributes.get("chunks", 0)
-            total.bytes += span.attributes.get("bytes", 0)
-            total.retries += span.attributes.get("retries", 0)
+            total.chunks += attributes.get("chunks", 0)
+            total.bytes += attributes.get("bytes", 0)
+            total.retries += attributes.get("retries", 0)
             if span.error is not None:
                 total.errors[span.error] += 1
             if len(self.spans) < self._most:
@@ -180,7 +202,7 @@ NOTHING: AnySpan = nullcontext(_Nothing())
 
 def span(name: str, **attributes: Any) -> AnySpan:
     """A context whose body is recorded as a span, with the attributes known when it begins."""
-    return _Open(name, attributes) if is_on else NOTHING
+    return TraceSpan(name, attributes, time.time(), _current.get()) if is_on else NOTHING
 
 
 def note_span(name: str, seconds: float, **attributes: Any) -> None:
@@ -189,30 +211,3 @@ def note_span(name: str, seconds: float, **attributes: Any) -> None:
     for one in _traces:
         one.begun(here)
         one.ended(here)
-
-
-class _Open(AbstractContextManager[TraceSpan]):
-    """A span under way; a class, because a generator would take twice as long."""
-
-    __slots__ = ("_began", "_here", "_token", "_traces")
-
-    def __init__(self, name: str, attributes: dict[str, Any]) -> None:
-        self._here = TraceSpan(name, attributes, time.time(), _current.get())
-
-    def __enter__(self) -> TraceSpan:
-        self._traces = _traces
-        for one in self._traces:
-            one.begun(self._here)
-        self._token = _current.set(self._here)
-        self._began = time.perf_counter()
-        return self._here
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        here = self._here
-        here.seconds = time.perf_counter() - self._began
-        with suppress(ValueError):  # a task that was given up is closed outside of its context
-            _current.reset(self._token)
-        if kind is not None:
-            here.error = kind.__name__
-        for one in self._traces:
-            one.ended(here)

@@ -120,7 +120,7 @@ class Chunks(ABC):
         self, scheduler: Scheduler, plan: SelectionPlan, out: Items, missing_is_fault: bool
     ) -> None:
         """`read`, with any scheduler."""
-        with self._span("read", [plan], [out]):
+        with self.span("read", [plan], [out]):
             if isinstance(plan, Runs):
                 await self._read_runs(scheduler, plan, out, missing_is_fault)
             else:
@@ -136,7 +136,7 @@ class Chunks(ABC):
         """Fill each of `outs` with the items of its plan, as `read` does."""
         pairs = list(zip(plans, outs, strict=True))
         boxes = [pair for pair in pairs if not isinstance(pair[0], Runs)]
-        with self._span("read", plans, outs):
+        with self.span("read", plans, outs):
             await self._read_many(
                 scheduler, [plan for plan, _ in boxes], [out for _, out in boxes], missing_is_fault
             )
@@ -166,20 +166,23 @@ class Chunks(ABC):
         self.store.check_writable(self.path)
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
-        with self._span("write", [plan], [value]):
+        with self.span("write", [plan], [value]):
             await self._write(scheduler, plan, value, has_fields)
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
         """`read` of a plan made by `plan`, with less overhead: for small windows. Notes no span."""
         drive(self._read_box(BLOCKING, plan, out, missing_is_fault))
 
-    def _span(self, name: str, plans: Sequence[SelectionPlan], items: Sequence[Items]) -> AnySpan:
+    def span(self, name: str, plans: Sequence[Any], items: Sequence[Items]) -> AnySpan:
         """The span of a read or write, with the chunks that the plans visit."""
         if not tracing.is_on:
             return NOTHING
-        visits = sum(getattr(plan, "task_count", 0) for plan in plans)
-        array = without_secrets(join_url(self.store.url, self.path))
-        return span(name, array=array, chunks=visits, bytes=sum(one.nbytes for one in items))
+        visits = sum([getattr(plan, "task_count", 0) for plan in plans])
+        return span(name, array=self._address, chunks=visits, bytes=sum([one.nbytes for one in items]))
+
+    @once
+    def _address(self) -> str:
+        return without_secrets(join_url(self.store.url, self.path))
 
     @abstractmethod
     async def _read_box(self, scheduler: Scheduler, plan: Any, out: Items, missing_is_fault: bool) -> None:

@@ -228,7 +228,8 @@ class Array(ArrayNames):
         else:
             out = np.empty(plan.shape, chunks.dtype)
             if tracing.is_on:
-                chunks.read(plan, out, missing_is_fault=self._missing_is_fault)
+                with chunks.span("read", [plan], [out]):
+                    chunks.read_box(plan, out, self._missing_is_fault)
             else:
                 chunks.read_box(plan, out, self._missing_is_fault)
         return out if out.shape or _has_ellipsis(selection) else out[()]
