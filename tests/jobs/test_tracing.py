@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,6 +103,50 @@ def test_requests_are_noted_with_retries_and_bytes_and_counted(server, monkeypat
     assert grown["failed_requests"] == 0
     assert grown["bytes_received"] == trace.totals["request"].bytes > 2304
     assert after["requests"] - before["requests"] == trace.totals["request"].count + 1
+
+
+# What docs/howto/slow.md says that each cause looks like in the totals of a trace.
+CAUSES = {
+    "Many small requests": lambda read, request, decode: (
+        request.count > 100 and request.bytes < 4096 * request.count
+    ),
+    "Servers that refuse": lambda read, request, decode: request.retries > 0,
+    "Much is decoded for little": lambda read, request, decode: decode.bytes > 10 * read.bytes,
+    "Slow codecs": lambda read, request, decode: (
+        decode.seconds > 0.5 * read.seconds and decode.bytes < 2 * read.bytes
+    ),
+}
+SLOW_CODEC = [{"name": "numcodecs.lzma", "configuration": {}}]
+SLOW = Path(__file__).parents[2] / "docs" / "howto" / "slow.md"
+
+
+@pytest.mark.parametrize(
+    ("cause", "options", "selection", "faults"),
+    [
+        (None, {"chunks": (256, 256), "compressors": None}, ..., {}),
+        ("Many small requests", {"chunks": (16, 16), "compressors": None}, ..., {}),
+        ("Servers that refuse", {"chunks": (256, 256), "compressors": None}, ..., {"503": 1.0}),
+        ("Much is decoded for little", {"chunks": (256, 256), "compressors": "zstd"}, np.s_[3, :9], {}),
+        ("Slow codecs", {"chunks": (256, 256), "compressors": [{"id": "lzma"}], "zarr_format": 2}, ..., {}),
+        ("Slow codecs", {"chunks": ([160, 96], [256]), "compressors": SLOW_CODEC}, ..., {}),
+        ("Slow codecs", {"chunks": (32, 256), "shards": (256, 256), "compressors": SLOW_CODEC}, ..., {}),
+    ],
+)
+def test_a_planted_cause_is_named_from_the_trace_and_the_page_alone(
+    cause, options, selection, faults, server, monkeypatch
+):
+    async def pause(seconds: float) -> None:
+        server.faults = {}
+
+    monkeypatch.setattr("zstore.storage.objects.backend.pause", pause)
+    items = np.random.default_rng(0).random((256, 256))
+    there = zstore.create_array("s3://b/slow", data=items, storage_options=server.options(), **options)
+    server.faults = faults
+    with zstore.trace() as trace:
+        there[selection]
+    totals = [trace.totals[name] for name in ("read", "request", "decode")]
+    assert [one for one, is_so in CAUSES.items() if is_so(*totals)] == [cause][: cause is not None]
+    assert all(f"- **{one}**: " in SLOW.read_text() for one in CAUSES)
 
 
 def test_what_failed_is_noted_and_no_secret_is(server):

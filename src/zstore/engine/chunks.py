@@ -416,16 +416,15 @@ class RegularChunks(Chunks):
         batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
 
         async def scatter(window: Window) -> None:
-            inner = window.inner
-            if inner is not None and not self.bound.is_native:
-                inner = await self._decode_all(scheduler, inner, window.names or [], table)
+            inner, first, last = window.inner, window.first, window.last
             run = partial(batch, *wanted[window.plan])
-            first, last = window.first, window.last
-            work = partial(run, outer=window.outer, inner=inner, window=(first, last))
             size = self._decoded_size(last - first, None if inner is None else len(inner))
-            if members is not None:  # who goes away must not find a thread at work in his memory
-                size = min(size, SHORT_SIZE)
             with span("decode", chunks=last - first if inner is None else len(inner), bytes=size):
+                if inner is not None and not self.bound.is_native:
+                    inner = await self._decode_all(scheduler, inner, window.names or [], table)
+                work = partial(run, outer=window.outer, inner=inner, window=(first, last))
+                if members is not None:  # who goes away must not find a thread at work in his memory
+                    size = min(size, SHORT_SIZE)
                 self._check(await scheduler.run(work, size))
 
         async def use(window: Window) -> None:
@@ -555,12 +554,11 @@ class RegularChunks(Chunks):
                     asked = [(key, self._whole) for key in keys]
                     values: list[Any] = await scheduler.get_many(self.store, asked)
                     noted.note(bytes=stored_size(values))
-                if not self.bound.is_native:
-                    values = await self._decode_all(scheduler, values, keys, table)
-                window = (first, first + len(keys))
-                work = partial(batch, outer=list(values), window=window)
                 size = self._decoded_size(len(keys))
                 with span("decode", chunks=len(keys), bytes=size):
+                    if not self.bound.is_native:
+                        values = await self._decode_all(scheduler, values, keys, table)
+                    work = partial(batch, outer=list(values), window=(first, first + len(keys)))
                     self._check(await scheduler.run(work, size))
 
         await scheduler.each(run, range(0, len(cells), count), at_once)
@@ -781,13 +779,16 @@ class RectilinearChunks(Chunks):
 
         async def read(window: list[ChunkPart]) -> None:
             values: list[Any] = [None] * len(window)
-            with await scheduler.reserve(sum(map(self._part_size, window))):
+            size, decoding = sum(map(self._part_size, window)), NOTHING
+            with await scheduler.reserve(size):
                 if is_remote:
                     with span("fetch", chunks=len(window)) as noted:
                         asked = [(self.key(part.cell), None) for part in window]
                         values = list(await scheduler.get_many(self.store, asked))
                         noted.note(bytes=stored_size(values))
-                await scheduler.map(scatter, zip(window, values, strict=True))
+                    decoding = span("decode", chunks=len(window), bytes=size)
+                with decoding:
+                    await scheduler.map(scatter, zip(window, values, strict=True))
 
         is_remote = self.store.request_count > 1
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size)) if is_remote else WINDOW_COUNT
