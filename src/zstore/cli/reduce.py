@@ -33,6 +33,14 @@ def _nodata_of(value: str) -> int | float | str:
         raise click.BadParameter(f"{value!r} is neither a number nor none") from None
 
 
+def _rolling_of(value: str) -> dict[str | int, int]:
+    """A dimension by its name or number, and the length of a window."""
+    dim, _, length = value.rpartition("=")
+    if not dim or not length.isdecimal():
+        raise click.BadParameter(f"{value!r}; expected a dimension and a number of items, as time=30")
+    return {int(dim) if re.fullmatch(r"-?\d+", dim) else dim: int(length)}
+
+
 def _dtype_of(value: str) -> str:
     """The name of a data type of numpy."""
     import numpy as np
@@ -59,6 +67,11 @@ def _dtype_of(value: str) -> str:
     type=click.Choice(["month", "season", "dayofyear", "hour"]),
     help="A result for each of these of all years.",
 )
+@click.option(
+    "--rolling", type=_rolling_of, metavar="DIM=N", help="A result for each item, of a window of N items."
+)
+@click.option("--min-periods", type=int, metavar="N", help="So many valid items of a window suffice.")
+@click.option("--center", is_flag=True, help="Windows lie around their items, and do not end there.")
 @click.option(
     "--weights", metavar="NAME", help="Weights of means and sums: latitude, area, or an array of the group."
 )
@@ -95,6 +108,7 @@ def reduce(
     zstore reduce scene.zarr/red --method max --nodata 0
     zstore reduce era5.zarr months.zarr --every month
     zstore reduce era5.zarr climatology.zarr --by month --arrays t2m,tp
+    zstore reduce era5.zarr smooth.zarr --rolling time=30 --min-periods 1
     zstore reduce era5.zarr/t2m series.zarr --every year --axis time,lat,lon --weights latitude
     """
     import numpy as np

@@ -95,12 +95,14 @@ class Carried(ABC):
         *,
         nodata: Any,
         is_unpacked: bool,
+        windows: Any = None,
     ) -> Mapping[str, Any]:
         """The attributes of a reduction along `axes`, as of an array alone.
 
         left         the axes that the result has, some of which may be reduced
         nodata       the value that was left out; None: none was
         is_unpacked  whether scale and offset were applied
+        windows      of which each item is made, along an axis that is not reduced (`zstore.jobs.reduction`)
         """
 
 

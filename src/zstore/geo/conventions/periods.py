@@ -55,20 +55,21 @@ class Periods:
         """The words of `cell_methods` for a method of this name in CF, without the dimension before them."""
         name = self.axis.name
         if self.by is None:
-            return word if (step := self._interval()) is None else f"{word} (interval: {step})"
+            return word if (step := interval_of(self.axis)) is None else f"{word} (interval: {step})"
         if word in ("standard_deviation", "variance"):
             return f"{word} (comment: of all moments of each {self.by} together)"
         cycle = BY[self.by][1]
         return f"{word} within {cycle} {name}: {word} over {cycle}"
 
-    def _interval(self) -> str | None:
-        """The time from each moment to the next in words; None where it differs."""
-        ticks, missing = self.axis.ticks()
-        [*steps] = {*np.diff(np.unique(ticks[~missing])).tolist()}
-        if len(steps) != 1:
-            return None
-        unit = next((name for name, size in TICKS.items() if steps[0] % size == 0), None)
-        return None if unit is None else f"{steps[0] // TICKS[unit]} {unit}{'s' * (steps[0] != TICKS[unit])}"
+
+def interval_of(axis: TimeAxis) -> str | None:
+    """The time from each moment to the next in words; None where it differs."""
+    ticks, missing = axis.ticks()
+    [*steps] = {*np.diff(np.unique(ticks[~missing])).tolist()}
+    if len(steps) != 1:
+        return None
+    unit = next((name for name, size in TICKS.items() if steps[0] % size == 0), None)
+    return None if unit is None else f"{steps[0] // TICKS[unit]} {unit}{'s' * (steps[0] != TICKS[unit])}"
 
 
 def periods_of(axis: TimeAxis, every: str | None, by: str | None) -> Periods:

@@ -249,9 +249,13 @@ class Meant(Carried):
         *,
         nodata: Any,
         is_unpacked: bool,
+        windows: Any = None,
     ) -> Mapping[str, Any]:
+        words = None
+        if windows is not None:
+            words = windows.rolling.words(self.named[windows.axis], CELL_METHODS.get(method), None)
         variable = self.reduced_variable(
-            axes, method, dtype, nodata=nodata, is_unpacked=is_unpacked
+            axes, method, dtype, nodata=nodata, is_unpacked=is_unpacked, words=words
         )  # fmt: skip
         coordinates = {
             name: one for name, one in self.coordinates.items() if not {*one.axes}.intersection(axes)
@@ -296,7 +300,7 @@ class Meant(Carried):
                 "add_offset": own.add_offset if packed else None,
                 "bands": own.bands if self.band_axis not in axes else (),
             }
-        if method in CELL_METHODS and names:
+        if method in CELL_METHODS and (words or names):
             said = own.attributes.get("cell_methods")
             words = words or " ".join([*(f"{name}:" for name in names), CELL_METHODS[method]])
             kept["attributes"] = {

@@ -13,7 +13,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.base import dimensions_of, plain_name
 from zstore.geo.conventions.cf import DEGREES, NAMES
 from zstore.geo.conventions.content import render_variable
-from zstore.geo.conventions.periods import Periods, periods_of
+from zstore.geo.conventions.periods import Periods, interval_of, periods_of
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.pyramid.carried import CELL_METHODS, Meant, carried_of
 from zstore.geo.pyramid.dataset import join_attributes, place_of
@@ -26,6 +26,7 @@ Items = np.ndarray[Any, Any]
 
 # Attributes whose names are those of arrays that belong to data, and are no data themselves.
 BESIDE = tuple(name for name in NAMING if name != "ancillary_variables")
+PACKED = ("scale_factor", "add_offset")
 # Attributes of a coordinate of time that say how its numbers are meant, and are written anew.
 COUNTED = frozenset((
     "units", "calendar", "bounds", "climatology", "_FillValue", "missing_value", "scale_factor", "add_offset",
@@ -34,7 +35,14 @@ COUNTED = frozenset((
 
 
 def outline_of(
-    node: Array | Group, group: Group | None, axis: Any, *, every: str | None, by: str | None, weights: Any
+    node: Array | Group,
+    group: Group | None,
+    axis: Any,
+    *,
+    every: str | None,
+    by: str | None,
+    weights: Any,
+    rolling: Any = None,
 ) -> _Outline:
     """The outline of the reduction of a group, or of an array with its coordinates.
 
@@ -43,6 +51,7 @@ def outline_of(
              dimension of time, else all
     every, by, weights
              as of `zstore.reduce`
+    rolling  the windows (`zstore.jobs.reduction.rolling`) along `axis`, which is not reduced
 
     Raises
         MetadataError: no such dimension or period, no coordinate of time, no weights; it is a pyramid.
@@ -77,7 +86,7 @@ def outline_of(
             raise MetadataError(said, path=place_of(group))
         periods = periods_of(time_axis(own[times[0]]), every, by)
         names = times + ([] if axis is None else [dim for dim in names if dim not in times])
-    made = _Outline(group, own, tuple(data), tuple(names), periods, weights)
+    made = _Outline(group, own, tuple(data), tuple(names), periods, weights, rolling)
     if not made.arrays:
         there = listed(f"{name}({', '.join(dimensions_of(own[name]))})" for name in data)
         said = f"no array has a dimension of {listed(names)}; there are {there}"
@@ -93,6 +102,7 @@ class _Outline:
     own      its arrays by name, without those that nobody asks for
     data     the names of arrays that are no coordinates and do not belong to others
     reduced  the names of the dimensions; of periods, that of time is first
+    rolling  windows along the only one of them, which the results have
     """
 
     whole: Group
@@ -101,6 +111,7 @@ class _Outline:
     reduced: tuple[str, ...]
     periods: Periods | None
     weighing: Any
+    rolling: Any
 
     @property
     def url(self) -> str:
@@ -118,12 +129,14 @@ class _Outline:
         return {
             name: one
             for name, one in self.own.items()
-            if name not in dropped and not {*dimensions_of(one)}.intersection(self.reduced)
+            if name not in dropped and (self.rolling or not {*dimensions_of(one)}.intersection(self.reduced))
         }
 
     @once
     def new(self) -> dict[str, dict[str, Any]]:
         periods = self.periods
+        if self.rolling is not None:
+            return self._rolled_coordinate()
         if periods is None:
             return {}
         name = periods.axis.name
@@ -150,6 +163,32 @@ class _Outline:
         }
         return next(name for name in ("bnds", "nv", "bounds_of_time") if sizes.get(name, 2) == 2)
 
+    def _rolled_coordinate(self) -> dict[str, dict[str, Any]]:
+        """The coordinate that windows lie along, with bounds that say where each begins and ends.
+
+        Of a coordinate without bounds these are its own values: windows go from item to item.
+        """
+        [name] = self.reduced
+        own = self.own.get(name)
+        if own is None or own.ndim != 1 or own.dtype.kind not in "iufM" or "climatology" in own.attrs:
+            return {}
+        values = np.asarray(own[...])
+        low = high = values
+        [edges] = named_in(own, "bounds")[:1] or [f"{name}_bnds"]
+        bounds = self.own.get(edges)
+        if bounds is not None and bounds.shape == (len(values), 2) and not {*PACKED}.intersection(own.attrs):
+            low, high = np.asarray(bounds[...]).T
+        choose: Any = (np.min, np.max) if len(values) < 2 or values[0] <= values[-1] else (np.max, np.min)
+        spans = [*zip(*self.rolling.spans(len(values)), strict=True)]
+        sides = [[pick(side[a:b]) for a, b in spans] for pick, side in zip(choose, (low, high), strict=True)]
+        pairs = np.array(sides, low.dtype).reshape(2, -1).T
+        said = {key: value for key, value in own.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+        counted = {key: said[key] for key in ("units", "calendar", *PACKED) if key in said}
+        return {
+            name: {"data": values, "attributes": {**said, "bounds": edges}, "dimension_names": [name]},
+            edges: {"data": pairs, "attributes": counted, "dimension_names": [name, self._two]},
+        }
+
     @once
     def attributes(self) -> Mapping[str, Any]:
         held = dict(self.whole.attrs)
@@ -162,6 +201,8 @@ class _Outline:
     @once
     def _loses_ground(self) -> bool:
         """Whether a dimension of a grid is reduced, so that no place of it holds any more."""
+        if self.rolling is not None:
+            return False
         grounds = ((one, one.ground) for one in self._meant.values())
         axes = {one.named[axis] for one, ground in grounds if ground is not None for axis in ground.axes}
         # The rows of a section of time and latitude are moments.
@@ -294,9 +335,15 @@ class _Outline:
         attributes.pop("coordinates", None)
         return {**attributes, **({"coordinates": " ".join(words)} if words else {})}
 
-    def _reduced(self, name: str, *, left: Sequence[int], method: str, dtype: Any, **facts: Any) -> Any:
+    def _reduced(
+        self, name: str, *, left: Sequence[int], method: str, dtype: Any, windows: Any, **facts: Any
+    ) -> Any:
         """The attributes of a result, apart from names of other arrays."""
-        words, periods = None, self.periods
+        words, periods, dim = None, self.periods, self.reduced[0]
+        if self.rolling is not None and method in CELL_METHODS:
+            own = self.own.get(dim)
+            step = None if own is None or not is_time(own) else interval_of(time_axis(own))
+            words = self.rolling.words(dim, CELL_METHODS[method], step)
         if periods is not None and self.labels(name) is not None and method in CELL_METHODS:
             others = [dim for dim in self.reduced[1:] if dim in dimensions_of(self.own[name])]
             along = [f"{' '.join(f'{dim}:' for dim in others)} {CELL_METHODS[method]}"] if others else []

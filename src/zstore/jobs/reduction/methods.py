@@ -67,6 +67,11 @@ class CellStates:
         b, count = (None if plane is None else plane[cells] for plane in (self.b, self.count))
         return CellStates(self.a[cells], b, count)
 
+    def copy(self) -> CellStates:
+        """The same state in memory of its own."""
+        b, count = (None if plane is None else plane.copy() for plane in (self.b, self.count))
+        return CellStates(self.a.copy(), b, count)
+
 
 @dataclass(frozen=True)
 class Method:

@@ -356,6 +356,45 @@ def make_course(
     return Course(shape, axes, spans, item_size, cell_size, groups, group_spans)
 
 
+def make_rolling_course(
+    shape: tuple[int, ...],
+    chunks: Sequence[Sequence[int] | int],
+    item_size: int,
+    cell_size: int,
+    axis: int,
+    window: int,
+) -> Course:
+    """The course through an array of which every item has a result, made of `window` items along `axis`.
+
+    A box of results needs up to `window` - 1 more items, which are read again for its neighbours. Along the
+    axis boxes are as long, and chunks cut across into as many parts, as makes the fewest items decoded.
+    """
+    lengths = [_longest(row, size) for row, size in zip(chunks, shape, strict=True)]
+    chunk, size, margin = lengths[axis], shape[axis], window - 1
+    across = max(1, prod(lengths) // chunk)
+    best = (float("inf"), 1, 1)
+    for parts in (1 << bit for bit in range(across.bit_length())):
+        room = BOX_LIMIT // max(1, item_size * -(-across // parts))
+        length = min(room - margin, size)
+        if size <= room:
+            length = size
+        elif length > chunk:
+            length -= length % chunk
+        if length > 0:
+            again = 0 if length >= size else margin + chunk - 1
+            best = min(best, (parts * (1 + again / length), parts, length))
+    _, parts, lengths[axis] = best
+    others = [d for d in range(len(shape)) if d != axis]
+    for d in others:
+        fewer = min(parts, lengths[d])
+        lengths[d], parts = -(-lengths[d] // fewer), -(-parts // fewer)
+    for d in reversed(others):
+        room = BOX_SIZE // max(1, item_size * (prod(lengths) // lengths[axis]) * (lengths[axis] + margin))
+        lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
+    spans = tuple(_cut(*side) for side in zip(chunks, shape, lengths, strict=True))
+    return Course(shape, (), spans, item_size, cell_size, None, (slice(0, 1),))
+
+
 def _lengths(spans: Sequence[slice]) -> Iterator[int]:
     if isinstance(spans, Even) and spans.size:
         yield from repeat(spans.step, len(spans) - 1)

@@ -26,7 +26,8 @@ from zstore.jobs.chunks import Location, StoredArray, as_array, source_of
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import current_part
 from zstore.jobs.reduction.methods import make_method
-from zstore.jobs.reduction.plan import make_course, make_groups, spread
+from zstore.jobs.reduction.plan import make_course, make_groups, make_rolling_course, spread
+from zstore.jobs.reduction.rolling import Rolling, RollingWindows, check_windows
 from zstore.jobs.reduction.run import Reduction, most_units, run_reduction
 from zstore.jobs.reduction.stored import Outline, StoredReduction
 from zstore.jobs.runner import Runner
@@ -54,6 +55,9 @@ def reduce(
     by: str | None = None,
     groups: Any = None,
     weights: Any = None,
+    rolling: Mapping[str | int, int] | None = None,
+    min_periods: int | None = None,
+    center: bool = False,
     nodata: Any = None,
     unpack: bool | None = None,
     keepdims: bool = False,
@@ -80,6 +84,10 @@ def reduce(
     weights   of sums and means: "latitude" (the cosine of it), "area" (of cells: by the array in
               `cell_measures`, else by longitudes and latitudes), the name of an array in the group, or
               an array that broadcasts to the dimensions of `axis`
+    rolling   one result for each item: of a window of so many items along a dimension, `{"time": 30}`, that
+              ends with it. sum, mean, min, max, count, std and var are floats, NaN where items are missing
+    min_periods   how many items of a rolling window must be there and valid; None: all
+    center    whether rolling windows lie around their items: of 4, two before it and one after it
     nodata    the value that is left out. None: NaN of floats, NaT of times, else none. "none": every item
               counts, and the result is NaN where an item is; so it is where another value than NaN is nodata.
               Cells of the result without a valid item are NaN; nodata for `min` and `max`, -1 for `argmin`
@@ -122,12 +130,23 @@ def reduce(
     how = How(**words)
     node = _opened(source, storage_options, above=above)
     outline: Outline | None = None
+    windows = None
+    if rolling is not None:
+        windows = Rolling.parse(rolling, min_periods, center=center)
+        asked = {"axis": axis, "every": every, "by": by, "groups": groups, "weights": weights}
+        beside = [word for word, value in asked.items() if value is not None] + ["keepdims"] * keepdims
+        if beside:
+            raise ValueError(f"{beside[0]} does not go with rolling; expected one of them")
+        axis = windows.dim
+    elif min_periods is not None or center:
+        raise ValueError("min_periods and center go with rolling windows; expected rolling={'time': 30}")
     if isinstance(node, Group) or every is not None or by is not None or isinstance(weights, str):
         if groups is not None:
             raise ValueError("groups go with an array, and with no periods; expected every, by or groups")
         node, group = _in_group(source, node, storage_options)
-        outline = higher.outline(node, group, axis, every=every, by=by, weights=weights)
+        outline = higher.outline(node, group, axis, every=every, by=by, weights=weights, rolling=windows)
     ways: dict[str, Any] = {"nodata": nodata, "dtype": dtype, "ddof": ddof, "missing": missing}
+    ways["rolling"] = windows
     makes_group = isinstance(node, Group) or every is not None or by is not None
     ways["unpack"] = makes_group if unpack is None else unpack
     if makes_group and keepdims:
@@ -251,6 +270,7 @@ def plan_reduction(
     dtype: Any = None,
     ddof: int = 0,
     missing: Missing | None = None,
+    rolling: Rolling | None = None,
 ) -> Reduction:
     """The plan of a reduction, by the arguments of `reduce`; raises what `reduce` raises before it reads.
 
@@ -269,7 +289,7 @@ def plan_reduction(
     packing = _packing(array, nodata) if unpack else {"nodata": nodata}
     others = packing.pop("others", ())
     dims = array.dims
-    most = prod(array.shape[axis] for axis in axes)
+    most = prod(array.shape[axis] for axis in axes) if rolling is None else rolling.length
     is_weighted = weights is not None
     if is_weighted and not np.isfinite(weights).all():
         raise ValueError(f"a weight is {weights[~np.isfinite(weights)][0]}; expected finite numbers")
@@ -282,6 +302,14 @@ def plan_reduction(
         chunks = grid.chunk_shape
     lengths = chunks or [grid.lengths(d, length) for d, length in enumerate(source.shape)]
     item_size = max(1, array.dtype.itemsize)
+    if rolling is not None:
+        made = check_windows(made, is_asked=dtype is not None)
+        counting = make_method("count", array.dtype, most, **packing)
+        windows = RollingWindows(rolling, axes[0], counting)
+        course = make_rolling_course(
+            array.shape, lengths, item_size, made.result.itemsize, axes[0], rolling.length
+        )
+        return Reduction(source, made, course, array.shape, dims, None, None, others, windows)
     course = make_course(array.shape, axes, lengths, item_size, made.cell_size, labelled)
     shape, kept = [], []
     for d, length in enumerate(array.shape):

@@ -19,8 +19,9 @@ from zstore.jobs.chunks import StoredArray
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Progress, name_job, without_defaults
 from zstore.jobs.reduction import plan as plans
-from zstore.jobs.reduction.methods import CellStates, Items, Method
+from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
 from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, part_of
+from zstore.jobs.reduction.rolling import RollingWindows
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.source import Source
 from zstore.model.packing import with_one_nodata
@@ -51,6 +52,7 @@ class Reduction(Plan[CellStates]):
     weights   of the items, with all dimensions of the array, those of length 1 that they do not depend on;
               None where all weigh the same
     others    values of the source that are left out, beside the method's nodata
+    windows   of which each item of the result is made; None where whole dimensions are reduced
     """
 
     source: Source
@@ -61,6 +63,12 @@ class Reduction(Plan[CellStates]):
     labels: Items | None
     weights: Items | None = None
     others: tuple[int | float, ...] = ()
+    windows: RollingWindows | None = None
+
+    @property
+    def joined(self) -> Method:
+        """The method by which the cells of units are joined; results of windows are joined as they are."""
+        return self.method if self.windows is None else make_method("max", self.method.result, 1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -71,6 +79,11 @@ class Reduction(Plan[CellStates]):
     def box_memory(self) -> int:
         """Bytes in memory for a box that is reduced: its items, and the weighted ones."""
         items = self.course.box_size // max(1, self.source.dtype.itemsize)
+        if self.windows is not None:
+            length = self.course.lengths[self.windows.axis]
+            around = length + min(self.windows.rolling.length - 1, self.course.shape[self.windows.axis])
+            # What is read, in both orders of its dimensions, and the results.
+            return items // max(1, length) * (2 * around * self.source.dtype.itemsize + 8 * length)
         return self.course.box_size + (8 * self.method.lanes * items if self.method.is_weighted else 0)
 
     @property
@@ -133,6 +146,7 @@ class Reduction(Plan[CellStates]):
             **({"others": list(self.others)} if self.others else {}),
             "groups": groups,
             **({} if self.weights is None else {"weights": name_job(self.weights.tolist())}),
+            **({} if self.windows is None else {"windows": repr((self.windows.axis, self.windows.rolling))}),
             "units": name_job([repr(course.spans), repr(course.group_spans), plans.UNIT_SIZE]),
         }
 
@@ -146,11 +160,21 @@ class Reduction(Plan[CellStates]):
 
     def item_count(self, unit: Unit) -> int:
         """The number of items that are read for a unit."""
-        return sum(prod(span.stop - span.start for span in box) for box in self.boxes(unit))
+        return sum(prod(span.stop - span.start for span in self._around(box)) for box in self.boxes(unit))
+
+    def _around(self, box: Box) -> Box:
+        """The items that the results of a box are made of."""
+        windows = self.windows
+        return box if windows is None else windows.around(box, self.course.shape[windows.axis])
 
     def make(self, unit: Unit) -> CellStates:
         """The cells of a unit's boxes."""
         course, boxes = self.course, list(self.boxes(unit))
+        if self.windows is not None:
+            [box] = boxes
+            around = self._around(box)
+            made = self.windows.make(self.method, self._read(around), around, box, repr(self.source.url))
+            return CellStates(made.reshape(-1).astype(self.joined.folded, copy=False), None, None)
         patch = course.patch(unit[0])
         kept = patch.kept_shape
         group_step, groups = prod(kept), patch.groups.stop - patch.groups.start
@@ -268,7 +292,7 @@ class Result:
 
     def take(self, unit: Unit, cells: CellStates) -> None:
         number, first, last = unit
-        method = self.planned.method
+        method = self.planned.joined
         if first == 0:
             self.patches[number] = method.begin(cells)
         elif number not in self.patches:
@@ -297,7 +321,7 @@ class Result:
 
     def _finish(self, patch: Patch, cells: CellStates) -> None:
         planned, out = self.planned, self.out
-        course, method, kept = planned.course, planned.method, patch.kept_shape
+        course, method, kept = planned.course, planned.joined, patch.kept_shape
         sizes = course.groups.sizes if course.groups is not None else None
         reduced = prod(course.shape[axis] for axis in course.axes)
         counts = np.array([reduced], np.int64) if sizes is None else sizes[patch.groups]
@@ -322,7 +346,7 @@ class Result:
         return b"".join(parts)
 
     def unpack(self, data: bytes) -> None:
-        course, method, patches = self.planned.course, self.planned.method, dict[int, CellStates]()
+        course, method, patches = self.planned.course, self.planned.joined, dict[int, CellStates]()
         while data:
             number, data = int.from_bytes(data[:8], "little"), data[8:]
             if number >= course.patch_count:

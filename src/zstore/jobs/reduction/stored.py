@@ -116,6 +116,7 @@ class StoredReduction(Task["Array | Group"]):
         facts: dict[str, Any] = {
             "nodata": None if hole is None else hole.item(),
             "is_unpacked": (method.scale, method.offset) != (1.0, 0.0),
+            "windows": planned.windows,
         }
         if self.outline is not None:
             return self.outline.attributes_of(
