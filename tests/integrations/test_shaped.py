@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.storage.memory import MemoryStore
 
 from . import shaped
+from .compared import compare_files, compare_stores
 
 xr = pytest.importorskip("xarray", reason="xarray says what is right")
-pytest.importorskip("netCDF4", reason="xarray writes by netCDF-C")
+netCDF4 = pytest.importorskip("netCDF4", reason="xarray writes by netCDF-C")
 pytest.importorskip("h5netcdf", reason="xarray writes by h5netcdf")
 pytest.importorskip("zarr", reason="xarray writes by zarr-python")
 
@@ -54,6 +56,7 @@ def check(name: str, seed: int, folder: Path) -> None:
     zstore.convert(path, made)
     assert_close(read(made)[variable], expected, 0)
     assert_valid(made)
+    comes_back(path, made, folder)
     for axis in (None, time) if time else (None,):
         assert_close(
             zstore.reduce(f"{made}/{variable}", "mean", axis=axis, unpack=True), expected.mean(axis), fine
@@ -69,6 +72,15 @@ def check(name: str, seed: int, folder: Path) -> None:
     if name not in ("swath", "radar"):  # those lie on no grid
         zstore.build_tile_pyramid(made, tiles)
         assert_valid(tiles)
+
+
+def comes_back(path: Path, made: Path, folder: Path) -> None:
+    """What was converted goes into a file and out of it, and is what the writer wrote."""
+    back = zstore.zarr_to_netcdf(made, folder / f"back-{made.stem}.nc")
+    if path.suffix == ".nc":
+        with netCDF4.Dataset(path) as expected, netCDF4.Dataset(back) as found:
+            compare_files(found, expected)
+    compare_stores(zstore.netcdf_to_zarr(back, MemoryStore()), zstore.open_group(made, mode="r"))
 
 
 @pytest.mark.parametrize("name", ["CMIP6", "GOES", "OSI SAF"])

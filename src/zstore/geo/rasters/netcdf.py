@@ -412,7 +412,9 @@ def _type(variable: Any, where: str) -> tuple[Any, dict[str, Any]]:
         )
         return plain, stated
     if dtype.hasobject or (dtype.kind == "V" and dtype.names is None):
-        raise UnsupportedError(f"variable {where!r} has the type {dtype}, which Zarr does not have")
+        listed = h5py.check_vlen_dtype(dtype)
+        kind = f"lists of {listed} of any length" if listed is not None else f"the type {dtype}"
+        raise UnsupportedError(f"variable {where!r} has {kind}, which Zarr does not have")
     return dtype.newbyteorder("="), {}
 
 
