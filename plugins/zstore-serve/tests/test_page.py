@@ -902,6 +902,17 @@ def test_what_plays_ends_where_it_may(browser: Browser, address: str) -> None:
     assert browser.run("chosen.time") == 3
 
 
+def test_the_first_picture_is_asked_for_once_and_beside_its_limits(browser: Browser, address: str) -> None:
+    browser.open(f"{address}#scene=globe.zarr")
+    entries = "performance.getEntriesByType('resource').map(({name}) => name)"
+    tiles = [name for name in browser.run(entries) if "/tiles/" in name]
+    assert len({*tiles}) == len(tiles) > 0 and "rescale" not in str(tiles)
+    assert browser.run("[at('low').value, at('high').value].join()") == "10,90"
+    browser.run("at('high').value = 50; at('high').onchange()")
+    browser.settle()
+    assert "rescale=10%2C50" in browser.run(entries)[-1]
+
+
 def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:
     browser.open(f"{address}#scene=stack.zarr&low=0&high=255")
     browser.change("kind", "expression")

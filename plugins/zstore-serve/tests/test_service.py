@@ -872,6 +872,35 @@ def test_work_ends_when_nobody_waits(monkeypatch: pytest.MonkeyPatch, utm: Path)
     assert late.status == 503 and "0.05 seconds" in late.document["detail"]
 
 
+def test_pictures_and_statistics_that_are_asked_for_together_share_a_reading(
+    monkeypatch: pytest.MonkeyPatch, utm: Path
+) -> None:
+    from zstore_serve import pictures
+
+    read, shapes = pictures.read_band, []
+
+    async def counted(scene: Any, band: Any, chosen: Any, plan: Any, sampling: str) -> Any:
+        shapes.append(plan.shape)
+        return await read(scene, band, chosen, plan, sampling)
+
+    monkeypatch.setattr(pictures, "read_band", counted)
+    application, base = router(utm), "/collections/pyramid.zarr"
+
+    async def call() -> list[Answer]:
+        tiles = [f"{base}/tiles/WebMercatorQuad/11/1073/{row}.png" for row in (696, 697, 698)]
+        return await asyncio.gather(
+            *(ask_async(application, path) for path in [*tiles, f"{base}/statistics"])
+        )
+
+    *tiles, statistics = asyncio.run(call())
+    assert [answer.status for answer in tiles] == [200] * 3
+    assert shapes.count((256, 256)) < len(shapes) == shapes.count((256, 256)) + 1
+    # A picture of these limits is the same.
+    low, high = statistics.document["limits"][0]
+    path = f"{base}/tiles/WebMercatorQuad/11/1073/697.png?rescale={low!r},{high!r}"
+    assert ask(application, path).content == tiles[1].content
+
+
 def test_no_more_answers_are_made_at_once_than_four_for_a_processor(
     monkeypatch: pytest.MonkeyPatch, utm: Path
 ) -> None:

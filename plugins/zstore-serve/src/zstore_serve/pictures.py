@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from zstore_serve.scenes import Dimension, PictureBand, Scene
 from zstore_serve.tilings import whole_frame
 
 __all__ = [
+    "COARSE_SIZE",
     "STATISTICS_SIZE",
     "PictureMaker",
     "Settings",
@@ -31,13 +32,15 @@ __all__ = [
     "unpack",
 ]
 
-# The longest side, in pixels, of what statistics of a window and percentiles of a scene are made from.
-STATISTICS_SIZE = 1024
+# The longest side, in pixels, of what statistics of a window are made from at most, and of what those of a
+# whole scene and its percentiles are.
+STATISTICS_SIZE, COARSE_SIZE = 1024, 512
 LONGEST_SERIES = 100_000
 
 # Three bands, and results of expressions.
 PLAIN = Look("grey")
 
+T = TypeVar("T")
 ValidValues = tuple[Items, np.ndarray[Any, np.dtype[np.bool_]]]
 
 
@@ -57,11 +60,24 @@ class Settings:
     max_age: int = 60
 
 
+@dataclass
+class _Shared:
+    """Work that several wait for, and how many."""
+
+    task: asyncio.Task[Any]
+    count: int = 0
+
+
+def _items(selection: Selection) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(selection.indices.items()))
+
+
 class PictureMaker:
     """Makes values and pictures of scenes, within the limits of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._shared: dict[Hashable, _Shared] = {}
 
     async def make(
         self, scene: Scene, selection: Selection, style: Style, frame: Frame, format: str
@@ -121,20 +137,50 @@ class PictureMaker:
 
         Those of bands are kept.
         """
-        is_kept = selection.expression is None
-        indices = tuple(sorted(selection.indices.items()))
+        if selection.expression is not None:
+            return await self._measure_limits(scene, selection, style)
         look = self.look(scene, selection)
-        keys = [(name, indices, style.percentiles, look) for name in selection.bands]
-        if is_kept and all(key in scene.limits for key in keys):
-            return [scene.limits[key] for key in keys]
-        plan = plan_frame(scene, whole_frame(scene, STATISTICS_SIZE), "nearest")
-        pairs = await self.read_values(scene, selection, plan)
-        limits = [look.limits(*percentiles(*pair, style.percentiles)) for pair in pairs.values()]
-        if is_kept:
+        keys = [(name, _items(selection), style.percentiles, look) for name in selection.bands]
+        if not all(key in scene.limits for key in keys):
+            make = partial(self._measure_limits, scene, selection, style)
+            limits = await self._share((id(scene), *keys), make)
             if len(scene.limits) > 4096:
                 scene.limits.clear()
             scene.limits.update(zip(keys, limits, strict=True))
-        return limits
+        return [scene.limits[key] for key in keys]
+
+    async def _measure_limits(
+        self, scene: Scene, selection: Selection, style: Style
+    ) -> list[tuple[float, float]]:
+        pairs = (await self.read_coarse(scene, replace(selection, sampling="nearest"))).values()
+        look = self.look(scene, selection)
+        return await asyncio.to_thread(
+            lambda: [look.limits(*percentiles(*pair, style.percentiles)) for pair in pairs]
+        )
+
+    async def read_coarse(self, scene: Scene, selection: Selection) -> dict[str, ValidValues]:
+        """`read_values` of the whole scene, of a coarse level; who asks for the same meanwhile shares it."""
+        plan = plan_frame(scene, whole_frame(scene, COARSE_SIZE), selection.sampling)
+        read = partial(self.read_values, scene, selection, plan)
+        if selection.expression is not None:
+            return await read()
+        return await self._share((id(scene), *selection.bands, _items(selection), selection.sampling), read)
+
+    async def _share(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `make` gives, once for all who ask for it meanwhile; given up when the last is gone."""
+        own = asyncio.get_running_loop(), key
+        shared = self._shared.get(own)
+        if shared is None:
+            shared = self._shared[own] = _Shared(asyncio.ensure_future(make()))
+        shared.count += 1
+        try:
+            made: T = await asyncio.shield(shared.task)
+            return made
+        finally:
+            shared.count -= 1
+            if not shared.count:
+                shared.task.cancel()
+                del self._shared[own]
 
     async def read_values(
         self, scene: Scene, selection: Selection, plan: FramePlan

@@ -31,7 +31,7 @@ from zstore_serve import drawing
 from zstore_serve.areas import AREA_PARAMETERS, Area, find_area, means
 from zstore_serve.areas import statistics as statistics_of
 from zstore_serve.frames import Frame, plan_frame
-from zstore_serve.pictures import STATISTICS_SIZE, PictureMaker, Settings, percentiles
+from zstore_serve.pictures import COARSE_SIZE, STATISTICS_SIZE, PictureMaker, Settings, percentiles
 from zstore_serve.places import bbox_frame, find_cell, snap_to_cells
 from zstore_serve.problems import Problem, answer_unless_gone, problem_answer
 from zstore_serve.queries import (
@@ -406,17 +406,24 @@ class Service:
         is_area = "polygon" in parameters or ("bbox" in parameters and "size" not in parameters)
         if is_area:
             return self._json(request, await self._area_statistics(scene, selection, parameters))
-        size = parameters.whole("size", 1, STATISTICS_SIZE, 512)
+        size = parameters.whole("size", 1, STATISTICS_SIZE, COARSE_SIZE)
         frame = whole_frame(scene, size) if "bbox" not in parameters else bbox_frame(scene, parameters, size)
         plan = plan_frame(scene, frame, selection.sampling)
-        values = await self.maker.read_values(scene, selection, plan)
-        found = {name: statistics_of(*pair) for name, pair in values.items()}
+        if "bbox" in parameters or size != COARSE_SIZE:
+            values = await self.maker.read_values(scene, selection, plan)
+        else:
+            values = await self.maker.read_coarse(scene, selection)
         look = self.maker.look(scene, selection)
-        limits = [
-            look.limits(*percentiles(*pair, PERCENTILES)) if found[name]["count"] else None
-            for name, pair in values.items()
-        ]
-        return self._json(request, {"statistics": found, "limits": limits, "level": plan.level})
+
+        def make() -> dict[str, Any]:
+            found = {name: statistics_of(*pair) for name, pair in values.items()}
+            limits = [
+                look.limits(*percentiles(*pair, PERCENTILES)) if found[name]["count"] else None
+                for name, pair in values.items()
+            ]
+            return {"statistics": found, "limits": limits, "level": plan.level}
+
+        return self._json(request, await asyncio.to_thread(make))
 
     async def _area_statistics(
         self, scene: Scene, selection: Selection, parameters: Parameters
