@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         zarr_to_netcdf,
         zarr_to_raster,
     )
+    from zstore.geo.report.stac import stac_item
     from zstore.geo.report.summary import describe
     from zstore.geo.resampling.methods import downsample
     from zstore.geo.validation.fixing.fix import fix, plan_fix, restore_backup
@@ -135,6 +136,7 @@ _HOMES = {
     "set_durable": "zstore.base.limits",
     "set_limits": "zstore.base.limits",
     "set_threads": "zstore.engine.schedulers",
+    "stac_item": "zstore.geo.report.stac",
     "stack": "zstore.views.view",
     "stats": "zstore.engine.statistics",
     "to_dask": "zstore.guests.dask",
@@ -238,6 +240,7 @@ __all__ = [
     "set_durable",
     "set_limits",
     "set_threads",
+    "stac_item",
     "stack",
     "stats",
     "to_dask",

@@ -273,6 +273,7 @@ JSON = {
     "reduce a.zarr/b m.zarr": "dtype",
     "reduce a.zarr/b --dry-run": "read_size",
     "run-units plan.json --part 1/1": "left_count",
+    "stac p.zarr --datetime 2020-01-01": "assets",
     "tree p.zarr": "nodes",
     "validate p.zarr": "findings",
     "verify p.zarr": "is_sound",

@@ -30,7 +30,7 @@ ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
 
 
 @click.command()
-@click.argument("items")
+@click.argument("items", nargs=-1, required=True)
 @click.argument("target")
 @storage_options
 @cutting_options
@@ -48,8 +48,8 @@ ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
 @click.option("--mask-bits", **NUMBERS, help="Bits of --mask that are left out, 0 the lowest.")
 @how_options(convert_zarr)
 @click.pass_context
-def cube(ctx: click.Context, /, items: str, target: str, **options: Any) -> None:
-    """Store the scenes of ITEMS, a JSON file of STAC items, along time on one grid, as the group TARGET.
+def cube(ctx: click.Context, /, items: tuple[str, ...], target: str, **options: Any) -> None:
+    """Store the scenes of ITEMS, JSON files of STAC items, along time on one grid, as the group TARGET.
 
     \b
     zstore cube items.json cube.zarr --bands B04 --crs EPSG:3035 --resolution 30
@@ -65,5 +65,5 @@ def cube(ctx: click.Context, /, items: str, target: str, **options: Any) -> None
     with asked():
         how = {name: options[name] for name in SHOWN if name not in ("bands", "like")}
         how |= {name: how[name] or () for name in ("mask_values", "mask_bits")}
-        shown = cube_of_items(items, options["like"], bands, **how)
+        shown = cube_of_items(items[0] if len(items) == 1 else items, options["like"], bands, **how)
     store_view(options, shown, target, label="sampling")

@@ -175,6 +175,7 @@ COMMANDS = tuple(
         "quicklook": "Make a picture of a raster.",
         "reduce": "Make sums, means, extremes and the like along dimensions of an array.",
         "run-units": "Make a part of a planned job, or end the job.",
+        "stac": "Write the STAC item of a raster or a pyramid.",
         "tree": "Draw the nodes of a hierarchy.",
         "validate": "Report errors of metadata: the node, the expected value, and the fix.",
         "verify": "Read every chunk, and report damaged, unreachable and unfinished ones.",
