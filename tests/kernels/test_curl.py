@@ -196,7 +196,56 @@ def test_whoever_is_to_wait_no_longer_leaves_at_once(server: Server) -> None:
     assert (found[0][0], bytes(found[0][2])) == (DONE, BODY)
 
 
-def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server) -> None:
+def stream(requests: list[Any], most_size: int = 100, terms: Any = TERMS) -> list[Any]:
+    """As `Connections.get`, by a stream."""
+    found: dict[int, Any] = {}
+    left, one = list(enumerate(requests)), curl.Stream(curl.Connections(), terms, 2, most_size)
+    while len(found) < len(requests):
+        while left and one.may_ask:
+            one.ask(*left.pop(0))
+        ended = one.next(int)
+        assert ended is not None
+        found[ended[0]] = ended[1]
+    assert one.next(int) is None
+    one.leave()
+    return [found[k] for k in range(len(requests))]
+
+
+@pytest.mark.parametrize("most_size", [1, 1500, 1 << 20])
+def test_bodies_of_a_stream_wait_for_room(server: Server, most_size: int) -> None:
+    bodies = [bytes([k]) * size for k, size in enumerate((1000, 0, 300_000, 1400, 5, 9000) * 5)]
+    # Each is for a connection of its own, in whatever order they are made: the body says which it was.
+    server.answers = [[answer("200 OK", f"Content-Length: {len(body)}", body=body)] for body in bodies]
+    found = stream([(server.url + b"/a", None, [], -1)] * len(bodies), most_size)
+    assert {one[0] for one in found} == {DONE}
+    assert sorted(bytes(one[2]) for one in found) == sorted(bodies)
+
+
+def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: Server) -> None:
+    server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(4)]
+    one = curl.Stream(curl.Connections(), (8, 5.0, 0.3, 60.0, 0), 8, 1)
+    for name in range(4):
+        one.ask(name, (server.url + b"/a", None, [], -1))
+    for _ in range(4):
+        threading.Event().wait(0.2)  # in which nobody receives
+        ended = one.next(int)
+        assert ended is not None
+        assert ended[1][0] == DONE
+    assert not one.leave()
+    assert not one.leave()
+
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    server.answers = [[20.0]]
+    one = curl.Stream(curl.Connections(), TERMS, 8, 1)
+    one.ask("a", (server.url + b"/a", None, [], -1))
+    with pytest.raises(KeyboardInterrupt):
+        one.next(leave)
+
+
+@pytest.mark.parametrize("way", [lambda asked: curl.Connections().get(asked, TERMS, int), stream])
+def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server, way: Any) -> None:
     chance = random.Random(3)
     for _ in range(30):
         texts: list[list[bytes | float]] = []
@@ -214,7 +263,7 @@ def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server) -> None
             whole = bytes(text) + size * b"x"
             texts.append([whole[: chance.choice([len(whole), chance.randrange(len(whole) + 1)])]])
         server.answers = texts
-        found = curl.Connections().get([(server.url + b"/a", b"0-4999", [], -1)] * count, TERMS, int)
+        found = way([(server.url + b"/a", b"0-4999", [], -1)] * count)
         assert len(found) == count
         for outcome, status, body, begin, total, *_ in found:
             assert DONE <= outcome <= UNASKED

@@ -506,6 +506,10 @@ def test_reads_are_right_and_writes_whole_in_spite_of_faults(
         assert np.array_equal(array[...], expected)
         assert np.array_equal(array[1:60:7, ::3], expected[1:60:7, ::3])
         assert dict(array.attrs) == {"n": 1}
+        large = np.arange(12, dtype="u1").repeat(1 << 19).reshape(12, -1)
+        stored = {"data": large, "chunks": (1, 1 << 19), "compressors": None}
+        array = zstore.create_array("s3://b/x", "large", storage_options=options, **stored)
+        assert np.array_equal(array[...], large)
     finally:
         zstore.set_limits(read_time=None)
     assert server.faulty[fault] > 0

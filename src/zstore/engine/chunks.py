@@ -26,6 +26,7 @@ from zstore.codecs.sharding import is_filled
 from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import (
+    STREAM_COUNT,
     WINDOW_COUNT,
     WINDOW_SIZE,
     WINDOWS_AT_ONCE,
@@ -44,6 +45,7 @@ from zstore.engine.schedulers import (
     JoinedItem,
     Joining,
     Scheduler,
+    as_they_come,
     drive,
     proven,
     thread_count,
@@ -546,6 +548,9 @@ class RegularChunks(Chunks):
     ) -> None:
         """Run a kernel on whole outer chunks, window by window; codecs in Python decode them first."""
         count, at_once = windows(self.store, len(cells), self.chunk_size)
+        is_large = count == 1 and at_once > WINDOWS_AT_ONCE and self.bound.is_native
+        if is_large and scheduler is BLOCKING and await self._run_each(scheduler, batch, cells):
+            return
 
         async def run(first: int) -> None:
             keys = [self.key(cell) for cell in cells[first : first + count]]
@@ -562,6 +567,41 @@ class RegularChunks(Chunks):
                     self._check(await scheduler.run(work, size))
 
         await scheduler.each(run, range(0, len(cells), count), at_once)
+
+    async def _run_each(
+        self, scheduler: Scheduler, batch: Callable[..., Fault | None], cells: list[Cell]
+    ) -> bool:
+        """`_run_windows` of large chunks, each decoded by who receives it; False where the store cannot."""
+        count = min(thread_count(), STREAM_COUNT, len(cells))
+        requests = [(self.key(cell), self._whole) for cell in cells]
+        asked = [self.store.get_each(requests[k::count], self.chunk_size, count) for k in range(count)]
+        streams = [stream for stream in asked if stream is not None]
+        if len(streams) < count:
+            return False
+        has_failed = threading.Event()
+
+        async def run(k: int) -> None:
+            values = as_they_come(streams[k])
+            while not has_failed.is_set():
+                with span("fetch", chunks=1) as noted:
+                    number, value = next(values, (None, None))
+                    noted.note(bytes=stored_size([value]))
+                if number is None:
+                    return
+                first = k + number * count
+                proven(self.store, requests[first : first + 1], [value])
+                with span("decode", chunks=1, bytes=self.chunk_size):
+                    self._check(batch(outer=[value], window=(first, first + 1)))
+
+        async def run_or_end(k: int) -> None:
+            try:
+                await run(k)
+            except BaseException:
+                has_failed.set()
+                raise
+
+        await scheduler.each(run_or_end, range(count), count)
+        return True
 
     def _decoded_size(self, outer_count: int, inner_count: int | None = None) -> int:
         """The decoded bytes of this many inner chunks, or of this many outer ones."""

@@ -288,6 +288,8 @@ WINDOWS_AT_ONCE = 4
 # have the store's `under_way_size` when they are decoded, and LARGE_COUNT at most.
 LARGE_SIZE = 512 << 10
 LARGE_COUNT = 64
+# Where a store gives them as they come, each of the engine's threads asks for its own and decodes them.
+STREAM_COUNT = 8
 
 # A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
 # the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.

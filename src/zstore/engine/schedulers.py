@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -404,6 +404,12 @@ class Scheduler:
         A scheduler whose tasks can be cancelled gives spans of at most `count` items.
         """
         return [(0, total)]
+
+
+def as_they_come(values: Iterator[T]) -> Iterator[T]:
+    """The values of an iterator that waits for a store; a caller who is interrupted meanwhile leaves it."""
+    while (found := _answer(lambda: next(values, _END))) is not _END:
+        yield found
 
 
 def _answer(request: Callable[[], T]) -> T:

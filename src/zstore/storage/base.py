@@ -514,6 +514,16 @@ class Store(ABC):
         """`get` for many keys, in the order of `requests`; concurrently, if the store has latency."""
         return [self.get(key, byte_range) for key, byte_range in requests]
 
+    def get_each(
+        self, requests: Sequence[Request], value_size: int, share: int
+    ) -> Iterator[tuple[int, bytes | memoryview | None]] | None:
+        """The values of requests as they come, each with the number of its request; None: not in this store.
+
+        value_size  the bytes that a value has, about
+        share       of how many such calls this is one, which together hold no more values than one would
+        """
+        return None
+
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """Below each prefix, the values of the first of `choices` whose first name exists there, by name.
 
@@ -855,6 +865,7 @@ class BatchStore(Store):
         return None if found is None else found.size
 
     # Named here, so that a class that is a view too reads by its own `get_parts`.
+    get_each = Store.get_each
     get_first = Store.get_first
     get_parts_async = Store.get_parts_async
 
@@ -866,7 +877,7 @@ PRIMITIVES = (
 )
 # Other ways that a store may define, by the names of what they are for, with their methods.
 CAPABILITIES = {
-    "many": ("get_parts", "get_many", "get_parts_async", "get_many_async"),
+    "many": ("get_parts", "get_many", "get_each", "get_parts_async", "get_many_async"),
     "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many",),

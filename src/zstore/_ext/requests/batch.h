@@ -42,7 +42,9 @@ typedef struct {
     int is_odd, has_head; /* a header came twice, or is none; whether the answer's head has ended */
     char tag[ZS_TEXT], version[ZS_TEXT], kind[ZS_TEXT], packing[ZS_TEXT];
     char *data;
-    int64_t size, wanted; /* bytes that came, and that are to come */
+    int64_t size, wanted, held; /* bytes that came, that are to come, and that are counted as held */
+    struct zs_batch *batch;
+    int is_paused; /* its body waits until there is room for it */
     void *easy;
     double asked, heard, begun, ended; /* when it was sent, something came last, the body began, it was over; seconds */
 } zs_request;
@@ -61,11 +63,14 @@ typedef struct {
     int64_t progress_size; /* a body may take read_time for each such bytes and one more; 0: as long as it likes */
 } zs_terms;
 
-typedef struct {
+typedef struct zs_batch {
     zs_connections *at;
     zs_terms terms;
     zs_request *requests;
     int count, next, active, done, has_begun;
+    /* of a stream, whose requests are given one by one and whose answers are taken as they come: */
+    int is_stream, allowed, paused; /* requests at once so far; those whose bodies wait */
+    int64_t most_size, held_size;   /* the most bytes of bodies that have begun to come and were not taken; what they have */
 } zs_batch;
 
 static inline double zs_now(void) {
@@ -177,13 +182,27 @@ static int zs_expect_body(zs_request *request) {
     return request->data ? ZS_UNDER_WAY : ZS_UNASKED;
 }
 
+/* Whether a body would take more memory than there is for those that were not taken. */
+static int zs_has_to_wait(zs_request *request) {
+    zs_batch *batch = request->batch;
+    return batch->is_stream && batch->held_size && request->length > batch->most_size - batch->held_size;
+}
+
 /* libcurl calls this for each piece of a body; less than `size` makes it end the request. */
 static size_t zs_take_body(char *piece, size_t one, size_t size, void *of) {
     zs_request *request = of;
     int64_t room, taken;
     (void)one;
     request->heard = zs_now();
-    if (request->wanted < 0 && (request->outcome = zs_expect_body(request)) != ZS_UNDER_WAY) return 0;
+    if (request->wanted < 0) {
+        if (zs_has_to_wait(request)) {
+            request->batch->paused += !request->is_paused;
+            request->is_paused = 1;
+            return ZS_CURL_PAUSE;
+        }
+        if ((request->outcome = zs_expect_body(request)) != ZS_UNDER_WAY) return 0;
+        request->batch->held_size += request->held = request->wanted;
+    }
     room = request->wanted - request->size;
     taken = (int64_t)size < room ? (int64_t)size : room;
     memcpy(request->data + request->size, piece, (size_t)taken);
@@ -217,6 +236,7 @@ static int zs_start(zs_batch *batch, zs_request *request) {
     long connect_time = (long)(1000 * batch->terms.connect_time);
     if (!easy) return -1;
     request->easy = easy;
+    request->batch = batch;
     request->outcome = ZS_UNDER_WAY;
     request->wanted = -1;
     request->asked = request->heard = request->begun = zs_now();
@@ -240,6 +260,8 @@ static void zs_end(zs_batch *batch, zs_request *request) {
     zs_curl.easy_cleanup(request->easy);
     request->easy = NULL;
     request->ended = zs_now();
+    batch->paused -= request->is_paused;
+    request->is_paused = 0;
     batch->active--;
     batch->done++;
     atomic_fetch_sub(&zs_asking, 1);
@@ -265,7 +287,7 @@ static void zs_look_at_clock(zs_batch *batch) {
         int64_t progress = batch->terms.progress_size;
         double read_time = batch->terms.read_time;
         if (!request->easy) continue;
-        if (now - request->heard > read_time || now - request->asked > batch->terms.total_time)
+        if ((now - request->heard > read_time && !request->is_paused) || now - request->asked > batch->terms.total_time)
             request->outcome = ZS_STALLED;
         else if (request->wanted >= 0 && progress &&
                  now - request->begun > read_time * (double)(1 + request->wanted / progress))
@@ -278,27 +300,57 @@ static void zs_look_at_clock(zs_batch *batch) {
 /* Whether another request may begin: each batch has its share of those that are allowed, and of the connections. */
 static int zs_may_begin(zs_batch *batch) {
     int most = batch->terms.most;
-    if (batch->next == batch->count) return 0;
+    if (batch->next == batch->count || batch->is_stream) return 0;
     return !batch->active || (atomic_load(&zs_asking) < most && batch->active < most / atomic_load(&zs_batches));
 }
 
-/* Go on with a batch for so many seconds at most; 1: all requests have ended. */
+/* Let bodies come for which there is room now, the one that waits longest first. */
+static void zs_resume(zs_batch *batch) {
+    while (batch->paused) {
+        zs_request *first = NULL;
+        int code;
+        for (int i = 0; i < batch->next; i++) {
+            zs_request *request = &batch->requests[i];
+            if (request->is_paused && (!first || request->asked < first->asked)) first = request;
+        }
+        if (zs_has_to_wait(first)) return;
+        first->is_paused = 0;
+        batch->paused--;
+        first->heard = first->begun = zs_now();
+        if ((code = zs_curl.easy_pause(first->easy, ZS_CURL_GO_ON))) {
+            first->outcome = zs_outcome(first, code);
+            zs_end(batch, first);
+        }
+    }
+}
+
+/* Whether a stream may have another request now: more and more, as long as their bodies do not wait for each other. */
+static int zs_may_ask(zs_batch *batch) {
+    int most = batch->terms.most / atomic_load(&zs_batches);
+    if (!batch->active) return 1;
+    return batch->active < batch->allowed && batch->active < most && atomic_load(&zs_asking) < batch->terms.most;
+}
+
+/* Begin a request. */
+static void zs_ask(zs_batch *batch, zs_request *request) {
+    if (zs_start(batch, request)) {
+        request->outcome = ZS_UNASKED;
+        batch->done++;
+        return;
+    }
+    batch->active++;
+    atomic_fetch_add(&zs_asking, 1);
+    if (batch->at->count < batch->active && batch->at->count < ZS_KEPT) batch->at->count++;
+}
+
+/* Go on with a batch for so many seconds at most; 1: all requests have ended; of a stream, one has. */
 static int zs_go_on(zs_batch *batch, double seconds) {
     double now = zs_now(), until = now + seconds, looked = now;
     for (;;) {
         zs_curl_message *message;
         int left, wait;
-        while (zs_may_begin(batch)) {
-            zs_request *request = &batch->requests[batch->next++];
-            if (zs_start(batch, request)) {
-                request->outcome = ZS_UNASKED;
-                batch->done++;
-            } else {
-                batch->active++;
-                atomic_fetch_add(&zs_asking, 1);
-                if (batch->at->count < batch->active && batch->at->count < ZS_KEPT) batch->at->count++;
-            }
-        }
+        while (zs_may_begin(batch)) zs_ask(batch, &batch->requests[batch->next++]);
+        zs_resume(batch);
         if (zs_curl.multi_perform(batch->at->multi, &left)) return -1;
         while ((message = zs_curl.multi_info_read(batch->at->multi, &left)))
             if (message->what == ZS_CURL_DONE) {
@@ -307,8 +359,9 @@ static int zs_go_on(zs_batch *batch, double seconds) {
                 zs_curl.easy_getinfo(message->easy, ZS_CURL_INFO_PRIVATE, &request);
                 request->outcome = zs_outcome(request, code);
                 zs_end(batch, request);
+                if (!batch->paused) batch->allowed++;
             }
-        if (batch->done == batch->count) return 1;
+        if (batch->is_stream ? batch->done : batch->done == batch->count) return 1;
         now = zs_now();
         if (1000 * (now - looked) >= ZS_LOOK) {
             zs_look_at_clock(batch);

@@ -37,7 +37,9 @@ enum {
     ZS_CURL_MULTI_MAXCONNECTS = 6,
     ZS_CURL_HTTP_1_1 = 2,
     ZS_CURL_HTTP_AND_HTTPS = 3,
-    ZS_CURL_DONE = 1
+    ZS_CURL_DONE = 1,
+    ZS_CURL_PAUSE = 0x10000001, /* what takes a body says so that it is to wait */
+    ZS_CURL_GO_ON = 0
 };
 
 /* Filled once, before anything else of it is used. */
@@ -49,6 +51,7 @@ static struct {
     int (*easy_setopt)(void *, int, ...);
     int (*easy_getinfo)(void *, int, ...);
     void (*easy_cleanup)(void *);
+    int (*easy_pause)(void *, int);
     const char *(*easy_strerror)(int);
     void *(*slist_append)(void *, const char *);
     void (*slist_free_all)(void *);
@@ -91,6 +94,7 @@ static void zs_curl_load(void) {
     ZS_CURL_NAME(easy_setopt)
     ZS_CURL_NAME(easy_getinfo)
     ZS_CURL_NAME(easy_cleanup)
+    ZS_CURL_NAME(easy_pause)
     ZS_CURL_NAME(easy_strerror)
     ZS_CURL_NAME(slist_append)
     ZS_CURL_NAME(slist_free_all)

@@ -1,5 +1,6 @@
 """GETs of many values at once by libcurl, made by the calling thread without the interpreter's lock."""
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -26,7 +27,8 @@ cdef extern from *:
         const char *kind
         const char *packing
         char *data
-        int64_t size
+        int64_t size, held
+        void *easy
         double asked, ended
 
     ctypedef struct zs_connections:
@@ -42,7 +44,8 @@ cdef extern from *:
         zs_connections *at
         zs_terms terms
         zs_request *requests
-        int count
+        int count, next, active, done, is_stream, allowed
+        int64_t most_size, held_size
 
     const char *zs_curl_trouble() nogil
     const char *zs_curl_version() nogil
@@ -51,6 +54,8 @@ cdef extern from *:
     void zs_headers_freed(void *headers) nogil
     void zs_begin(zs_batch *) nogil
     int zs_go_on(zs_batch *, double seconds) nogil
+    bint zs_may_ask(zs_batch *) nogil
+    void zs_ask(zs_batch *, zs_request *) nogil
     void zs_leave(zs_batch *) nogil
     int zs_connections_open(zs_connections *) nogil
     void zs_connections_close(zs_connections *) nogil
@@ -66,6 +71,9 @@ STALLED = ZS_STALLED
 SLOW = ZS_SLOW
 UNASKED = ZS_UNASKED
 
+# Requests of a stream that are under way or whose answers were not taken, at most.
+cdef enum:
+    PLACES = 128
 # Seconds between calls of `check` while answers are waited for.
 cdef double HEARING = 0.05
 
@@ -139,26 +147,11 @@ cdef class Connections:
         content encoding, libcurl's code, seconds).
         """
         cdef zs_batch batch
-        cdef zs_request *request
         cdef int k, is_over = 0, count = len(requests)
-        cdef bytes url, span, line
-        memset(&batch, 0, sizeof(batch))
-        batch.at = &self.at
-        batch.count = count
-        batch.terms.most, batch.terms.connect_time, batch.terms.read_time = terms[:3]
-        batch.terms.total_time, batch.terms.progress_size = terms[3:]
-        batch.requests = <zs_request *>calloc(max(count, 1), sizeof(zs_request))
-        if batch.requests is NULL:
-            raise MemoryError
+        prepare(&batch, &self.at, count, terms)
         try:
             for k in range(count):
-                request = &batch.requests[k]
-                url, span, lines, request.limit = requests[k]
-                request.url = url
-                if span is not None:
-                    request.range = span
-                for line in lines:
-                    request.headers = zs_header_added(request.headers, line)
+                fill(&batch.requests[k], requests[k])
             zs_begin(&batch)
             while not is_over:
                 with nogil:
@@ -175,6 +168,107 @@ cdef class Connections:
                     zs_headers_freed(batch.requests[k].headers)
                     free(batch.requests[k].data)
                 free(batch.requests)
+
+
+@cython.no_gc_clear
+cdef class Stream:
+    """Requests that are given one by one, and whose answers are taken as they come.
+
+    connections  that it uses; nobody else may meanwhile
+    terms        as those of `Connections.get`
+    allowed      requests at once at the beginning; with each answer one more, as long as no body has to wait
+    most_size    bytes of bodies that have begun to come and were not taken: others wait at the server, but for one
+    """
+    cdef Connections connections
+    cdef zs_batch batch
+    cdef list given, free
+
+    def __cinit__(self, Connections connections not None, tuple terms, int allowed, int64_t most_size):
+        self.connections = connections
+        self.given, self.free = [None] * PLACES, [*range(PLACES)]
+        prepare(&self.batch, &connections.at, PLACES, terms)
+        self.batch.is_stream, self.batch.next = 1, PLACES
+        self.batch.allowed, self.batch.most_size = max(1, allowed), most_size
+        zs_begin(&self.batch)
+
+    def __dealloc__(self):
+        self.leave()
+
+    @property
+    def may_ask(self):
+        """Whether another request may begin now."""
+        return len(self.free) > 0 and zs_may_ask(&self.batch)
+
+    def ask(self, object name, tuple request):
+        """Begin a request, as those of `Connections.get`; `name` is given back with its answer."""
+        cdef int place = self.free.pop()
+        cdef zs_request *one = &self.batch.requests[place]
+        memset(one, 0, sizeof(zs_request))
+        self.given[place] = name, request
+        fill(one, request)
+        zs_ask(&self.batch, one)
+
+    def next(self, check):
+        """(name, answer) of a request that has ended; None if none is under way. `check` is called as by `get`."""
+        cdef int place, is_over = 0
+        cdef zs_request *one
+        while self.batch.active or self.batch.done:
+            for place in range(PLACES):
+                one = &self.batch.requests[place]
+                if self.given[place] is not None and one.easy is NULL:
+                    return self.taken(place)
+            with nogil:
+                is_over = zs_go_on(&self.batch, HEARING)
+            if not is_over:
+                check()
+        return None
+
+    cdef tuple taken(self, int place):
+        cdef zs_request *one = &self.batch.requests[place]
+        name = self.given[place][0]
+        answer = answer_of(one)
+        self.batch.done -= 1
+        self.batch.held_size -= one.held
+        zs_headers_freed(one.headers)
+        one.headers = NULL
+        self.given[place] = None
+        self.free.append(place)
+        return name, answer
+
+    cpdef void leave(self) noexcept:
+        """End all requests; the connections of those that are under way are closed. Nothing may be asked after it."""
+        cdef int place
+        if self.batch.requests is NULL or self.connections.process != getpid():
+            return
+        with nogil:
+            zs_leave(&self.batch)
+            for place in range(PLACES):
+                zs_headers_freed(self.batch.requests[place].headers)
+                free(self.batch.requests[place].data)
+            free(self.batch.requests)
+        self.batch.requests = NULL
+
+
+cdef void prepare(zs_batch *batch, zs_connections *at, int count, tuple terms) except *:
+    memset(batch, 0, sizeof(zs_batch))
+    batch.at = at
+    batch.count = count
+    batch.terms.most, batch.terms.connect_time, batch.terms.read_time = terms[:3]
+    batch.terms.total_time, batch.terms.progress_size = terms[3:]
+    batch.requests = <zs_request *>calloc(max(count, 1), sizeof(zs_request))
+    if batch.requests is NULL:
+        raise MemoryError
+
+
+cdef void fill(zs_request *request, tuple given) except *:
+    """Set what is asked for; the texts stay those of `given`."""
+    cdef bytes url, span, line
+    url, span, lines, request.limit = given
+    request.url = url
+    if span is not None:
+        request.range = span
+    for line in lines:
+        request.headers = zs_header_added(request.headers, line)
 
 
 cdef tuple answer_of(zs_request *request):

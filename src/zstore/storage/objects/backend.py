@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction
@@ -39,6 +39,8 @@ Listing = list[dict[str, Any]]
 
 # The bytes that are sent in one piece: S3 takes 5 GiB so, and a condition holds for one piece only.
 PIECE = 4 << 30
+# Bytes of large values that have begun to come and were not taken. Others are asked for, and wait.
+RECEIVED_SIZE = 20 << 20
 
 
 class Version(NamedTuple):
@@ -184,6 +186,29 @@ class Backend:
         answers = curl.get(paths, fetches, self.request_count, progress_size)
         if answers is None:
             return None
+        return self._noted(client, fetches, answers)
+
+    def tried_each(
+        self, fetches: Iterable[Fetch], count: int, share: int
+    ) -> Iterator[tuple[Fetch, Tried]] | None:
+        """Requests with the results of their first attempts, as `tried` gives them, as they come.
+
+        count  requests at once at the beginning
+        share  as that of `Store.get_each`
+        """
+        client, curl = self.client, self._curl
+        if curl is None or self.needs_loop:
+            return None
+        progress_size = current_limits().progress_size if self.is_http else 0
+        items = ((self.path(fetch.key), fetch) for fetch in fetches)
+        found = curl.get_each(items, self.request_count, progress_size, count, RECEIVED_SIZE // share)
+        return (
+            (fetch, Untried() if answer is None else self._noted(client, [fetch], [answer])[0])
+            for fetch, answer in found
+        )
+
+    def _noted(self, client: Any, fetches: Sequence[Fetch], answers: Sequence[Answer]) -> list[Tried]:
+        """The results of attempts that libcurl has made, which are counted."""
         tried = [*map(self._tried, fetches, answers)]
         for answer, one in zip(answers, tried, strict=True):
             if isinstance(one, HttpError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from time import monotonic
@@ -195,6 +195,56 @@ class CurlClient:
             LeftError: the caller that this thread works for was interrupted.
             StoreError: there is no time left for them.
         """
+        requests = self._requests(paths, fetches)
+        if requests is None:
+            return None
+        connections = _take(self) or curl.Connections(self._authorities)
+        with late():
+            found = connections.get(requests, (most, *self._times, progress_size), check_waiting)
+        _give(self, connections)
+        answers = [*map(Answer._make, found)]
+        self._note_trust(answers)
+        return answers
+
+    def get_each(
+        self, items: Iterable[tuple[str, Fetch]], most: int, progress_size: int, count: int, most_size: int
+    ) -> Iterator[tuple[Fetch, Answer | None]]:
+        """Requests with the answers to a first attempt at each, as they come; None: not by libcurl.
+
+        items      the path of each, and what of it is wanted
+        count      requests at once at the beginning; soon more, up to `most`, where that is of use
+        most_size  bytes of values that have begun to come and were not taken yet
+
+        Raises
+            as `get`.
+        """
+        left = iter(items)
+        connections = _take(self) or curl.Connections(self._authorities)
+        terms = (most, *self._times, progress_size)
+        stream = curl.Stream(connections, terms, count, most_size)
+        try:
+            while True:
+                while stream.may_ask and (item := next(left, None)) is not None:
+                    request = self._requests([item[0]], [item[1]])
+                    if request is None:
+                        yield item[1], None
+                    else:
+                        stream.ask(item[1], request[0])
+                with late():
+                    found = stream.next(check_waiting)
+                if found is None:
+                    break
+                answer = Answer._make(found[1])
+                self._note_trust([answer])
+                yield found[0], answer
+        finally:
+            stream.leave()
+        _give(self, connections)
+
+    def _requests(
+        self, paths: Sequence[str], fetches: Sequence[Fetch]
+    ) -> list[tuple[bytes, bytes | None, list[bytes], int]] | None:
+        """The requests as the kernel takes them; None where libcurl cannot make them."""
         if not self._is_trusted or not all(map(PATH.fullmatch, paths)):
             return None
         paths = [*map(quote, paths)]
@@ -205,17 +255,13 @@ class CurlClient:
                 signed = self._signer.lines(host, [f"{self._path}/{path}" for path in paths])
             except Exception:  # a provider's own: obstore asks it again, and says what is wrong
                 return None
-        requests = [
+        return [
             (f"{self._url}/{path}".encode(), _span(fetch), [*lines, *self._headers], _limit(fetch))
             for path, fetch, lines in zip(paths, fetches, signed, strict=True)
         ]
-        connections = _take(self) or curl.Connections(self._authorities)
-        with late():
-            found = connections.get(requests, (most, *self._times, progress_size), check_waiting)
-        _give(self, connections)
-        answers = [*map(Answer._make, found)]
-        self._is_trusted = UNTRUSTED.isdisjoint(answer.code for answer in answers)
-        return answers
+
+    def _note_trust(self, answers: Sequence[Answer]) -> None:
+        self._is_trusted = self._is_trusted and UNTRUSTED.isdisjoint(answer.code for answer in answers)
 
 
 # Connections that nobody uses, the last ones at the end: of which client, and since when.

@@ -147,6 +147,41 @@ class ObjectStore(BatchStore):
                 self._remember(key, part.data, versions[key])
         return parts
 
+    def get_each(
+        self, requests: Sequence[Request], value_size: int, share: int
+    ) -> Iterator[tuple[int, bytes | memoryview | None]] | None:
+        """As `Store.get_each`, where libcurl can ask; what fails is asked for again at the end."""
+        has_ranges = self._backend.has_ranges
+        count = max(1, self.under_way_size // value_size // share)
+        fetches = (
+            merge_requests([one], has_ranges=has_ranges)[0]._replace(members=(at,))
+            for at, one in enumerate(requests)
+        )
+        found = None if self._spare is not None else self._backend.tried_each(fetches, count, share)
+        return None if found is None else self._each(requests, found, count)
+
+    def _each(
+        self, requests: Sequence[Request], found: Iterable[tuple[Fetch, Tried]], count: int
+    ) -> Iterator[tuple[int, bytes | memoryview | None]]:
+        """The values of requests as they come; those that have failed later, so many at a time."""
+        failed: list[tuple[Fetch, Tried]] = []
+        for fetch, tried in found:
+            if isinstance(tried, Exception):
+                failed.append((fetch, tried))
+                continue
+            [at] = fetch.members
+            [part], versions = self._divided([requests[at]], [(fetch._replace(members=(0,)), tried)])
+            self._note_read(fetch.key, versions[fetch.key])
+            yield at, part and part.data
+        for first in range(0, len(failed), count):
+            some = failed[first : first + count]
+            again = [requests[fetch.members[0]] for fetch, _ in some]
+            tries = [(fetch._replace(members=(k,)), tried) for k, (fetch, tried) in enumerate(some)]
+            parts, versions = wait_for(self._get_parts(again, tries))
+            for (fetch, _), part in zip(some, parts, strict=True):
+                self._note_read(fetch.key, versions.get(fetch.key))
+                yield fetch.members[0], part and part.data
+
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, in one round of requests."""
         keys, wish = document_keys(prefixes, choices), document_range()
