@@ -51,8 +51,8 @@ COMPRESS = partial(isal_zlib.compress, level=1)
 # Colour maps to choose among, by how they order values; all others go by their names, too.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "sequential": (
-        *("grey", "viridis", "cividis", "magma", "inferno", "batlow", "hawaii", "thermal", "rain", "speed"),
-        *("haline", "ice", "deep", "dense", "tempo", "algae", "turbid", "matter", "amp", "solar"),
+        *("grey", "gamma", "viridis", "cividis", "magma", "inferno", "batlow", "hawaii", "thermal", "rain"),
+        *("speed", "haline", "ice", "deep", "dense", "tempo", "algae", "turbid", "matter", "amp", "solar"),
         *("YlGn", "Blues"),
     ),
     "diverging": ("vik", "balance", "delta", "curl", "roma", "broc", "cork", "bam", "RdBu", "PuOr"),
@@ -126,7 +126,7 @@ def colour_map_names() -> list[str]:
     import cmap
 
     return sorted(
-        {"grey", *(name for name in cmap.Catalog().short_keys() if name.replace("_", "").isalnum())}
+        {"grey", "gamma", *(name for name in cmap.Catalog().short_keys() if name.replace("_", "").isalnum())}
     )
 
 

@@ -30,7 +30,12 @@ def _load() -> dict[str, Colours]:
     text = files("zstore.geo.pictures").joinpath("colours.txt").read_text("ascii")
     lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
     maps = {name: np.frombuffer(bytes.fromhex(colours), np.uint8).reshape(256, 3) for name, colours in lines}
-    return {"grey": np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3), **maps}
+    share = np.arange(256) / 255
+    greys = {"grey": share, "gamma": np.sqrt(share)}
+    made = {
+        name: np.rint(255 * grey).astype(np.uint8).repeat(3).reshape(256, 3) for name, grey in greys.items()
+    }
+    return made | maps
 
 
 def colour_map_names() -> list[str]:

@@ -2,7 +2,7 @@
 
 The first rule that fits a variable is its look. A rule names words of its standard name, long name or name,
 or its units. The maps are perceptually uniform and made for eyes of every kind: cmocean's, Crameri's and
-ColorBrewer's.
+ColorBrewer's. Light is drawn in greys by its square root, as prints of it are (gamma 2): most of it is dark.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ RULES = (
         Look("balance", centre=0.0),
     ),
     LookRule("wind_speed|wind speed|speed|gust", Look("speed")),
-    LookRule("reflectance|radiance|panchromatic", PLAIN),
+    LookRule("reflectance|radiance|panchromatic", Look("gamma")),
     LookRule("brightness[_ ]temperature", Look("grey_r")),
     LookRule("sea_ice[a-z_]*|sea ice|ice|snow", Look("Blues_r")),
     LookRule("precipitation[a-z_]*|rain[a-z_]*|tp", Look("rain")),
