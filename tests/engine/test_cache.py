@@ -298,7 +298,7 @@ def test_a_forked_child_goes_on_with_what_is_kept(array: zstore.Array) -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(30):
+        for _ in range(12):
             child = os.fork()
             if child == 0:
                 signal.alarm(20)
