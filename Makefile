@@ -249,7 +249,7 @@ plugins:
 	$(PYTHON) -m venv $(PLUGIN_VENV)
 	$(PLUGIN_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(PLUGIN_VENV)/wheel .
 	$(PLUGIN_VENV)/bin/pip install --quiet "$$(echo $(PLUGIN_VENV)/wheel/zstore-*.whl)[cli,test]" $(addprefix ./,$(PLUGINS:%/zstore-arrow=%/zstore-arrow[test])) \
-		kerchunk virtualizarr fastparquet tifffile hdf5plugin rio-tiler owslib scipy healpix
+		kerchunk virtualizarr fastparquet tifffile hdf5plugin rio-tiler owslib scipy healpix exactextract
 	$(PLUGIN_VENV)/bin/zstore plugins
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins --ignore plugins/zstore-virtual/tests/test_oracle.py
 	$(PLUGIN_VENV)/bin/python -m pytest -q plugins/zstore-virtual/tests/test_oracle.py  # where HDF5 has its filters alone

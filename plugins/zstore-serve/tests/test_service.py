@@ -451,6 +451,63 @@ def test_an_area_around_a_pole_has_the_cells_whose_centres_lie_in_it(crs: str, m
     assert found["mean"] == pytest.approx(cells[inside].mean())
 
 
+EXACT_KINDS = {
+    "count": "count", "mean": "mean", "min": "min", "max": "max", "std": "stdev", "median": "median",
+    "percentile_2": "quantile_2", "percentile_98": "quantile_98",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("crs", "affine", "ring", "words"),
+    [
+        (
+            "OGC:CRS84", Affine(0.25, 0, 5.1, 0, -0.25, 60),
+            [(7.3, 50.2), (14.9, 50.2), (14.9, 55.7), (7.3, 55.7)], "bbox=7.3,50.2,14.9,55.7",
+        ),
+        ("OGC:CRS84", Affine(0.25, 0, 5.1, 0, -0.25, 60), [(6, 51), (15.3, 52.2), (9, 58.4)], ""),
+        (
+            "EPSG:32632", Affine(30, 0, 500000, 0, -30, 5500000),
+            [(500111, 5499000), (501500, 5498777), (501234, 5499808), (500400, 5499300)], "",
+        ),
+        (None, Affine(1, 0, 0, 0, -1, 0), [(3.3, -40.1), (50.2, -36), (22.7, -4.4)], ""),
+    ],
+)  # fmt: skip
+def test_statistics_and_series_of_areas_are_exactextracts(
+    crs: str | None, affine: Affine, ring: list[tuple[float, float]], words: str
+) -> None:
+    """Of boxes and polygons, in degrees, metres and pixels, with cells that have no value."""
+    exactextract = pytest.importorskip("exactextract", reason="the judge of the shares of cells")
+    from exactextract.raster import NumPyRasterSource
+
+    cells = np.random.default_rng(33).normal(280, 15, (3, 45, 60))
+    cells[:, 10:20, 15:30:2] = np.nan
+    store = MemoryStore()
+    write(store, cells, crs, affine, ("time", "y", "x"))
+    if not words:
+        sides = [(x, y if crs else -y) for x, y in ring]
+        words = f"polygon={','.join(f'{x},{y}' for x, y in sides)}" + ("&crs=native" if crs else "")
+    application = router(store)
+    shape = {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}
+    feature = {"type": "Feature", "properties": {}, "geometry": shape}
+    (left, top), (right, bottom) = affine.at(0, 0), affine.at(60, 45)
+    expected, asked = [], [*[*EXACT_KINDS.values()][:-2], "quantile(q=0.02)", "quantile(q=0.98)"]
+    for plane in cells:
+        raster = NumPyRasterSource(plane, left, bottom, right, top)
+        (found,) = exactextract.exact_extract(raster, feature, asked)
+        expected.append({name: found["properties"][theirs] for name, theirs in EXACT_KINDS.items()})
+    base = base_of(application)
+    for item, wanted in enumerate(expected):
+        answer = get(application, f"{base}/statistics?{words}&time=@{item}").document
+        assert answer["level"] == 0 and answer["exact"]
+        found = {name: answer["statistics"]["v"][name] for name in EXACT_KINDS}
+        assert found == pytest.approx(wanted, rel=1e-6)
+    series = get(application, f"{base}/timeseries?{words}").document["values"]
+    assert series == pytest.approx([wanted["mean"] for wanted in expected], rel=1e-6)
+    x, y = affine.at(40.5, 30.5)
+    place = f"x={x}&y={y if crs else -y}"
+    assert get(application, f"{base}/timeseries?{place}").document["values"] == cells[:, 30, 40].tolist()
+
+
 def test_percentiles_of_an_area_are_weighed_by_the_shares_of_its_cells() -> None:
     cells = np.array([[3.0, 1, 4, 1, 5], [9, 2, 6, 5, 3], [5, 8, 9, 7, 9]])
     application = router(pixels_of(cells))
