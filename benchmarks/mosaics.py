@@ -319,7 +319,8 @@ def describe(place: Path, methods: list[str], count: int = 100_000) -> None:
         tile, day = number % 100, number // 100
         said = {"proj:code": f"EPSG:{32631 + tile % 3}", "proj:shape": [SIDE, SIDE]}
         said["proj:transform"] = [CELL, 0.0, 300000.0 + tile // 3 * 100000, 0.0, -CELL, TOP]
-        asset = {**said, "href": f"./{number}.zarr", "raster:bands": [{"data_type": "uint16", "nodata": 0}]}
+        asset = {**said, "href": f"{place}/{number}.zarr"}
+        asset["raster:bands"] = [{"data_type": "uint16", "nodata": 0}]
         date = str(np.datetime64("2000-01-01") + day)
         item = {"type": "Feature", "id": f"{number}", "assets": {"red": asset}}
         items.append({**item, "properties": {"datetime": f"{date}T10:00:00Z", **said}})
@@ -327,6 +328,29 @@ def describe(place: Path, methods: list[str], count: int = 100_000) -> None:
     cube = zstore.cube(items, bands="red", crs="EPSG:3035", resolution=CELL)
     used, grown = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"{cube.shape}: {used:.1f} s of processor, {grown / 1024:.0f} MiB beside the items")
+    del items
+    begin = time.process_time()
+    cube.save(place / "many.view.json")
+    size = (place / "many.view.json").stat().st_size / 2**20
+    print(f"saved as {size:.1f} MiB in {time.process_time() - begin:.1f} s of processor", flush=True)
+    opening(place / "many.view.json")
+
+
+def opening(document: Path) -> None:
+    """What opening a view takes beside what another one has imported, in a process of its own."""
+    import zstore
+
+    zstore.view(np.arange(2)).save(small := document.with_name("small.view.json"))
+    code = (
+        "import re, sys, time, zstore\nzstore.open(sys.argv[1])\n"
+        # `ru_maxrss` is at least that of the process above.
+        "said = lambda: open('/proc/self/status').read()\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', said())[1]) / 1024\n"
+        "before, begin = peak(), time.process_time()\n"
+        "view = zstore.open(sys.argv[2])\n"
+        "print(f'{view}: opened in {time.process_time() - begin:.2f} s, {peak() - before:.0f} MiB')"
+    )
+    subprocess.run([sys.executable, "-c", code, small, document], check=True)
 
 
 def main() -> None:

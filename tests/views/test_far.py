@@ -17,6 +17,8 @@ from zstore.base.byterange import ByteRange
 from zstore.storage.base import Request, Values
 from zstore.storage.memory import MemoryStore
 
+from ..storage.bucket_server import BucketServer
+
 DATA = np.arange(24 * 8 * 12).reshape(24, 8, 12)
 
 
@@ -135,3 +137,46 @@ def test_scenes_of_a_mosaic_are_asked_for_at_the_same_time(store: DistantStore) 
     store.most_waiting = 0
     np.testing.assert_array_equal(zstore.mosaic(scenes).read(), stripes + 1)
     assert store.most_waiting > 3
+
+
+def test_a_window_of_a_cube_of_many_scenes_takes_three_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore", reason="the package behind the store")
+    pytest.importorskip("pyproj", reason="a CRS is read with pyproj (extra 'geo')")
+    said: dict[str, Any] = {"spatial:dimensions": ["y", "x"], "proj:code": "EPSG:32632", "_FillValue": 0}
+    items = list[Any]()
+    with BucketServer() as server:
+        variables = {
+            "ENDPOINT_URL": server.url,
+            "ACCESS_KEY_ID": "k",
+            "SECRET_ACCESS_KEY": "s",
+            "REGION": "r",
+        }
+        for name, value in {**variables, "ALLOW_HTTP": "true"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        for number in range(2_000):
+            tile, day = number % 4, number // 4
+            affine = [10, 0, 600000 + tile % 2 * 500, 0, -10, 5300000 - tile // 2 * 500]
+            place = {"proj:code": "EPSG:32632", "proj:shape": [64, 64], "proj:transform": affine}
+            values = [{"data_type": "uint16", "nodata": 0}]
+            asset = {**place, "href": f"s3://b/{number}.zarr", "raster:bands": values}
+            date = f"{np.datetime64('2000-01-01') + day}T10:00:00Z"
+            item = {"type": "Feature", "properties": {"datetime": date}, "assets": {"red": asset}}
+            items.append(item)
+            if day == 400:
+                zstore.create_array(
+                    f"s3://b/{number}.zarr", data=np.full((64, 64), tile + 1, "u2"), chunks=(32, 32),
+                    dimension_names=("y", "x"), attributes={**said, "spatial:transform": affine},
+                )  # fmt: skip
+        cube = zstore.cube(items, bands="red", storage_options={"allow": "s3://b"})
+        cube.save("s3://b/cube.view.json")
+        documents = [f"/b/{4 * 400 + tile}.zarr/zarr.json" for tile in range(4)]
+        # Of the scene above left a chunk, of those beside and below it two, of the last one four.
+        under = {0: ["1/1"], 1: ["1/0", "1/1"], 2: ["0/1", "1/1"], 3: ["0/0", "0/1", "1/0", "1/1"]}
+        chunks = [f"/b/{4 * 400 + tile}.zarr/c/{chunk}" for tile in under for chunk in under[tile]]
+        del server.requests[:]
+        server.expect(documents, chunks)
+        view: Any = zstore.open("s3://b/cube.view.json")
+        made = view[400, 40:110, 40:110].read()
+        assert {*np.unique(made)} == {1, 2, 3, 4} and server.late == []
+        wanted = ["/b/cube.view.json", *documents, *chunks]
+        assert sorted(path for _, path in server.requests) == sorted(wanted)

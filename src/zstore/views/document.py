@@ -10,16 +10,18 @@ Example: {"zstore_view": 1, "transforms": [], "steps": [
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
+from zstore.base.once import once
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError, ZstoreError
 from zstore.extensions.registry import makers
 from zstore.indexing.transform import IndexTransform
@@ -27,28 +29,40 @@ from zstore.nodes.array import Array
 from zstore.storage.base import Store, join_url
 from zstore.storage.references import absolute_address, is_below
 from zstore.storage.url import open_store
+from zstore.views.flat import hash_items
 from zstore.views.functions import ACROSS, BY_PLACE, Across, Call, Cast, Input, Unpack
+from zstore.views.items import (
+    Json,
+    parse_dtype,
+    parse_items,
+    parse_lengths,
+    parse_number,
+    render_dtype,
+    render_items,
+)
 from zstore.views.made import MadeBy, MadeSource, Remade, origin_of
 from zstore.views.steps import (
     ArrayAddress,
     BoxedItems,
     Computation,
     Concatenation,
-    Items,
+    LaterSteps,
     MemoryItems,
     Overlay,
     Selection,
     StoredItems,
     ViewStep,
     postorder,
+    shapes_of,
     step_of,
 )
+from zstore.views.tables import Numbers, Tables, render_tables
 
 VERSION = 1
-# Items in memory of more bytes are to be stored as an array, and not in a document.
-ITEMS_SIZE = 64 << 10
-
-Json = dict[str, Any]
+# Documents of more steps have them as tables, and each step is made, and looked at, when it is first needed.
+TABLE_COUNT = 1000
+# The steps whose inputs are made later, of which there may be many.
+JOINS = ("concat", "overlay")
 
 
 # Files
@@ -78,8 +92,8 @@ def read(target: str | os.PathLike[str], options: Mapping[str, Any] | None) -> V
     if data is None:
         raise NotFoundError("no view there; expected a JSON document", path=where)
     try:
-        document = json.loads(bytes(data))
-        return parse(document, Addresses(_folder(store), [os.fspath(place) for place in places], given))
+        addresses = Addresses(_folder(store), [os.fspath(place) for place in places], given)
+        return parse(json.loads(bytes(data)), addresses, f"{where}#{hashlib.sha256(data).hexdigest()}")
     except ZstoreError as error:
         raise error.locate(path=where) from None
     except (ValueError, RecursionError) as error:
@@ -161,12 +175,11 @@ def render(root: ViewStep, folder: str = "") -> Json:
             made["transform"] = number
         numbers[id(step)] = len(steps)
         steps.append(made)
-    return {"zstore_view": VERSION, "transforms": rendered, "steps": steps}
+    said = {"steps": steps} if len(steps) <= TABLE_COUNT else render_tables(steps)
+    return {"zstore_view": VERSION, "transforms": rendered, **said}
 
 
-def _with_inputs(
-    root: ViewStep, seen: dict[int, ViewStep]
-) -> Iterator[tuple[ViewStep, tuple[ViewStep, ...]]]:
+def _with_inputs(root: ViewStep, seen: dict[int, ViewStep]) -> Iterator[tuple[ViewStep, Sequence[ViewStep]]]:
     """Each step of a tree once with its inputs, after them; those of a made source are its origins.
 
     seen  by their ids the steps that were, which live as long
@@ -199,14 +212,14 @@ def _has_address(array: Array) -> bool:
 
 def _render_source(step: ViewStep, folder: str) -> Json:
     if isinstance(step, MemoryItems):
-        return {"step": "items", **_render_items(step.items)}
+        return {"step": "items", **render_items(step.items)}
     if isinstance(step, BoxedItems) and isinstance(step.source, MadeSource):
         making = step.source.making()
         return {
             "step": "made",
             "by": making.by,
             "shape": list(step.shape),
-            "dtype": _render_dtype(step.dtype),
+            "dtype": render_dtype(step.dtype),
             "chunks": list(step.source.grid.chunk_shape),
             "with": {name: _render_value(value) for name, value in making.options.items()},
             **({} if making.url is None else {"url": _relative(making.url, folder)}),
@@ -226,7 +239,7 @@ def _render_source(step: ViewStep, folder: str) -> Json:
         "url": _relative(url, folder),
         "path": path,
         "shape": list(step.shape),
-        "dtype": _render_dtype(step.dtype),
+        "dtype": render_dtype(step.dtype),
         "chunks": list(array.chunks),
     }
 
@@ -252,23 +265,23 @@ def _render_step(step: ViewStep) -> Json:
             "step": "overlay",
             "starts": step.starts.tolist(),
             "shape": list(step.shape),
-            "nodata": [None if one is None else _render_items(np.asarray(one)) for one in step.nodata],
-            "fill_value": _render_items(np.asarray(step.fill_value)),
+            "nodata": [None if one is None else render_items(np.asarray(one)) for one in step.nodata],
+            "fill_value": render_items(np.asarray(step.fill_value)),
         }
     assert isinstance(step, Computation)
     function = step.function
     if isinstance(function, Across):
         return {"step": "across", "function": function.name}
     if isinstance(function, Cast):
-        return {"step": "astype", "dtype": _render_dtype(step.dtype)}
+        return {"step": "astype", "dtype": render_dtype(step.dtype)}
     if isinstance(function, Unpack):
         return {
             "step": "unpack",
             "scale": function.scale,
             "offset": function.offset,
             "nodata": [_render_constant(one) for one in function.nodata],
-            "meant": None if function.meant is None else _render_dtype(function.meant),
-            "dtype": _render_dtype(step.dtype),
+            "meant": None if function.meant is None else render_dtype(function.meant),
+            "dtype": render_dtype(step.dtype),
         }
     assert isinstance(function, Call)
     if _numpy_function(str(function)) is not function.function:
@@ -294,25 +307,6 @@ def _numpy_function(name: str) -> Any:
     return function if is_ufunc or name in BY_PLACE else None
 
 
-def _render_dtype(dtype: np.dtype[Any]) -> Any:
-    if dtype.hasobject or dtype.kind not in "biufcmMSUV" or dtype.names or dtype.subdtype:
-        raise UnsupportedError(
-            f"a view of {dtype} has no document; expected numbers, times, or strings of one length"
-        )
-    return dtype.str
-
-
-def _render_items(items: Items) -> Json:
-    dtype = _render_dtype(items.dtype)
-    if items.nbytes > ITEMS_SIZE:
-        raise UnsupportedError(
-            f"a view of {items.nbytes:,} bytes in memory has no document; expected {ITEMS_SIZE:,} at most, "
-            "or a stored array"
-        )
-    text = base64.standard_b64encode(np.ascontiguousarray(items).tobytes()).decode()
-    return {"dtype": dtype, "shape": list(items.shape), "base64": text}
-
-
 def _render_constant(value: Any) -> Any:
     """A constant of a function: numbers of Python's as JSON has them, all others as items."""
     if value is None or type(value) in (bool, str, int):
@@ -321,7 +315,7 @@ def _render_constant(value: Any) -> Any:
         return value if np.isfinite(value) else {"float": repr(value)}
     if type(value) is complex:
         return {"complex": [repr(value.real), repr(value.imag)]}
-    return _render_items(np.asarray(value))
+    return render_items(np.asarray(value))
 
 
 def _render_value(value: Any) -> Any:
@@ -337,7 +331,7 @@ def _render_option(value: Any) -> Any:
     if isinstance(value, np.dtype) or (
         isinstance(value, type) and issubclass(value, np.generic | int | float)
     ):
-        return {"dtype": _render_dtype(np.dtype(value))}
+        return {"dtype": render_dtype(np.dtype(value))}
     return _render_constant(value)
 
 
@@ -347,7 +341,7 @@ def _render_transform(transform: IndexTransform) -> Json:
         if isinstance(place, range):
             places.append([place.start, len(place), place.step])
         else:
-            places.append(place if isinstance(place, int) else _render_items(place))
+            places.append(place if isinstance(place, int) else render_items(place))
     return {
         "shape": list(transform.shape),
         "axes": [list(axes) for axes in transform.axes],
@@ -358,8 +352,10 @@ def _render_transform(transform: IndexTransform) -> Json:
 # Read
 
 
-def parse(document: Any, addresses: Addresses) -> ViewStep:
+def parse(document: Any, addresses: Addresses, name: str) -> ViewStep:
     """The tree of a document.
+
+    name  equal for equal documents of one place
 
     Raises
         MetadataError: it is no document of a view, or its steps do not fit together.
@@ -370,53 +366,156 @@ def parse(document: Any, addresses: Addresses) -> ViewStep:
     if document["zstore_view"] != VERSION:
         raise MetadataError(f"zstore_view is {document['zstore_view']!r}; expected {VERSION}")
     members, rendered = document.get("steps"), document.get("transforms", [])
-    if not isinstance(members, list) or not members or not isinstance(rendered, list):
-        raise MetadataError("steps are no list of one or more, or transforms are no list")
-    steps: list[ViewStep] = []
-    transforms: list[IndexTransform] = []
-    shared: dict[Any, Any] = {}
     try:
-        transforms += map(_parse_transform, rendered)
-        for member in members:
-            if member["step"] == "array":
-                steps.append(_parse_array(member, addresses, shared))
-            elif member["step"] == "items":
-                steps.append(MemoryItems(_parse_items(member)))
-            elif member["step"] == "made":
-                inputs = [steps[_number(at, len(steps))] for at in member.get("of", ())]
-                steps.append(_parse_made(member, inputs, addresses))
-            else:
-                steps.append(
-                    _parse_step(member, [steps[_number(at, len(steps))] for at in member["of"]], transforms)
-                )
-    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+        if "tables" in document:
+            members = Tables(document)
+        if not isinstance(members, list | Tables) or not len(members) or not isinstance(rendered, list):
+            raise MetadataError("steps are no list of one or more, or transforms are no list")
+        steps = Steps(members, [*map(_parse_transform, rendered)], addresses, name)
+    except DAMAGE as error:
         if isinstance(error, ZstoreError):
             raise
-        raise MetadataError(
-            f"step {len(steps)} of the view is damaged: {type(error).__name__}: {error}"
-        ) from error
-    return steps[-1]
+        raise MetadataError(f"the view is damaged: {type(error).__name__}: {error}") from error
+    if not steps.are_later:
+        for number in range(len(members)):
+            steps.make(number)
+    return steps.make(len(members) - 1)
 
 
-def _number(value: Any, count: int) -> int:
-    """A number from 0 to before `count`."""
-    if type(value) is not int or not 0 <= value < count:
-        raise MetadataError(f"{value!r} is no number from 0 to before {count}")
-    return value
+class Steps:
+    """The steps of a document, each made when it is first asked for.
+
+    members  their objects in JSON
+    name     equal for the steps of equal documents of one place
+    """
+
+    def __init__(
+        self, members: list[Any] | Tables, transforms: list[IndexTransform], addresses: Addresses, name: str
+    ) -> None:
+        self._members, self._transforms, self._addresses = members, transforms, addresses
+        self.name = name
+        self._made, self._shared = dict[int, ViewStep](), dict[Any, Any]()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": {}}
+
+    @property
+    def are_later(self) -> bool:
+        """Whether inputs, of which there may be many, are made later than the steps that have them."""
+        return len(self._members) > TABLE_COUNT
+
+    def make(self, number: int) -> ViewStep:
+        """The step of a number, after those that it cannot be made without: no recursion.
+
+        Raises
+            MetadataError: it is damaged.
+            StoreError: it leads to a place that is not allowed.
+        """
+        wanted, left = dict[int, tuple[Any, list[int]]](), [number]
+        while left:
+            one = left.pop()
+            if one in self._made or one in wanted:
+                continue
+            try:
+                member = self._members[one]
+                inputs = [parse_number(at, one) for at in member.get("of", ())]
+                wanted[one] = member, inputs
+                left += inputs[:1] if self._joins(member) else inputs
+            except DAMAGE as error:
+                raise self._damage(error, one) from error
+        for one, (member, inputs) in sorted(wanted.items(), key=itemgetter(0)):
+            try:
+                made = self._parse(member, inputs)
+            except DAMAGE as error:
+                raise self._damage(error, one) from error
+            self._made.setdefault(one, made)
+        return self._made[number]
+
+    def _damage(self, error: Exception, number: int) -> ZstoreError:
+        """The error of a step that is damaged."""
+        if not isinstance(error, ZstoreError):
+            said = f"step {number} of the view is damaged: {type(error).__name__}: {error}"
+            error = MetadataError(said)
+        return error.locate(path=self.name.rpartition("#")[0])
+
+    def _joins(self, member: Any) -> bool:
+        """Whether the inputs of a step are made later, but for the first."""
+        return self.are_later and member["step"] in JOINS
+
+    def _parse(self, member: Any, numbers: list[int]) -> ViewStep:
+        if member["step"] == "array":
+            return _parse_array(member, self._addresses, self._shared)
+        if member["step"] == "items":
+            return MemoryItems(parse_items(member))
+        if self._joins(member) and numbers:
+            return _parse_join(member, _Inputs(self, np.array(numbers)))
+        inputs = [self._made[number] for number in numbers]
+        if member["step"] == "made":
+            return _parse_made(member, inputs, self._addresses)
+        return _parse_step(member, inputs, self._transforms)
+
+    def shapes(self, numbers: Numbers) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The shapes of steps of equally many axes, which are not made for it as far as they say them."""
+        kinds, shapes = self._many(numbers, "step"), self._many(numbers, "shape")
+        for at, transform in enumerate(self._many(numbers, "transform")):
+            if kinds[at] == "select":
+                shapes[at] = self._transforms[parse_number(transform, len(self._transforms))].shape
+            elif shapes[at] is None:
+                shapes[at] = self.make(int(numbers[at])).shape
+        return np.array(shapes, np.int64)
+
+    def _many(self, numbers: Numbers, name: str) -> list[Any]:
+        members = self._members
+        if isinstance(members, Tables):
+            return members.many(numbers, name)
+        return [members[number].get(name) for number in numbers.tolist()]
 
 
-def _lengths(value: Any) -> tuple[int, ...]:
-    return tuple(_number(length, 1 << 63) for length in value)
+class _Inputs(LaterSteps):
+    """Inputs of one data type that a document has, made when they are asked for."""
+
+    def __init__(self, steps: Steps, numbers: Numbers) -> None:
+        self._steps, self._numbers = steps, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        step, first = (self._steps.make(int(self._numbers[number])) for number in (at, 0))
+        _check_types([first, step])
+        return step
+
+    @once
+    def shapes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return self._steps.shapes(self._numbers)
+
+    def describe(self) -> list[Any]:
+        return [self._steps.name, hash_items(self._numbers)]
+
+
+# What parsing raises where members are missing, or not of the kind that they should be.
+DAMAGE = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
+
+
+def _check_types(inputs: Sequence[ViewStep]) -> None:
+    """Refuse inputs of several data types, in whatever order of bytes.
+
+    Raises
+        MetadataError: they have several.
+    """
+    kinds = {step.dtype.newbyteorder("=") for step in inputs}
+    if len(kinds) != 1:
+        raise MetadataError(f"inputs have {len(kinds)} dtypes; expected one")
 
 
 def _parse_array(member: Json, addresses: Addresses, shared: dict[Any, Any]) -> StoredItems:
     """A stored array; equal shapes and dtypes are one object, for documents of many arrays."""
     name = (member["dtype"], *member["shape"], *member["chunks"])
     if name not in shared:
-        shape, chunks = _lengths(member["shape"]), _lengths(member["chunks"])
+        shape, chunks = parse_lengths(member["shape"]), parse_lengths(member["chunks"])
         if len(shape) != len(chunks) or 0 in chunks:
             raise MetadataError(f"chunks are {chunks}; expected positive lengths as in shape {shape}")
-        shared[name] = shape, _parse_dtype(member["dtype"]), chunks
+        shared[name] = shape, parse_dtype(member["dtype"]), chunks
     url, path = member["url"], member["path"]
     if not isinstance(url, str) or not isinstance(path, str):
         raise MetadataError(f"url {url!r} or path {path!r} is no string")
@@ -430,8 +529,8 @@ def _parse_made(member: Json, inputs: list[ViewStep], addresses: Addresses) -> B
     by, url, shape, chunks = (
         member["by"],
         member.get("url"),
-        _lengths(member["shape"]),
-        _lengths(member["chunks"]),
+        parse_lengths(member["shape"]),
+        parse_lengths(member["chunks"]),
     )
     if by not in makers.names() or not isinstance(url, str | None):
         known = ", ".join(makers.names())
@@ -441,7 +540,7 @@ def _parse_made(member: Json, inputs: list[ViewStep], addresses: Addresses) -> B
     options = {str(name): _parse_value(value) for name, value in member["with"].items()}
     full = None if url is None else addresses.settle(url)
     making = MadeBy(by, options, tuple(inputs), full, None if full is None else addresses.options(full))
-    return BoxedItems(Remade(making, shape, _parse_dtype(member["dtype"]), chunks))
+    return BoxedItems(Remade(making, shape, parse_dtype(member["dtype"]), chunks))
 
 
 def _parse_step(member: Json, inputs: list[ViewStep], transforms: list[IndexTransform]) -> ViewStep:
@@ -450,16 +549,12 @@ def _parse_step(member: Json, inputs: list[ViewStep], transforms: list[IndexTran
         return _parse_call(member, inputs)
     if kind == "across":
         return _parse_across(member, inputs)
-    if kind in ("concat", "overlay"):
-        if not inputs or any(step.dtype != inputs[0].dtype for step in inputs):
-            # Of one type, in whatever order of bytes.
-            kinds = {step.dtype.newbyteorder("=") for step in inputs}
-            if len(kinds) != 1:
-                raise MetadataError(f"inputs have {len(kinds)} dtypes; expected one")
-        return _parse_concat(member, inputs) if kind == "concat" else _parse_overlay(member, inputs)
+    if kind in JOINS:
+        _check_types(inputs)
+        return _parse_join(member, tuple(inputs))
     [step] = inputs
     if kind == "select":
-        transform = transforms[_number(member["transform"], len(transforms))]
+        transform = transforms[parse_number(member["transform"], len(transforms))]
         for dimension, length in enumerate(step.shape):
             low, high = transform.bounds(dimension)
             if not 0 <= low <= high <= length:
@@ -469,7 +564,7 @@ def _parse_step(member: Json, inputs: list[ViewStep], transforms: list[IndexTran
                 f"a transform of {len(transform.axes)} dimensions; expected {len(step.shape)}"
             )
         return Selection((step,), transform)
-    dtype = _parse_dtype(member["dtype"])
+    dtype = parse_dtype(member["dtype"])
     if kind == "astype":
         np.empty(0, step.dtype).astype(dtype)
         return Computation((step,), Cast(), dtype)
@@ -479,7 +574,7 @@ def _parse_step(member: Json, inputs: list[ViewStep], transforms: list[IndexTran
         raise MetadataError(
             f"{step.dtype} is not unpacked to {dtype}; expected numbers, and a dtype with NaN"
         )
-    meant = None if member["meant"] is None else _parse_dtype(member["meant"])
+    meant = None if member["meant"] is None else parse_dtype(member["meant"])
     if meant is not None and (meant.itemsize != step.dtype.itemsize or meant.kind not in "iu"):
         raise MetadataError(f"{step.dtype} is not read as {meant}")
     scale, offset = (None if member[name] is None else float(member[name]) for name in ("scale", "offset"))
@@ -488,30 +583,30 @@ def _parse_step(member: Json, inputs: list[ViewStep], transforms: list[IndexTran
     )
 
 
-def _parse_concat(member: Json, inputs: list[ViewStep]) -> Concatenation:
-    first = inputs[0].shape
-    axis = _number(member["axis"], len(first))
-    frame = (first[:axis], first[axis + 1 :])
-    if any(
-        (step.shape[:axis], step.shape[axis + 1 :]) != frame or len(step.shape) != len(first)
-        for step in inputs
-    ):
+def _parse_join(member: Json, inputs: Sequence[ViewStep]) -> ViewStep:
+    return _parse_concat(member, inputs) if member["step"] == "concat" else _parse_overlay(member, inputs)
+
+
+def _parse_concat(member: Json, inputs: Sequence[ViewStep]) -> Concatenation:
+    shapes = shapes_of(inputs)
+    axis = parse_number(member["axis"], shapes.shape[1])
+    frames = np.delete(shapes, axis, 1)
+    if (frames != frames[0]).any():
         raise MetadataError(f"inputs differ in shape along another axis than {axis}")
-    return Concatenation(tuple(inputs), axis)
+    return Concatenation(inputs, axis)
 
 
-def _parse_overlay(member: Json, inputs: list[ViewStep]) -> Overlay:
-    shape = _lengths(member["shape"])
-    starts = np.array([_lengths(row) for row in member["starts"]], np.int64).reshape(len(inputs), len(shape))
-    if any(len(step.shape) != len(shape) for step in inputs):
+def _parse_overlay(member: Json, inputs: Sequence[ViewStep]) -> Overlay:
+    shape, shapes = parse_lengths(member["shape"]), shapes_of(inputs)
+    if shapes.shape[1:] != (len(shape),):
         raise MetadataError(f"inputs have not the {len(shape)} axes of the overlay")
-    stops = starts + np.array([step.shape for step in inputs], np.int64).reshape(starts.shape)
-    if (stops > np.array(shape, np.int64)).any() or len(member["nodata"]) != len(inputs):
+    starts = np.array([parse_lengths(row) for row in member["starts"]], np.int64).reshape(shapes.shape)
+    if (starts + shapes > np.array(shape, np.int64)).any() or len(member["nodata"]) != len(inputs):
         raise MetadataError(f"inputs reach out of the shape {shape}, or nodata is not for each")
-    nodata = tuple(None if one is None else _parse_items(one)[()] for one in member["nodata"])
+    nodata = tuple(None if one is None else parse_items(one)[()] for one in member["nodata"])
     fill = np.zeros((), inputs[0].dtype)
-    fill[...] = _parse_items(member["fill_value"])
-    return Overlay(tuple(inputs), starts, shape, nodata, fill[()])
+    fill[...] = parse_items(member["fill_value"])
+    return Overlay(inputs, starts, shape, nodata, fill[()])
 
 
 def _parse_call(member: Json, inputs: list[ViewStep]) -> Computation:
@@ -526,7 +621,7 @@ def _parse_call(member: Json, inputs: list[ViewStep]) -> Computation:
     if any(step.shape != inputs[0].shape for step in inputs):
         raise MetadataError(f"inputs of {name} differ in shape")
     if output is not None:
-        _number(output, function.nout if isinstance(function, np.ufunc) else 0)
+        parse_number(output, function.nout if isinstance(function, np.ufunc) else 0)
     elif isinstance(function, np.ufunc) and function.nout > 1:
         raise MetadataError(f"{name} has several results; expected 'output'")
     call = Call(function, arguments, options, output)
@@ -544,13 +639,13 @@ def _parse_across(member: Json, inputs: list[ViewStep]) -> Computation:
 
 def _parse_argument(value: Any, count: int) -> Any:
     if isinstance(value, dict) and "input" in value:
-        return Input(_number(value["input"], count))
+        return Input(parse_number(value["input"], count))
     return _parse_constant(value)
 
 
 def _parse_option(value: Any) -> Any:
     is_dtype = isinstance(value, dict) and set(value) == {"dtype"}
-    return _parse_dtype(value["dtype"]) if is_dtype else _parse_constant(value)
+    return parse_dtype(value["dtype"]) if is_dtype else _parse_constant(value)
 
 
 def _parse_constant(value: Any) -> Any:
@@ -561,7 +656,7 @@ def _parse_constant(value: Any) -> Any:
     if "complex" in value:
         real, imaginary = map(float, value["complex"])
         return complex(real, imaginary)
-    items = _parse_items(value)
+    items = parse_items(value)
     return items if items.ndim else items[()]
 
 
@@ -571,37 +666,22 @@ def _parse_value(value: Any) -> Any:
     return [*map(_parse_value, value)] if isinstance(value, list) else _parse_constant(value)
 
 
-def _parse_dtype(value: Any) -> np.dtype[Any]:
-    if not isinstance(value, str):
-        raise MetadataError(f"dtype is {value!r}; expected a string, as '<f4'")
-    dtype = np.dtype(value)
-    if dtype.str != value:
-        raise MetadataError(f"dtype is {value!r}; expected {dtype.str!r}")
-    _render_dtype(dtype)
-    return dtype
-
-
-def _parse_items(member: Json) -> Items:
-    data = base64.b64decode(member["base64"], validate=True)
-    return np.frombuffer(data, _parse_dtype(member["dtype"])).reshape(_lengths(member["shape"])).copy()
-
-
 def _parse_transform(member: Json) -> IndexTransform:
-    shape = _lengths(member["shape"])
-    axes = tuple(tuple(_number(axis, len(shape)) for axis in own) for own in member["axes"])
+    shape = parse_lengths(member["shape"])
+    axes = tuple(tuple(parse_number(axis, len(shape)) for axis in own) for own in member["axes"])
     places: list[int | range | Any] = []
     for own, value in zip(axes, member["positions"], strict=True):
         if isinstance(value, int):
-            place: Any = _number(value, 1 << 63)
+            place: Any = parse_number(value, 1 << 63)
             lengths: tuple[int, ...] = ()
         elif isinstance(value, list):
             start, count, step = value
             if not all(type(one) is int for one in value) or not step:
                 raise MetadataError(f"positions are {value!r}; expected a start, a count and a step")
-            place = range(start, start + step * _number(count, 1 << 63), step)
+            place = range(start, start + step * parse_number(count, 1 << 63), step)
             lengths = (count,)
         else:
-            place = _parse_items(value).astype(np.int64)
+            place = parse_items(value).astype(np.int64)
             lengths = place.shape
         if tuple(shape[axis] for axis in own) != lengths or len({*own}) != len(own):
             raise MetadataError(f"positions of lengths {lengths} along axes {list(own)} of {shape}")

@@ -12,20 +12,22 @@ from zstore.indexing.transform import IndexTransform
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Source
 from zstore.views.functions import Call
-from zstore.views.steps import Items, ViewStep, postorder
+from zstore.views.steps import Items, LaterSteps, ViewStep, made_inputs, postorder
 
-# (the class of a step, the numbers of its inputs, its fields)
-Flat = list[tuple[type[ViewStep], tuple[int, ...], tuple[Any, ...]]]
+# (the class of a step, the numbers of its inputs, or what makes them later, its fields)
+Flat = list[tuple[type[ViewStep], tuple[int, ...] | LaterSteps, tuple[Any, ...]]]
 
 
 def flatten(root: ViewStep) -> Flat:
     """A tree as a list of its steps, each after its inputs; the last one is the root."""
     numbers: dict[int, int] = {}
     made: Flat = []
-    for step in postorder(root):
+    for step in postorder(root, made_inputs):
         numbers[id(step)] = len(made)
         own = tuple(getattr(step, one.name) for one in fields(step) if one.name != "inputs")  # type: ignore[arg-type]
-        made.append((type(step), tuple(numbers[id(one)] for one in step.inputs), own))
+        later = isinstance(step.inputs, LaterSteps)
+        inputs: Any = step.inputs if later else tuple(numbers[id(one)] for one in step.inputs)
+        made.append((type(step), inputs, own))
     return made
 
 
@@ -36,16 +38,19 @@ def unflatten(flat: Flat) -> ViewStep:
         names = [one.name for one in fields(kind) if one.name != "inputs"]  # type: ignore[arg-type]
         make: Any = kind
         values = dict(zip(names, own, strict=True))
-        steps.append(make(inputs=tuple(steps[number] for number in inputs), **values))
+        given = inputs if isinstance(inputs, LaterSteps) else tuple(steps[number] for number in inputs)
+        steps.append(make(inputs=given, **values))
     return steps[-1]
 
 
 def describe(root: ViewStep) -> list[Any]:
     """A tree in JSON, from which nobody can make it again: equal for equal steps of equal sources."""
-    return [[kind.__name__, list(inputs), *map(_described, own)] for kind, inputs, own in flatten(root)]
+    return [[kind.__name__, _described(inputs), *map(_described, own)] for kind, inputs, own in flatten(root)]
 
 
 def _described(value: Any) -> Any:
+    if isinstance(value, LaterSteps):
+        return value.describe()
     if isinstance(value, Array):
         return repr(value.__dask_tokenize__())
     if isinstance(value, np.ndarray):

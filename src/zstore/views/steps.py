@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +45,7 @@ class ViewStep(ABC):
     dtype   the dtype of the items in memory
     """
 
-    inputs: tuple[ViewStep, ...]
+    inputs: Sequence[ViewStep]
 
     if TYPE_CHECKING:  # a property here would be the default of a field of the same name
 
@@ -52,36 +54,68 @@ class ViewStep(ABC):
         @property
         def dtype(self) -> np.dtype[Any]: ...
 
+    @property
+    def edge_inputs(self) -> Sequence[ViewStep]:
+        """The inputs that decide where chunks have their borders."""
+        return self.inputs
+
     @abstractmethod
     def edges_of(self, inner: Sequence[Edges]) -> Edges:
-        """The borders of chunks along each axis, from those of each input."""
+        """The borders of chunks along each axis, from those of each of `edge_inputs`."""
 
     def __post_init__(self) -> None:
         # Made while the inputs have theirs, so that no depth of a tree is too deep.
         _ = self.shape, self.dtype
 
 
-def postorder(root: ViewStep) -> Iterator[ViewStep]:
-    """Every step of a tree once, after its inputs."""
-    seen: set[int] = set()
-    stack = [(root, False)]
+class LaterSteps(ABC, Sequence[ViewStep]):
+    """The inputs of a step, each of which is made when it is first asked for."""
+
+    @property
+    @abstractmethod
+    def shapes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The shape of each of them, a row for each, of which none is made for it."""
+
+    @abstractmethod
+    def describe(self) -> list[Any]:
+        """They in JSON, equal for equal steps of equal sources."""
+
+
+def made_inputs(step: ViewStep) -> Sequence[ViewStep]:
+    """The inputs of a step; none where they are made later."""
+    return () if isinstance(step.inputs, LaterSteps) else step.inputs
+
+
+def shapes_of(steps: Sequence[ViewStep]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The shapes of steps of equally many axes, a row for each."""
+    return steps.shapes if isinstance(steps, LaterSteps) else np.array([one.shape for one in steps], np.int64)
+
+
+def postorder(
+    root: ViewStep, inputs_of: Callable[[ViewStep], Sequence[ViewStep]] = attrgetter("inputs")
+) -> Iterator[ViewStep]:
+    """Every step of a tree once, after its inputs, as far as `inputs_of` leads to them."""
+    seen = {id(root)}
+    stack = [(root, iter(inputs_of(root)))]
     while stack:
-        step, is_ready = stack.pop()
-        if is_ready:
+        step, left = stack[-1]
+        for one in left:
+            if id(one) not in seen:
+                seen.add(id(one))
+                stack.append((one, iter(inputs_of(one))))
+                break
+        else:
+            stack.pop()
             yield step
-        elif id(step) not in seen:
-            seen.add(id(step))
-            stack.append((step, True))
-            stack.extend((one, False) for one in reversed(step.inputs) if id(one) not in seen)
 
 
 def edges(root: ViewStep) -> Edges:
     """The borders of chunks along each axis of a step; boxes of whole chunks cost least to read."""
     made: dict[int, Edges] = {}
-    for step in postorder(root):
+    for step in postorder(root, attrgetter("edge_inputs")):
         kept = step.__dict__.get("_edges")
         if kept is None:
-            kept = step.__dict__["_edges"] = step.edges_of([made[id(one)] for one in step.inputs])
+            kept = step.__dict__["_edges"] = step.edges_of([made[id(one)] for one in step.edge_inputs])
         made[id(step)] = kept
     return made[id(root)]
 
@@ -284,16 +318,13 @@ def selected_edges(transform: IndexTransform, inner: Edges) -> Edges:
 class Concatenation(ViewStep):
     """The inputs one behind the other along an axis."""
 
-    inputs: tuple[ViewStep, ...]
+    inputs: Sequence[ViewStep]
     axis: int
 
     @once
     def starts(self) -> list[int]:
         """The position along the axis at which each input begins, and the end of the last one."""
-        made = [0]
-        for step in self.inputs:
-            made.append(made[-1] + step.shape[self.axis])
-        return made
+        return [0, *accumulate(shapes_of(self.inputs)[:, self.axis].tolist())]
 
     @once
     def shape(self) -> Shape:
@@ -360,7 +391,7 @@ class Overlay(ViewStep):
     fill_value  of items at which no input is valid
     """
 
-    inputs: tuple[ViewStep, ...]
+    inputs: Sequence[ViewStep]
     starts: np.ndarray[Any, np.dtype[np.int64]] = field(repr=False)
     shape: Shape
     nodata: tuple[Any, ...]
@@ -373,9 +404,11 @@ class Overlay(ViewStep):
     @once
     def stops(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The position in the result at which each input ends."""
-        return self.starts + np.array([step.shape for step in self.inputs], np.int64).reshape(
-            self.starts.shape
-        )
+        return self.starts + shapes_of(self.inputs).reshape(self.starts.shape)
+
+    @property
+    def edge_inputs(self) -> Sequence[ViewStep]:
+        return (self.inputs[0],)
 
     def edges_of(self, inner: Sequence[Edges]) -> Edges:
         made = []

@@ -33,11 +33,13 @@ from zstore.views.steps import (
     BoxedItems,
     Computation,
     Concatenation,
+    LaterSteps,
     MemoryItems,
     Overlay,
     StoredItems,
     ViewStep,
     edges,
+    made_inputs,
     postorder,
     select,
     step_of,
@@ -65,8 +67,12 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         return _unpickled, (flat.flatten(self._step),)
 
     def __repr__(self) -> str:
-        sources = self.sources
-        count = f"{len(sources):,} sources" if len(sources) != 1 else repr(sources[0])
+        steps = [*postorder(self._step, made_inputs)]
+        later = sum(len(step.inputs) for step in steps if isinstance(step.inputs, LaterSteps))
+        sources = [] if later else self.sources
+        count = f"{later:,} inputs" if later else f"{len(sources):,} sources"
+        if len(sources) == 1:
+            count = repr(sources[0])
         return f"<View shape={self.shape} dtype={self.dtype} of {count}>"
 
     # What it is

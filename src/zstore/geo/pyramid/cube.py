@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -384,7 +384,7 @@ class _Asset(MadeSource):
             "key": self.key,
             "said": _plain(said),
             "values": _plain({name: self.values.get(name) for name in VALUES}),
-            "bands": [_plain(asdict(band)) for band in self.bands],
+            "bands": [_plain(vars(band)) for band in self.bands],
             "moment": str(self.moment),
             "has_bands": self.has_bands,
         }

@@ -40,6 +40,8 @@ BLOCK_LENGTH = 256
 READ_LENGTH = 1024
 # The blocks whose places are kept for the next source: of a MiB each, a few for every thread.
 KEPT_COUNT = 16
+# The places of scenes whose scales are kept for the next scenes there.
+TILE_COUNT = 1024
 # In cells of the source: how far an approximated place may be off.
 TOLERANCE = 1e-3
 # The cells of the source that are read at a time.
@@ -478,6 +480,7 @@ def warp_array(
     return Warped(warp, grid, array, meaning, place)
 
 
+@lru_cache(TILE_COUNT)
 def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
     """(y, x) cells of the grid per cell of the source, in the source's middle if that lies in the grid."""
     rows, columns = transform.source_shape
