@@ -913,6 +913,64 @@ def test_the_first_picture_is_asked_for_once_and_beside_its_limits(browser: Brow
     assert "rescale=10%2C50" in browser.run(entries)[-1]
 
 
+def test_what_the_map_has_moved_on_from_is_given_up(browser: Browser, address: str) -> None:
+    """Tiles that come too late are asked for no longer, and come when the map is there again."""
+    browser.open(f"{address}#scene=globe.zarr&low=0&high=100&view=0,0,40000")
+    try:
+        browser.run("tell = fetch; ended = []; released = new Promise((done) => { release = done; }); 0")
+        browser.run(
+            "window.fetch = async (place, words) => { if (/.tiles./.test(place)) {"
+            " words.signal.onabort = () => ended.push(place); await released; }"
+            " return tell(place, words); }; 0"
+        )
+        browser.run("map.getView().setResolution(5000)")
+        browser.wait("askedIn(layer).length > 3")
+        browser.run("map.getView().setCenter([8e6, 5e6])")
+        browser.wait("ended.length > 0")
+        first = browser.run("askedIn(layer).filter(([, ender]) => !ender.signal.aborted).length")
+        browser.run("draw(); at('high').value = 90; at('high').onchange()")
+        browser.wait(f"ended.length > {first}")
+    finally:
+        browser.run("release(); window.fetch = tell; 0")
+    browser.run("map.getView().setCenter([0, 0])")
+    browser.settle()
+    assert [colour_at(browser, browser.at(lon, 3))[0] for lon in (-8, 8)] == [255, 28]
+    assert browser.run("at('problem').textContent") == "" and browser.run("askedIn(layer).length") == 0
+
+
+def test_keys_mark_places_and_little_motion_is_respected(browser: Browser, address: str) -> None:
+    still = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+    browser.call("Emulation.setEmulatedMedia", features=still)
+    try:
+        browser.open(f"{address}#scene=globe.zarr&low=0&high=100&view=1000000,0,40000")
+        browser.run("turns = 0; map.getView().on('change:resolution', () => { turns++; }); at('map').focus()")
+        browser.press("Enter", 13)
+        browser.wait("places.length === 1 && at('values').textContent.endsWith(': 10')")
+        browser.run("document.querySelector('.ol-zoom-in').click()")
+        browser.settle()
+        assert browser.run("[turns, map.getView().getResolution()].join()") == "1,20000"
+    finally:
+        browser.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_the_map_has_most_of_a_phone(browser: Browser, address: str, kept: Path) -> None:
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", **{**SCREEN, "width": 390, "height": 780, "mobile": True}
+    )
+    try:
+        browser.open(f"{address}#scene=globe.zarr&low=0&high=100")
+        for is_open in (False, True):
+            browser.run(f"at('controls').open = {json.dumps(is_open)}; 0")
+            top, legend, tip = browser.run(
+                "[at('panel'), at('legend'), at('ticks')].map((each) => each.getBoundingClientRect().bottom)"
+                ".with(0, at('panel').getBoundingClientRect().top)"
+            )
+            browser.picture(kept.with_stem(f"{kept.stem}-{is_open}"))
+            assert 0.75 * 780 <= top < legend < tip < 780
+    finally:
+        browser.call("Emulation.setDeviceMetricsOverride", **SCREEN)
+
+
 def test_opacity_expressions_and_what_is_refused(browser: Browser, address: str) -> None:
     browser.open(f"{address}#scene=stack.zarr&low=0&high=255")
     browser.change("kind", "expression")

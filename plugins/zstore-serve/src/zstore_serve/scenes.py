@@ -45,6 +45,7 @@ class Dimension:
     labels   the values as text; () without a coordinate
     numbers  the values, where they are numbers
     is_time  whether the values are times
+    units    of numbers; "" where none are stated
     """
 
     name: str
@@ -52,6 +53,7 @@ class Dimension:
     labels: tuple[str, ...] = ()
     numbers: np.ndarray[Any, Any] | None = None
     is_time: bool = False
+    units: str = ""
 
     def index(self, text: str) -> int:
         """The index of the item that `text` names: "@3" is number 3, all else is a value of the coordinate.
@@ -438,7 +440,8 @@ def _read_dimension(finest: Dataset, name: str, size: int) -> Dimension:
             return Dimension(name, size, labels, is_time=True)
         values = decode(stored, held.attrs)
         numbers = values.astype(np.float64) if values.dtype.kind in "iuf" else None
-        return Dimension(name, size, tuple(map(str, values.tolist())), numbers)
+        said = units if isinstance(units, str) and units != "1" else ""
+        return Dimension(name, size, tuple(map(str, values.tolist())), numbers, units=said)
     except (ZstoreError, TypeError, ValueError) as error:
         log.warning("coordinate %s of %s is left out: %s", name, finest.place, error)
         return Dimension(name, size)

@@ -263,6 +263,7 @@ class Service:
                 "size": axis.size,
                 "labels": axis.labels if axis.size <= 5000 else (),
                 "is_time": axis.is_time,
+                "units": axis.units,
             }
             for axis in scene.dimensions.values()
         ]
