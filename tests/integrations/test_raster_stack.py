@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, stack_sources, zarr_to_raster
+from zstore.geo.rasters.files import IDLE_COUNT
+from zstore.geo.rasters.geotiff import CACHE_SIZE
 from zstore.geo.rasters.stack import read_moments
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
@@ -167,6 +171,24 @@ def test_a_mosaic_is_rasterios(tmp_path, nodata):
         for row, column in CORNERS:
             covered[row : row + 60, column + 7 : column + 77] = True
         np.testing.assert_array_equal(made["mask"][...] == 255, covered)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are counted by /proc")
+def test_of_many_rasters_few_are_open(tmp_path):
+    def count() -> int:
+        links = [*Path("/proc/self/fd").iterdir()]
+        return sum(link.exists() and str(link.readlink()).startswith(f"{tmp_path}/") for link in links)
+
+    data = noise(40, 1, 8, 8)
+    paths = [write(tmp_path / f"{n}.tif", one, (0, 8 * n), nodata=0) for n, one in enumerate(data)]
+    made = zstore.mosaic(paths)
+    for _ in range(2):
+        np.testing.assert_array_equal(made.read(), np.concatenate([one[0] for one in data], axis=1))
+        assert 0 < count() <= IDLE_COUNT
+    assert rasterio.env.get_gdal_config("GDAL_CACHEMAX") == CACHE_SIZE
+    del made
+    gc.collect()
+    assert count() == 0
 
 
 def test_a_mosaic_of_masked_rasters(tmp_path):

@@ -64,8 +64,8 @@ from zstore.storage.memory import MemoryStore
 
 # Bytes of the windows by which files are read: enough for every thread, and little beside a machine's memory.
 WINDOW_SIZE = 16 << 20
-# Open files that wait for the next box.
-IDLE_COUNT = 8
+# Open files that wait for the next box: of a mosaic, those of some places and dates.
+IDLE_COUNT = 32
 
 # The files of a source: path, bytes, and when it was written last, in nanoseconds.
 Version: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -94,13 +94,13 @@ def check_version(version: Version, path: str) -> None:
 class OpenFiles:
     """Files that stay open from one box to the next, each for one thread at a time.
 
-    They are not sent to other processes. They close with `close`, or when nobody has this object any more.
+    They are not sent to other processes. They close with `close`, or when nobody has this object any more,
+    or when too many others have been used since, of whatever object.
     """
 
     def __init__(self) -> None:
-        self._guard = Lock()
-        self._idle = list[tuple[str, ExitStack, Any]]()
-        finalize(self, _close, self._idle)
+        self._key = object()
+        finalize(self, _forget, self._key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenFiles, ()
@@ -108,31 +108,52 @@ class OpenFiles:
     @contextmanager
     def open(self, opener: Callable[[str], AbstractContextManager[Any]], path: str) -> Iterator[Any]:
         """A context with the open file at a path; `opener` opens it, and converts errors of reading it."""
-        with self._guard:
-            at = next((at for at, (name, *_) in enumerate(self._idle) if name == path), None)
-            _, stack, file = (path, ExitStack(), None) if at is None else self._idle.pop(at)
+        with _guard:
+            at = next((at for at, idle in enumerate(_idle) if idle[:2] == (self._key, path)), None)
+            *_, stack, file = (ExitStack(), None) if at is None else _idle.pop(at)
         if at is None:
             file = stack.enter_context(opener(path))
         with stack:
             yield file
             kept = stack.pop_all()
-        with self._guard:
-            self._idle.append((path, kept, file))
-            surplus = self._idle[:-IDLE_COUNT]
-            del self._idle[:-IDLE_COUNT]
-        for _, other, _ in surplus:
-            other.close()
+        with _guard:
+            _idle.append((self._key, path, kept, file))
+            surplus = _idle[:-IDLE_COUNT]
+            del _idle[:-IDLE_COUNT]
+        _close_all(surplus)
+        while _forgotten:
+            _close(_forgotten.pop())
 
     def close(self) -> None:
         """Close the files that nobody uses at the moment."""
-        with self._guard:
-            idle = [*self._idle]
-            self._idle.clear()
-        _close(idle)
+        _close(self._key)
 
 
-def _close(files: Iterable[tuple[str, ExitStack, Any]]) -> None:
-    for _, stack, _ in files:
+_guard = Lock()
+# Files that nobody uses at the moment: whose they are, the path, what closes it, and the file.
+_idle = list[tuple[object, str, ExitStack, Any]]()
+# Objects that nobody has any more, whose files the next use closes.
+_forgotten = list[object]()
+
+
+def _forget(key: object) -> None:
+    """Close the idle files of an object that nobody has any more: at any moment, as garbage is collected."""
+    if _guard.is_mine:
+        _forgotten.append(key)
+    else:
+        _close(key)
+
+
+def _close(key: object) -> None:
+    """Close the idle files of one object."""
+    with _guard:
+        own = [idle for idle in _idle if idle[0] is key]
+        _idle[:] = [idle for idle in _idle if idle[0] is not key]
+    _close_all(own)
+
+
+def _close_all(files: Iterable[tuple[object, str, ExitStack, Any]]) -> None:
+    for _, _, stack, _ in files:
         stack.close()
 
 

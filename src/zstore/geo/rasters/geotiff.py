@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import lcm, prod
 from pathlib import Path
@@ -67,12 +68,24 @@ WIDE_LIMIT = 1 << 53
 UNNAMED = re.compile(r"band_\d+")
 
 
+# Bytes of blocks that GDAL keeps, of all files.
+CACHE_SIZE = 128 << 20
+
+
 def import_rasterio() -> ModuleType:
     """The package rasterio; an error names the extra to install if it is missing."""
     with optional("rasters can be read and written only with rasterio", "raster"):
         import rasterio
         import rasterio.shutil
+    _limit_cache(rasterio)
     return rasterio  # type: ignore[no-any-return,unused-ignore]
+
+
+@cache
+def _limit_cache(rasterio: Any) -> None:
+    """Keep GDAL from holding a twentieth of the machine's memory as blocks, unless its variable is set."""
+    if "GDAL_CACHEMAX" not in os.environ:
+        rasterio.env.set_gdal_config("GDAL_CACHEMAX", CACHE_SIZE)
 
 
 @long_call(
