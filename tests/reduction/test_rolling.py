@@ -43,6 +43,7 @@ def compare_windows(data):
     }
     dtype = data.draw(st.sampled_from(["f4", "f8", "i2", "u1", "i8"]))
     values = np.random.default_rng(data.draw(st.integers(0, 99))).normal(50, 9, shape).astype(dtype)
+    values[values < 45] = 0
     said, nodata = {}, None
     if data.draw(st.booleans()):
         nodata = 50

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import UnsupportedError
-from zstore.jobs.reduction.methods import CellStates, Items, Method
+from zstore.jobs.reduction.methods import NONE, CellStates, Items, Method
 from zstore.jobs.reduction.plan import Box
 
 # Methods whose results of a window have a meaning.
@@ -112,15 +112,24 @@ class RollingWindows:
     def _make(self, method: Method, items: Items, lead: int, count: int, where: str) -> Items:
         """The results of `count` windows; the first one begins `lead` rows before the items."""
         cells = self._joined(method, items, lead, count)
-        counted = cells.count
-        if counted is None:
-            counted = self._joined(self.counting, items, lead, count).a
-        else:
-            counted = counted[:: method.lanes]
+        counted = self._counted(cells, method.lanes, items, lead, count)
         made = np.empty(count * items.shape[1], method.result)
         method.finish(cells, counted.astype(np.int64), where, made)
         made[counted < self.rolling.least] = np.nan
         return made.reshape(count, -1)
+
+    def _counted(self, cells: CellStates, lanes: int, items: Items, lead: int, count: int) -> Items:
+        """The number of valid items in each window: as its cells have it, else counted."""
+        if cells.count is not None:
+            return cells.count[::lanes]
+        if self.counting.skip != NONE:
+            counted = self._joined(self.counting, items, lead, count).count
+            assert counted is not None, "what skips items counts the others"
+            return counted
+        begins, ends = (
+            np.clip(np.arange(count) + more, lead, lead + len(items)) for more in (0, self.rolling.length)
+        )
+        return np.repeat(ends - begins, items.shape[1])
 
     def _joined(self, method: Method, items: Items, lead: int, count: int) -> CellStates:
         """The cells of windows, from those of their items."""
