@@ -77,6 +77,22 @@ def test_what_is_said_of_values_and_axes() -> None:
     json.dumps(item, allow_nan=False)
 
 
+def test_grids_beside_each_other_are_all_in_it() -> None:
+    group = scene(MemoryStore())
+    half = {"spatial:transform": [20.0, 0.0, 300000.0, 0.0, -20.0, 5000040.0]}
+    data = np.ones((20, 30), "u2")
+    group.create_array("b8", data=data, dimension_names=["y", "x"], attributes=half)
+    group.create_array("b9", data=data, dimension_names=["yy", "xx"],
+                       attributes={**half, "spatial:dimensions": ["yy", "xx"]})  # fmt: skip
+    item = stac_item(group, href="s.zarr", datetime="2020-01-01")
+    assert {*item["assets"]} == {"store", "b4", "b5", "b8", "b9"}
+    assert item["assets"]["b8"]["proj:shape"] == [20, 30] and item["properties"]["proj:shape"] == [40, 60]
+    axes = item["properties"]["cube:dimensions"]
+    assert (
+        axes["xx"]["step"] == 20 and axes["xx"]["extent"] == axes["x"]["extent"] and "step" not in axes["x"]
+    )
+
+
 def test_the_stores_own_item_is_kept() -> None:
     own = {
         "type": "Feature", "stac_version": "1.0.0", "id": "own", "stac_extensions": ["https://x/y.json"],

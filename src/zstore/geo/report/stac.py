@@ -80,8 +80,8 @@ class _Item:
     def render(self, id: str | None, moment: Any) -> dict[str, Any]:
         own = self._own()
         bbox, geometry = outline(self.geo)
-        said = {**_mapping(own.get("properties")), **self._moments(own, moment), **self._projection()}
-        said |= {"cube:dimensions": dict(self._dimensions()), "cube:variables": dict(self._variables())}
+        said = {**_mapping(own.get("properties")), **self._moments(own, moment), **_projection(self.geo)}
+        said |= {"cube:dimensions": self._dimensions(), "cube:variables": dict(self._variables())}
         name = posixpath.basename(self.href).partition(".")[0]
         assets = {**_moved(own.get("assets"), self.href), **dict(self._assets())}
         return {
@@ -96,6 +96,12 @@ class _Item:
             "links": own.get("links", []),
             "assets": assets,
         }
+
+    @property
+    def _grids(self) -> tuple[GeoModel, ...]:
+        """The largest grid, and others beside it."""
+        others = (one for one in self.report.grids if not {*one.variables} <= {*self.geo.variables})
+        return (self.geo, *others)
 
     def _own(self) -> dict[str, Any]:
         stac = self.geo.stac
@@ -126,37 +132,34 @@ class _Item:
             return {"datetime": first}
         return {"datetime": None, "start_datetime": first, "end_datetime": last}
 
-    def _projection(self) -> dict[str, Any]:
-        geo = self.geo
-        if geo.crs is None or geo.affine is None:
-            return {}
-        code: dict[str, Any] = {"proj:code": geo.crs.code}
-        if geo.crs.code is None:
-            code["proj:projjson"] = dict(geo.crs.projjson)
-        return {
-            **code,
-            "proj:shape": list(geo.shape),
-            "proj:transform": list(geo.affine),
-            "proj:bbox": list(geo.affine.bounds(geo.shape)),
-        }
+    def _dimensions(self) -> dict[str, dict[str, Any]]:
+        """The dimensions of all grids; of one name for two sizes of cells, none is said."""
+        made: dict[str, dict[str, Any]] = {}
+        for geo in self._grids:
+            for name, said in self._dimensions_of(geo):
+                first = made.setdefault(name, said)
+                if first.get("step") != said.get("step"):
+                    first.pop("step", None)
+        return made
 
-    def _dimensions(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _dimensions_of(self, geo: GeoModel) -> Iterator[tuple[str, dict[str, Any]]]:
         lengths: dict[str, int] = {}
         bands: dict[str, Sequence[Band]] = {}
-        for name, variable in self.geo.variables.items():
+        for name, variable in geo.variables.items():
             array = self._array(name)
-            names = variable.dimensions or self.geo.dimensions
+            names = variable.dimensions or geo.dimensions
             if array is not None:
                 lengths |= dict(zip(names, array.shape, strict=False))
             for each in names:
                 if len(variable.bands) > 1 and lengths.get(each) == len(variable.bands):
                     bands.setdefault(each, variable.bands)
         for name, length in lengths.items():
-            yield name, self._dimension(name, length, bands.get(name, ()))
+            if name in geo.dimensions:
+                yield name, _horizontal(geo, geo.dimensions.index(name))
+            else:
+                yield name, self._dimension(name, length, bands.get(name, ()))
 
     def _dimension(self, name: str, length: int, bands: Sequence[Band]) -> dict[str, Any]:
-        if name in self.geo.dimensions:
-            return self._horizontal(self.geo.dimensions.index(name))
         if self.geo.time is not None and self.geo.time.name == name:
             return _temporal(self.geo.time)
         coordinate = self._array(name)
@@ -172,31 +175,14 @@ class _Item:
             made |= {"type": "spatial", "axis": "z"}
         return made | _unit(attributes.get("units"))
 
-    def _horizontal(self, number: int) -> dict[str, Any]:
-        """The y or the x dimension."""
-        geo = self.geo
-        made: dict[str, Any] = {"type": "spatial", "axis": "yx"[number]}
-        if geo.affine is None or geo.cell_size is None:
-            return {**made, "extent": [0, geo.shape[number]]}
-        bounds = geo.affine.bounds(geo.shape)
-        made |= {"extent": [bounds[1 - number], bounds[3 - number]], "step": geo.cell_size[number]}
-        if geo.affine.is_rotated:
-            del made["step"]
-        if geo.crs is None or geo.crs.code in (LON_LAT, "EPSG:4326"):
-            # Without a reference system they are longitudes and latitudes.
-            return made
-        authority, _, number_of = (geo.crs.code or "").partition(":")
-        is_epsg = authority == "EPSG" and number_of.isdigit()
-        return {**made, "reference_system": int(number_of) if is_epsg else dict(geo.crs.projjson)}
-
     def _variables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name, variable in self.geo.variables.items():
-            made: dict[str, Any] = {
-                "dimensions": list(variable.dimensions or self.geo.dimensions), "type": "data",
-            }  # fmt: skip
-            if variable.long_name is not None:
-                made["description"] = variable.long_name
-            yield name, made | _values(variable) | _unit(variable.units)
+        for geo in self._grids:
+            for name, variable in geo.variables.items():
+                dimensions = list(variable.dimensions or geo.dimensions)
+                made: dict[str, Any] = {"dimensions": dimensions, "type": "data"}
+                if variable.long_name is not None:
+                    made["description"] = variable.long_name
+                yield name, made | _values(variable) | _unit(variable.units)
 
     def _assets(self) -> Iterator[tuple[str, dict[str, Any]]]:
         node = self.report.node
@@ -206,19 +192,51 @@ class _Item:
             yield node.basename or "data", {"href": self.href, "type": kind, "roles": ["data"], **_zarr(node)}
             return
         yield "store", {"href": self.href, "type": kind, "roles": ["data"], **_zarr(node)}
-        for name, variable in self.geo.variables.items():
-            array, at = self._array(name), join_key(self._finest, name)
-            if array is None:
-                continue
-            made = {"href": f"{self.href}/{at}", "type": kind, "roles": ["data"], **_zarr(array)}
-            made |= self._projection() | _values(variable) | _unit(variable.units)
-            for member, value in (
-                ("raster:scale", variable.scale_factor),
-                ("raster:offset", variable.add_offset),
-            ):
-                if value is not None:
-                    made[member] = value
-            yield name, made | ({"bands": [*map(_band, variable.bands)]} if variable.bands else {})
+        for geo in self._grids:
+            for name, variable in geo.variables.items():
+                array, at = self._array(name), join_key(self._finest, name)
+                if array is not None:
+                    made = {"href": f"{self.href}/{at}", "type": kind, "roles": ["data"], **_zarr(array)}
+                    yield name, made | _projection(geo) | _values(variable) | _packing(variable)
+
+
+def _packing(variable: Variable) -> dict[str, Any]:
+    """Unit, scale, offset and bands of an asset."""
+    said = {"raster:scale": variable.scale_factor, "raster:offset": variable.add_offset}
+    made = _unit(variable.units) | {name: value for name, value in said.items() if value is not None}
+    return made | ({"bands": [*map(_band, variable.bands)]} if variable.bands else {})
+
+
+def _projection(geo: GeoModel) -> dict[str, Any]:
+    """CRS, shape, affine and box of a grid, as the projection extension names them."""
+    if geo.crs is None or geo.affine is None:
+        return {}
+    code: dict[str, Any] = {"proj:code": geo.crs.code}
+    if geo.crs.code is None:
+        code["proj:projjson"] = dict(geo.crs.projjson)
+    return {
+        **code,
+        "proj:shape": list(geo.shape),
+        "proj:transform": list(geo.affine),
+        "proj:bbox": list(geo.affine.bounds(geo.shape)),
+    }
+
+
+def _horizontal(geo: GeoModel, number: int) -> dict[str, Any]:
+    """The y or the x dimension of a grid."""
+    made: dict[str, Any] = {"type": "spatial", "axis": "yx"[number]}
+    if geo.affine is None or geo.cell_size is None:
+        return {**made, "extent": [0, geo.shape[number]]}
+    bounds = geo.affine.bounds(geo.shape)
+    made["extent"] = [bounds[1 - number], bounds[3 - number]]
+    if not geo.affine.is_rotated:
+        made["step"] = geo.cell_size[number]
+    if geo.crs is None or geo.crs.code in (LON_LAT, "EPSG:4326"):
+        # Without a reference system they are longitudes and latitudes.
+        return made
+    authority, _, digits = (geo.crs.code or "").partition(":")
+    is_epsg = authority == "EPSG" and digits.isdigit()
+    return {**made, "reference_system": int(digits) if is_epsg else dict(geo.crs.projjson)}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
