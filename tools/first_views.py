@@ -35,8 +35,10 @@ from websockets.sync.client import connect
 from zstore_serve import router
 from zstore_serve.vendored import read_vendored
 
-SIZE = (1200, 760)
+SIZE, PHONE = (1200, 760), (390, 780)
 SHOWN = 800
+# What is shown on a phone, too.
+ON_PHONE = "anomaly"
 # Seconds until a page has to be drawn.
 PATIENCE = 60
 SAID = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
@@ -384,14 +386,12 @@ class Page:
         self.socket, self.count, self.said = connect(target, max_size=1 << 26), 0, list[str]()
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        width, height = SIZE
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        self.resize(SIZE)
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """Give the window a size; that of a phone makes it one."""
+        screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+        self.call("Emulation.setDeviceMetricsOverride", **screen)
 
     def call(self, method: str, **words: Any) -> Any:
         """The answer of the browser; what a page says meanwhile is kept."""
@@ -429,6 +429,16 @@ class Page:
         self.process.wait()
 
 
+def keep(picture: bytes, file: Path) -> None:
+    """Write a page's picture, of a wide window smaller than it was."""
+    shown = Image.open(io.BytesIO(picture)).convert("RGB")
+    if shown.width > SHOWN:
+        height = round(SHOWN * shown.height / shown.width)
+        shown = shown.resize((SHOWN, height), Image.Resampling.LANCZOS)
+    shown.save(file, quality=QUALITY, method=6)
+    print(file, flush=True)
+
+
 def main(target: Path, names: list[str]) -> int:
     """Take the pictures; how many lines the pages have said on the console."""
     target.mkdir(parents=True, exist_ok=True)
@@ -439,12 +449,11 @@ def main(target: Path, names: list[str]) -> int:
                 place = Path(made) / f"{name}.zarr"
                 STORES[name](place)
                 with served(router(place)) as address:
-                    picture = page.shoot(address)
-                width, height = SIZE
-                shown = Image.open(io.BytesIO(picture)).convert("RGB")
-                shown = shown.resize((SHOWN, round(SHOWN * height / width)), Image.Resampling.LANCZOS)
-                shown.save(target / f"{name}.webp", quality=QUALITY, method=6)
-                print(target / f"{name}.webp", flush=True)
+                    keep(page.shoot(address), target / f"{name}.webp")
+                    if name == ON_PHONE:
+                        page.resize(PHONE)
+                        keep(page.shoot(address), target / "phone.webp")
+                        page.resize(SIZE)
         finally:
             page.close()
     print(*page.said, sep="\n")
