@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,46 @@ def test_a_composite_of_moments(quality: Any, tmp_path: Path) -> None:
     composite = np.nanmedian(each, axis=0)
     np.testing.assert_array_equal(composite.read(), together[0].read())
     assert zstore.GeoGrid.of(composite) == quality
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
+def test_a_composite_without_clouds_is_numpys_on_gdals_warps(tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    warp = pytest.importorskip("rasterio.warp").reproject
+    clouds, items, clear = (3, 8, 9), list[Any](), list[Any]()
+    places = ((32, 700000), (33, 254000), (32, 700300))
+    for number, (day, (zone, east)) in enumerate(product(range(1, 6), places)):
+        rng, assets = np.random.default_rng(number), dict[str, Any]()
+        red, classes = rng.integers(1, 9999, (60, 60), "u2"), rng.integers(0, 12, (30, 30), "u1")
+        red[:, : 7 * day] = 0
+        for band, size, cells in (("red", 10, red), ("scl", 20, classes)):
+            said = {"proj:code": f"EPSG:326{zone}", "proj:shape": [*cells.shape]}
+            said["proj:transform"] = [size, 0, east, 0, -size, 5300000]
+            value = {"data_type": cells.dtype.name, "nodata": 0}
+            assets[band] = {**said, "href": f"./s{number}_{band}.zarr", "raster:bands": [value]}
+            zstore.create_array(tmp_path / f"s{number}_{band}.zarr", data=cells, dimension_names=("y", "x"))
+        properties = {"datetime": f"2020-05-{day:02}T{10 + number % 3}:00:00Z"}
+        items.append({"type": "Feature", "id": f"s{number}", "properties": properties, "assets": assets})
+        clear.append(np.where(np.isin(classes, clouds).repeat(2, 0).repeat(2, 1), 0, red))
+    (tmp_path / "items.json").write_text(json.dumps({"type": "FeatureCollection", "features": items}))
+    cube = zstore.cube(
+        tmp_path / "items.json", None, "red", crs="EPSG:3035", resolution=9, mask="scl", mask_values=clouds,
+        unpack=True,
+    )  # fmt: skip
+    grid = zstore.GeoGrid.of(cube)
+    days = np.zeros((5, *grid.shape), "u2")
+    for number, cells in enumerate(clear):
+        zone, east = places[number % 3]
+        # What is clear of a later scene of the day lies over the earlier ones.
+        warp(
+            cells, days[number // 3], src_crs=f"EPSG:326{zone}", dst_crs="EPSG:3035", tolerance=0,
+            src_transform=rasterio.Affine(10, 0, east, 0, -10, 5300000), init_dest_nodata=False,
+            dst_transform=rasterio.Affine(*grid.affine), src_nodata=0, dst_nodata=0,
+        )  # fmt: skip
+    expected = np.nanmedian(np.where(days == 0, np.nan, days.astype("f4")), axis=0)
+    assert np.isfinite(expected).sum() > 9000 and (expected % 1 == 0.5).any()
+    stored: Any = zstore.convert(np.nanmedian(cube, axis=0), tmp_path / "median.zarr", chunks=(32, 32))
+    np.testing.assert_array_equal(stored["red"][...], expected)
 
 
 def test_what_does_not_go_together(quality: Any, tmp_path: Path) -> None:

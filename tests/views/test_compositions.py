@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,8 @@ FUNCTIONS: list[Callable[..., Any]] = [
 
 def stored(items: Items, draw: Callable[[Any], Any]) -> Any:
     """A source with these items: a stored array of any layout, or the items themselves."""
-    kind = draw(st.sampled_from(["regular", "regular", "sharded", "rectilinear", "memory", "boxes"]))
+    kinds = ["regular", "regular", "sharded", "rectilinear", "distant", "memory", "boxes"]
+    kind = draw(st.sampled_from(kinds))
     if kind == "memory":
         return items
     chunks = tuple(draw(st.integers(1, max(length, 1))) for length in items.shape)
@@ -45,7 +48,7 @@ def stored(items: Items, draw: Callable[[Any], Any]) -> Any:
             for length in items.shape
         ]
     array = zstore.create_array(
-        MemoryStore(),
+        Distant() if kind == "distant" else MemoryStore(),
         shape=items.shape,
         dtype=items.dtype,
         fill_value=draw(st.sampled_from([0, 1])),
@@ -57,6 +60,12 @@ def stored(items: Items, draw: Callable[[Any], Any]) -> Any:
     if kind == "boxes":
         return zstore.view(array) if draw(st.booleans()) else Sliced(items)
     return array
+
+
+class Distant(MemoryStore):
+    """A store that is read as one that waits for a server."""
+
+    in_memory, request_count = False, 32
 
 
 class Sliced:
@@ -229,6 +238,11 @@ def check(view: Any, expected: Items, draw: Callable[[Any], Any]) -> None:
     out = np.empty(np.shape(expected[selection])[::-1], view.dtype).T
     assert view.read(selection, out) is out
     np.testing.assert_array_equal(out, expected[selection])
+    if draw(st.booleans()):
+        np.testing.assert_array_equal(asyncio.run(view.read_async(selection)), expected[selection])
+    if find_spec("dask") and draw(st.integers(0, 9)) == 0:
+        lazily = zstore.to_dask(view)[selection]
+        np.testing.assert_array_equal(np.asarray(lazily.compute(scheduler="sync")), expected[selection])
     both = view.read_many([..., selection])
     np.testing.assert_array_equal(both[0], expected)
     np.testing.assert_array_equal(both[1], expected[selection])

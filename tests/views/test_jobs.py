@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import zstore
 from zstore.errors import ChangedError
+from zstore.jobs.source import MADE
 
+ROOT = Path(__file__).parents[2]
 DAYS = np.random.default_rng(0).integers(0, 200, (6, 40, 70)).astype("i2")
 
 
@@ -103,6 +111,48 @@ def test_an_interrupted_job_of_a_view_goes_on(days: list[zstore.Array], tmp_path
         convert(resume=True)
     calls.extend([1] * 5)
     assert convert(overwrite=True)[3, 0, 0] == -6
+
+
+def until_killed(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    calls.append(1)
+    if len(calls) == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block + 1
+
+
+def store_mosaic(place: Path, target: str, **words: Any) -> int:
+    """The number of blocks that were computed to store the scenes of two zones as one."""
+    grid = zstore.GeoGrid("EPSG:32632", (10.0, 0.0, 699900.0, 0.0, -10.0, 5300100.0), (300, 400))
+    scenes = [zstore.open_array(place / f"{number}.zarr") for number in range(3)]
+    made = zstore.mosaic(scenes, grid).map(until_killed, dtype="u2")
+    before = len(calls)
+    with patch.multiple("zstore.jobs.journal", WAITING_SECONDS=-1, PAUSE=-1):
+        zstore.convert(made, place / target, chunks=(16, 16), memory=40_000, **words)
+    return len(calls) - before
+
+
+def test_a_mosaic_of_two_zones_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("pyproj", reason="a CRS is read with pyproj (extra 'geo')")
+    for number, (zone, east) in enumerate(((32, 700000), (33, 254000), (32, 700300))):
+        said = {"proj:code": f"EPSG:326{zone}", "spatial:dimensions": ["y", "x"], "_FillValue": 0}
+        said["spatial:transform"] = [10, 0, east, 0, -10, 5300000]
+        data = np.arange(1, 3601, dtype="u2").reshape(60, 60) * (number + 1)
+        path = tmp_path / f"{number}.zarr"
+        zstore.create_array(path, data=data, dimension_names=("y", "x"), attributes=said)
+    calls[:] = [1] * 9
+    whole = store_mosaic(tmp_path, "whole.zarr")
+    code = "import pathlib, sys; from tests.views.test_jobs import store_mosaic as store\n"
+    code += "store(pathlib.Path(sys.argv[1]), 'made.zarr')"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert 0 < store_mosaic(tmp_path, "made.zarr", resume=True) < whole
+    # Who resumes keeps the fingerprint of what was done.
+    shutil.rmtree(tmp_path / "made.zarr" / MADE)
+    files = [
+        {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+        for place in (tmp_path / "whole.zarr", tmp_path / "made.zarr")
+    ]
+    assert files[0] == files[1] and len(files[0]) > 20
 
 
 def test_a_source_that_changes_meanwhile_makes_no_target(days: list[zstore.Array], tmp_path: Path) -> None:
