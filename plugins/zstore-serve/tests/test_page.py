@@ -29,6 +29,7 @@ sockets = pytest.importorskip("websockets.sync.client", reason="Chromium is driv
 
 from PIL import Image  # noqa: E402
 from zstore_serve import router  # noqa: E402
+from zstore_serve.pictures import Settings  # noqa: E402
 from zstore_serve.service import VENDOR  # noqa: E402
 from zstore_serve.vendored import read_vendored  # noqa: E402
 
@@ -936,6 +937,31 @@ def test_what_the_map_has_moved_on_from_is_given_up(browser: Browser, address: s
     browser.settle()
     assert [colour_at(browser, browser.at(lon, 3))[0] for lon in (-8, 8)] == [255, 28]
     assert browser.run("at('problem').textContent") == "" and browser.run("askedIn(layer).length") == 0
+
+
+def test_stores_without_levels_are_shown_from_near(browser: Browser, address: str, place: Path) -> None:
+    """What the server would refuse to read at once is not asked for."""
+    values = np.arange(2 * 400 * 600, dtype="f4").reshape(2, 400, 600)
+    utm = Affine(30.0, 0, 480000.0, 0, -30.0, 5500000.0)
+    write(place / "flat.zarr", values, "EPSG:32632", utm, ("time", "y", "x"))
+    with listening(router(place / "flat.zarr", settings=Settings(cell_count=70_000))) as own:
+        browser.refused.clear()
+        browser.open(f"{own}#")
+        assert browser.run("[at('notice').textContent, layer.getMaxResolution() < 40].join()") == ",true"
+        assert 55_000 < float(browser.run("at('low').value")) < 80_000
+        browser.run("at('all').click()")
+        browser.wait("at('places').textContent.includes('cells')")
+        browser.run("map.getView().setResolution(60)")
+        browser.wait("at('notice').textContent.startsWith('Zoom in')")
+        browser.run("at('all').click()")
+        browser.wait("at('places').textContent.includes('too many cells')")
+        browser.run("map.getView().setResolution(20)")
+        browser.wait("at('notice').textContent === ''")
+        browser.click(300, 300)
+        browser.wait("places.length === 3")
+        browser.settle()
+        assert not browser.refused and browser.run("at('problem').textContent") == ""
+        browser.leave()
 
 
 def test_keys_mark_places_and_little_motion_is_respected(browser: Browser, address: str) -> None:

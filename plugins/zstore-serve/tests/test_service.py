@@ -815,6 +815,11 @@ def test_too_much_is_refused_with_the_word_that_helps(noise: np.ndarray) -> None
     answer = ask(application, f"/collections/{about['id']}/tiles/WebMercatorQuad/0/0/0.png?rescale=0,9")
     answer = ask(application, f"/collections/{about['id']}/tiles/WebMercatorQuad/9/268/174.npy")
     assert answer.status == 422 and "zstore pyramid" in answer.document["detail"]
+    # The limits of what is seen from near are those of the middle.
+    base = f"/collections/{about['id']}"
+    found = get(application, f"{base}/statistics").document["statistics"]["v"]
+    assert found["count"] < 10_000 < noise.size and get(application, f"{base}").document["cells"] == 10_000
+    assert ask(application, f"{base}/tiles/WebMercatorQuad/13/4297/2789.png").status == 200
 
 
 def test_damage_is_told_without_places(

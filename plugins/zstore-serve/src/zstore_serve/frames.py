@@ -57,6 +57,12 @@ class Frame:
         height, width = self.shape
         return Frame(self.crs, self.affine.moved(-count, -count), (height + 2 * count, width + 2 * count))
 
+    def middle(self, share: float) -> Frame:
+        """The middle of the frame, that share of each side."""
+        height, width = (max(1, math.floor(length * share)) for length in self.shape)
+        corner = (self.shape[1] - width) // 2, (self.shape[0] - height) // 2
+        return Frame(self.crs, self.affine.moved(*corner), (height, width))
+
 
 @dataclass(frozen=True)
 class FramePart:

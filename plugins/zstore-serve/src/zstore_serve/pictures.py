@@ -159,12 +159,21 @@ class PictureMaker:
         )
 
     async def read_coarse(self, scene: Scene, selection: Selection) -> dict[str, ValidValues]:
-        """`read_values` of the whole scene, of a coarse level; who asks for the same meanwhile shares it."""
-        plan = plan_frame(scene, whole_frame(scene, COARSE_SIZE), selection.sampling)
+        """`read_values` by `plan_coarse`; who asks for the same meanwhile shares it."""
+        plan = self.plan_coarse(scene, selection)
         read = partial(self.read_values, scene, selection, plan)
         if selection.expression is not None:
             return await read()
         return await self._share((id(scene), *selection.bands, _items(selection), selection.sampling), read)
+
+    def plan_coarse(self, scene: Scene, selection: Selection) -> FramePlan:
+        """The plan of a whole scene, of a coarse level; of its middle where no level has few enough cells."""
+        frame = whole_frame(scene, COARSE_SIZE)
+        plan = plan_frame(scene, frame, selection.sampling)
+        share = self.settings.cell_count / max(1, plan.cell_count * len(selection.bands))
+        if share >= 1:
+            return plan
+        return plan_frame(scene, frame.middle(0.9 * math.sqrt(share)), selection.sampling)
 
     async def _share(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What `make` gives, once for all who ask for it meanwhile; given up when the last is gone."""
@@ -212,6 +221,20 @@ class PictureMaker:
         made = await asyncio.to_thread(selection.expression, floats)
         return {"expression": (made, np.isfinite(made))}
 
+    def _is_series(self, along: Dimension, touched: int) -> bool:
+        """Whether a series along a dimension, for which so many cells are decoded, is not too long."""
+        return along.size <= LONGEST_SERIES and touched <= 8 * self.settings.cell_count
+
+    def series_of(self, scene: Scene, band: PictureBand) -> list[str]:
+        """The dimensions along which a cell of a band has a series that may be read."""
+        array, names = scene.finest.arrays[band.array], scene.dimension_names(band.array)
+        found = []
+        for along in scene.dimensions_of(band):
+            chunks = -(-along.size // array.chunks[names.index(along.name)])
+            if self._is_series(along, math.prod(array.chunks) * chunks):
+                found.append(along.name)
+        return found
+
     async def read_series(
         self, scene: Scene, band: PictureBand, indices: Mapping[str, int], along: Dimension, area: Area
     ) -> ValidValues:
@@ -231,7 +254,7 @@ class PictureMaker:
             -(-side.stop // array.chunks[axis]) - side.start // array.chunks[axis]
             for axis, side in zip(axes, sides, strict=True)
         )
-        if along.size > LONGEST_SERIES or touched > 8 * self.settings.cell_count:
+        if not self._is_series(along, touched):
             detail = f"a series would decode {touched} cells: the chunks are short along {along.name}"
             raise Problem(422, detail)
         variable = scene.variable(band)

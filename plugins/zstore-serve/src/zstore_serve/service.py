@@ -251,6 +251,7 @@ class Service:
                 "scale": "log" if look.is_log else "linear",
                 "title": variable.long_name or variable.standard_name or name,
                 "dimensions": [axis.name for axis in scene.dimensions_of(band)],
+                "series": self.maker.series_of(scene, band),
                 "path": scene.path_of(band), "axes": scene.dimension_names(band.array), "fixed": band.fixed,
                 "categories": [
                     {"value": value, "colour": colour, "name": label}
@@ -274,7 +275,7 @@ class Service:
         about = {
             **self._describe_collection(request, scene), "bands": bands, "dimensions": axes, "levels": levels,
             "colours": scene.rgb_bands, "size": scene.shape, "source": scene.source,
-            "channels": scene.channels, "own": _describe_own_grid(scene),
+            "channels": scene.channels, "own": _describe_own_grid(scene), "cells": self.settings.cell_count,
         }  # fmt: skip
         return self._json(request, about)
 
@@ -408,11 +409,13 @@ class Service:
         if is_area:
             return self._json(request, await self._area_statistics(scene, selection, parameters))
         size = parameters.whole("size", 1, STATISTICS_SIZE, COARSE_SIZE)
-        frame = whole_frame(scene, size) if "bbox" not in parameters else bbox_frame(scene, parameters, size)
-        plan = plan_frame(scene, frame, selection.sampling)
         if "bbox" in parameters or size != COARSE_SIZE:
+            is_box = "bbox" in parameters
+            frame = bbox_frame(scene, parameters, size) if is_box else whole_frame(scene, size)
+            plan = plan_frame(scene, frame, selection.sampling)
             values = await self.maker.read_values(scene, selection, plan)
         else:
+            plan = self.maker.plan_coarse(scene, selection)
             values = await self.maker.read_coarse(scene, selection)
         look = self.maker.look(scene, selection)
 
