@@ -14,13 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import zstore
 from zstore.base.byterange import ByteRange
-from zstore.errors import NotFoundError, StoreError, ZstoreError
+from zstore.errors import ExistsError, NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
 from zstore.storage.objects.curl import make_curl_client, trouble
 from zstore.storage.objects.options import fsspec_options, read_options
@@ -513,6 +514,34 @@ def test_reads_are_right_and_writes_whole_in_spite_of_faults(
     finally:
         zstore.set_limits(read_time=None)
     assert server.faulty[fault] > 0
+
+
+def test_a_new_group_is_three_rounds_and_its_mark_goes_before_another_comes(server: BucketServer) -> None:
+    mark = "/b/x/.zstore-job/record"
+    nodes = {"": {}, **{f"a{i}": {"shape": 4, "dtype": "u1"} for i in range(5)}}
+    server.expect([mark, "/b/x/"], [f"/b/x/a{i}/zarr.json" for i in range(5)])
+    hold, answer = threading.Event(), server.answer
+
+    def held(request: Any, *rest: Any) -> Any:
+        if request.command in ("DELETE", "POST"):
+            assert hold.wait(20)
+        return answer(request, *rest)
+
+    with patch.object(server, "answer", held):
+        dict(zstore.create_hierarchy("s3://b/x", nodes, storage_options=server.options()))
+        server.expect()
+        assert mark in server.values  # nobody waits for its removal, but who puts another one there
+        store = open_store("s3://b/x", storage_options=server.options())
+        threading.Timer(0.1, hold.set).start()
+        store.put_new(mark.removeprefix("/b/x/"), b"{}")
+    assert server.values[mark] == b"{}"
+    assert not server.late
+    with pytest.raises(ExistsError):
+        zstore.create_hierarchy("s3://b/x", nodes, storage_options=server.options())
+    store.delete(mark.removeprefix("/b/x/"))
+    with pytest.raises(ExistsError):
+        zstore.create_hierarchy("s3://b/x", nodes, storage_options=server.options())
+    assert mark not in server.values
 
 
 def test_what_does_not_pass_ends(server: BucketServer) -> None:

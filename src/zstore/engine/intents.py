@@ -295,9 +295,9 @@ class Mark:
         found = self._store.get(self.key)
         return found is not None and bytes(found) == self.data
 
-    def remove(self) -> None:
-        """Remove the intent, and so leave its path to everybody."""
-        self._store.delete(self.key)
+    def remove(self, *, waits: bool = True) -> None:
+        """Remove the intent, and so leave its path to everybody; if it may take its time, soon."""
+        (self._store.delete if waits else self._store.delete_soon)(self.key)
 
 
 def in_the_way(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -61,6 +63,8 @@ from zstore.storage.base import (
 
 Model = ArrayModel | GroupModel
 Choices = Sequence[Sequence[str]]
+# What puts a mark at a path, by path.
+_Early = Mapping[str, Callable[[str], None]]
 
 # What may exist where a new node goes: a node, the rest of one, or attributes without a node.
 ANY = (*CHOICES[None], (INTENT,), (FORMER,), (v2.ATTRIBUTES_KEY, *V1_KEYS), V1_KEYS)
@@ -191,19 +195,36 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
                 complete.setdefault(above, GroupModel(model.zarr_format))
     if not complete:
         return
-    places = _clear_places(store, complete, overwrite=overwrite)
+    inner = [path for path in complete if any(above in complete for above in ancestors(path))]
+    tops = complete.keys() - inner
+    groups = {above for path in inner for above in ancestors(path)} & tops
+    made: dict[str, Mark] = {}
 
     def put(path: str) -> None:
-        _put_documents(store, path, complete[path], places, is_held=path in held)
+        _put_documents(store, path, complete[path], places, is_held=path in made)
 
     def put_all(paths: Iterable[str]) -> None:
         map_threads(put, paths, waiting_count=store.request_count)
 
-    inner = [path for path in complete if any(above in complete for above in ancestors(path))]
-    tops = complete.keys() - inner
-    held = {above for path in inner for above in ancestors(path)} & tops & places.empty
     with ExitStack() as marks:
-        made = {path: marks.enter_context(marked(store, path, "create", is_new=True)) for path in held}
+
+        def mark(path: str) -> None:
+            made[path] = marks.enter_context(marked(store, path, "create", is_new=True))
+
+        # Over a network new groups are marked while their places are looked at: most are free.
+        early = groups if store.request_count > 1 and not overwrite else ()
+        try:
+            places = _clear_places(store, complete, overwrite=overwrite, early=dict.fromkeys(early, mark))
+        except BaseException as error:
+            with suppress(StoreError), in_haste(error):
+                for one in made.values():
+                    one.remove()
+            raise
+        held = groups & places.empty
+        for path in made.keys() - held:
+            made.pop(path).remove()
+        for path in held - made.keys():
+            mark(path)
         try:
             put_all(inner)
             put_all(tops)
@@ -212,12 +233,12 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
             raise
         except BaseException as error:
             with suppress(StoreError), in_haste(error):
-                for path, mark in made.items():
-                    _remove_marked(store, path, mark)
+                for path, one in made.items():
+                    _remove_marked(store, path, one)
             raise
         with suppress(StoreError):
-            for mark in made.values():
-                mark.remove()
+            for one in made.values():
+                one.remove(waits=False)
 
 
 class _TakenError(ExistsError):
@@ -248,8 +269,13 @@ class _Places(NamedTuple):
     stray: set[str]
 
 
-def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool) -> _Places:
-    """Check that the nodes can be made, make the groups above them, and remove the nodes they replace."""
+def _clear_places(
+    store: Store, models: Mapping[str, Model], *, overwrite: bool, early: _Early = MappingProxyType({})
+) -> _Places:
+    """Check that the nodes can be made, make the groups above them, and remove the nodes they replace.
+
+    early  what puts marks at some paths meanwhile, if there are none; where it has, they do not count
+    """
     zarr_format = next(iter(models.values())).zarr_format
     check_format(zarr_format, store)
     encoded = {}
@@ -261,7 +287,7 @@ def _clear_places(store: Store, models: Mapping[str, Model], *, overwrite: bool)
         _check_names(store, path, zarr_format)
         encoded[path] = {name: render_json(document) for name, document in render_node(model).items()}
     above = [*dict.fromkeys(parent for path in models for parent in ancestors(path) if parent not in models)]
-    found_above, found, empty = _survey(store, above, list(models), zarr_format)
+    found_above, found, empty = _survey(store, above, list(models), zarr_format, early)
     check_groups(store, above, found_above, zarr_format)
     for parent, documents in zip(above, found_above, strict=True):
         if (intent := _intent_in(documents)) is not None:
@@ -321,7 +347,7 @@ def _intent_in(found: Documents) -> bytes | memoryview | None:
 
 
 def _survey(
-    store: Store, above: list[str], paths: list[str], zarr_format: int
+    store: Store, above: list[str], paths: list[str], zarr_format: int, early: _Early
 ) -> tuple[list[Documents], dict[str, Documents], set[str]]:
     """The documents above new nodes, the documents at their paths, and the paths that are empty.
 
@@ -332,7 +358,16 @@ def _survey(
     names: dict[str, set[str]] = {}
     asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
     found_above: list[Documents] = []
+    found: dict[str, Documents]
     asks: list[Callable[[], None]] = [lambda: _list_places(store, paths, names)]
+    ours: set[str] = set()
+
+    def put_early(path: str) -> None:
+        with suppress(StoreError):  # somebody else's is there, as the list says
+            early[path](path)
+            ours.add(path)
+
+    asks.extend(partial(put_early, path) for path in early)
     if above:
         asks.append(lambda: found_above.extend(_read_above(store, above, asked)))
     try:
@@ -349,11 +384,18 @@ def _survey(
         if not error.is_no_list:
             raise
         everything = store.get_first([*above, *paths], ANY)
-        return everything[: len(above)], dict(zip(paths, everything[len(above) :], strict=True)), set()
+        found = dict(zip(paths, everything[len(above) :], strict=True))
+        for path in ours:
+            found[path].pop(INTENT, None)
+        return everything[: len(above)], found, set()
     find_others(store, above, found_above, ANY)
+    for path in ours:
+        names[path].discard(JOB)
     taken = [path for path in paths if names[path] & NODE_NAMES]
-    found: dict[str, Documents] = {path: {} for path in paths}
+    found = {path: {} for path in paths}
     found.update(zip(taken, store.get_first(taken, ANY) if taken else (), strict=True))
+    for path in ours:
+        found[path].pop(INTENT, None)
     return found_above, found, {path for path in paths if not names[path]}
 
 

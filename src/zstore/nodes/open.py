@@ -390,8 +390,8 @@ def create_hierarchy(
     All is there when the call returns. A new group is seen when all that lies below it is there; until then a
     key says that it is being made, so that the same call clears away what was interrupted. In a group
     that is there already, each node comes by itself. Over a network that takes two rounds of requests, the
-    new places being listed and the documents put; a new group takes three more, for the key, its own
-    document, and to remove the key.
+    new places being listed and the documents put; a new group takes one more, for its own document. Its
+    key is put while the places are listed; nobody waits for its removal.
 
     Raises
         StoreError: there is a node already (unless `overwrite`, which replaces it and what is below it).

@@ -637,6 +637,13 @@ class Store(ABC):
         for key in [*self.list(prefix)]:
             self.delete(key)
 
+    def delete_soon(self, key: str) -> None:
+        """Remove the value, without a wait where that takes long; later values of the key come after it.
+
+        It may stay where the store refuses, or the process ends.
+        """
+        self.delete(key)
+
     def delete_many(self, keys: Sequence[str]) -> bool:
         """Remove these keys, many by one request; False if the store cannot, and nothing is done."""
         return False
@@ -880,7 +887,7 @@ CAPABILITIES = {
     "many": ("get_parts", "get_many", "get_each", "get_parts_async", "get_many_async"),
     "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
-    "removal": ("delete_many",),
+    "removal": ("delete_many", "delete_soon"),
     "conditions": ("seen", "put_over", "delete_over"),
     "copies": ("copy_from", "put_file"),
     "files": ("local_path", "purge", "check_missing"),
@@ -906,7 +913,7 @@ _TRAITS = tuple(Store.__annotations__.keys() - {"read_only", "zarr_format"})
 # The methods that change values.
 CHANGES = (
     *("put", "put_new", "put_over", "put_file", "copy_from"),
-    *("delete", "delete_over", "delete_many", "delete_prefix"),
+    *("delete", "delete_soon", "delete_over", "delete_many", "delete_prefix"),
 )
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}
 F = TypeVar("F", bound=Callable[..., Any])

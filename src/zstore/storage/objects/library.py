@@ -52,8 +52,8 @@ _direct = threading.local()
 # What is awaited of obstore, until one of its threads has the answer; and what nobody awaits any more.
 _awaited: set[Any] = set()
 _left: WeakSet[Any] = WeakSet()
-# Changes that are under way for calls that were interrupted, and where.
-_changing: dict[asyncio.Task[Any], object] = {}
+# Changes that are under way though nobody waits for them, and where: the bucket, or the key in it.
+_changing: dict[object, object] = {}
 
 
 def _note_fork() -> None:
@@ -205,13 +205,17 @@ def is_direct() -> bool:
     return getattr(_direct, "count", 0) > 0
 
 
-async def changed_in_turn(change: Callable[[], Coroutine[Any, Any, T]], bucket: object) -> T:
-    """The result of a change in a bucket, made after the changes of interrupted calls have come to their end.
+async def changed_in_turn(
+    change: Callable[[], Coroutine[Any, Any, T]], bucket: object, key: object = None
+) -> T:
+    """The result of a change in a bucket, made after those have come to their end that nobody waits for.
+
+    key  that is changed: what is under way there, too, comes before
 
     If nobody awaits it any more it goes on: what has been sent may be kept, and must not come after what is
     written next.
     """
-    while bucket in _changing.values():
+    while not {bucket, key}.isdisjoint(_changing.values()):
         await pause(LOOK_TIME)
     if is_direct():
         return await change()
@@ -223,6 +227,22 @@ async def changed_in_turn(change: Callable[[], Coroutine[Any, Any, T]], bucket: 
             _changing[task] = bucket
             task.add_done_callback(_note_change)
         raise
+
+
+def change_soon(change: Callable[[], Coroutine[Any, Any, object]], key: object) -> None:
+    """Begin a change that nobody waits for, but those who change the same key."""
+    token = object()
+    _changing[token] = key
+
+    async def changed() -> None:
+        try:
+            await change()
+        except StoreError:
+            pass  # there is nobody to tell
+        finally:
+            _changing.pop(token, None)
+
+    asyncio.run_coroutine_threadsafe(changed(), _own_loop())
 
 
 def _note_change(task: asyncio.Task[Any]) -> None:

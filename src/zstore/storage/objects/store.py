@@ -39,7 +39,7 @@ from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Tried
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
 from zstore.storage.objects.failures import Elsewhere, changed, no_listing
-from zstore.storage.objects.library import ask_all, changed_in_turn, is_installed, wait_for
+from zstore.storage.objects.library import ask_all, change_soon, changed_in_turn, is_installed, wait_for
 from zstore.storage.objects.memory import MemoryBackend
 from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.server import Server, has_aiohttp
@@ -277,10 +277,15 @@ class ObjectStore(BatchStore):
         """The result of a single request."""
         return wait_for(request, is_single=not self._backend.needs_loop)
 
-    def _change(self, change: Callable[[], Coroutine[Any, Any, T]], *, is_single: bool = True) -> T:
+    @property
+    def _bucket(self) -> tuple[str, str]:
+        return self._backend.address.kind, self._backend.address.bucket
+
+    def _change(
+        self, change: Callable[[], Coroutine[Any, Any, T]], key: str | None = None, *, is_single: bool = True
+    ) -> T:
         """The result of a request that changes the bucket; or of several, where it is not `is_single`."""
-        address = self._backend.address
-        changed = changed_in_turn(change, (address.kind, address.bucket))
+        changed = changed_in_turn(change, self._bucket, key and (self._bucket, self._backend.path(key)))
         return self._wait(changed) if is_single else wait_for(changed)
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
@@ -294,7 +299,7 @@ class ObjectStore(BatchStore):
         mode = self._condition(key)
         if mode != "overwrite":
             self._backend.check_conditions(key)
-        self._note(key, self._change(partial(self._backend.put, key, value, mode)), value)
+        self._note(key, self._change(partial(self._backend.put, key, value, mode), key), value)
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write a new object, and return its version.
@@ -306,7 +311,7 @@ class ObjectStore(BatchStore):
             return super().put_new(key, value)
         check_key(key)
         self.check_writable(key)
-        version = self._change(partial(self._backend.put_new, key, value))
+        version = self._change(partial(self._backend.put_new, key, value), key)
         self._note(key, version, value)
         return version.strong
 
@@ -328,7 +333,7 @@ class ObjectStore(BatchStore):
         self.check_writable(key)
         self._backend.check_conditions(key)
         mode = "create" if version is None else Version.of(version).mode
-        made = self._change(partial(self._backend.put, key, value, mode))
+        made = self._change(partial(self._backend.put, key, value, mode), key)
         self._note(key, made, value)
         return made.text
 
@@ -355,6 +360,13 @@ class ObjectStore(BatchStore):
             if (None if found is None else version.mode) != (None if mode == "create" else mode):
                 raise changed(self._url, key)
         self._change(partial(self._backend.delete, key))
+        self._note(key, None)
+
+    def delete_soon(self, key: str) -> None:
+        """Remove the object, if it exists, while the caller goes on; a server that refuses keeps it."""
+        check_key(key)
+        self.check_writable(key)
+        change_soon(partial(self._backend.delete, key), (self._bucket, self._backend.path(key)))
         self._note(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
