@@ -145,6 +145,18 @@ def netcdf(place: Path) -> None:
             variable[:] = cells((16, 256, 256)).view("i2")
 
 
+def scenes(place: Path) -> None:
+    """Arrays in two zones, which overlap on some days."""
+    group = zstore.create_group(place)
+    for number, (zone, east) in enumerate(((32, 700000), (33, 254000), (32, 702000)) * 2):
+        said = {"proj:code": f"EPSG:326{zone}", "spatial:dimensions": ["y", "x"], "_FillValue": 0}
+        said["spatial:transform"] = [10, 0, east, 0, -10, 5300000]
+        data = cells((400, 400), number)
+        data[: 50 * number] = 0
+        options = {"chunks": CHUNK, "compressors": "gzip", "dimension_names": ["y", "x"]}
+        group.create_array(f"{number}", data=data, attributes=said, **options)
+
+
 class Job(NamedTuple):
     """What is made before at the source, what is done with (source, target), and whether `resume` goes on.
 
@@ -232,6 +244,13 @@ def from_netcdf(source: str, target: str, **options: Any) -> None:
     netcdf_to_zarr(source, target, chunks=(1, CHUNK, CHUNK), **options)
 
 
+def mosaic(source: str, target: str, **options: Any) -> None:
+    grid = zstore.GeoGrid("EPSG:32632", (10.0, 0.0, 699000.0, 0.0, -10.0, 5301000.0), (640, 1024))
+    group = zstore.open_group(source, mode="r")
+    made = zstore.mosaic([group[f"{number}"] for number in range(6)], grid, resampling="bilinear")
+    zstore.convert(made, target, chunks=CHUNK, memory=1_600_000, **options)
+
+
 JOBS = {
     "pyramid": Job(scene, pyramid),
     "tile pyramid": Job(scene, tiles),
@@ -247,6 +266,7 @@ JOBS = {
     "raster": Job(raster, from_raster, is_file=True),
     "stack": Job(rasters, from_stack, is_file=True),
     "NetCDF": Job(netcdf, from_netcdf, is_file=True),
+    "mosaic": Job(scenes, mosaic),
 }
 
 
