@@ -244,10 +244,11 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
         one.next(leave)
 
 
+@pytest.mark.parametrize("rounds", [30, pytest.param(1300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", [lambda asked: curl.Connections().get(asked, TERMS, int), stream])
-def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server, way: Any) -> None:
+def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server, way: Any, rounds: int) -> None:
     chance = random.Random(3)
-    for _ in range(30):
+    for _ in range(rounds):
         texts: list[list[bytes | float]] = []
         count = 40
         for _ in range(count):

@@ -73,6 +73,8 @@ NODE_NAMES = frozenset(name.partition("/")[0] for choice in ANY for name in choi
 NODE_MAKERS = frozenset((*ARRAY_KEYS.values(), *GROUP_KEYS.values(), v2.CONSOLIDATED_KEY))
 # How keys begin that say what is under way, or keep others out.
 OWN_NAMES = ".zstore-"
+# So many documents are put at once.
+PUT_COUNT = 1024
 # Listing more keys than this takes longer than a request for one document.
 FEW = 128
 # Documents of groups above new nodes are remembered: at most this many per store, each of at most this size.
@@ -203,8 +205,11 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     def put(path: str) -> None:
         _put_documents(store, path, complete[path], places, is_held=path in made)
 
-    def put_all(paths: Iterable[str]) -> None:
-        map_threads(put, paths, waiting_count=store.request_count)
+    def put_all(paths: Sequence[str]) -> None:
+        for first in range(0, len(paths), PUT_COUNT):
+            some = paths[first : first + PUT_COUNT]
+            if not _put_together(store, some, complete, places):
+                map_threads(put, some, waiting_count=store.request_count)
 
     with ExitStack() as marks:
 
@@ -227,7 +232,7 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
             mark(path)
         try:
             put_all(inner)
-            put_all(tops)
+            put_all([*tops])
         except _TakenError:
             # The node there belongs to somebody else; the marks say that the others are unfinished.
             raise
@@ -501,8 +506,7 @@ def _put_documents(
             with suppress(StoreError):
                 _take_back(store, path, {name: encoded[name] for name in names[:number]})
             raise _taken(store, path) from error
-        if store.lists_versions and isinstance(model, GroupModel):
-            _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
+        _note_group(store, model, key, data, version)
     if not is_held and _meets_marks(store):
         intent = store.get(join_key(path, INTENT))
         if intent is not None:
@@ -510,6 +514,31 @@ def _put_documents(
             raise in_the_way(store, path, intent, "expected nothing there")
     if is_stray and v2.ATTRIBUTES_KEY not in encoded:
         store.delete(join_key(path, v2.ATTRIBUTES_KEY))
+
+
+def _put_together(store: Store, paths: Sequence[str], models: Mapping[str, Model], places: _Places) -> bool:
+    """`_put_documents` of nodes with one document each, all at once; False if not, and nothing is done."""
+    encoded = [places.encoded[path] for path in paths]
+    if _meets_marks(store) or places.stray or len(paths) < 2 or {*map(len, encoded)} != {1}:
+        return False
+    keys = [join_key(path, *names) for path, names in zip(paths, encoded, strict=True)]
+    values = [data for names in encoded for data in names.values()]
+    versions = store.put_new_many(keys, values)
+    if versions is None:
+        return False
+    for path, key, data, version in zip(paths, keys, values, versions, strict=True):
+        if not isinstance(version, ChangedError):
+            _note_group(store, models[path], key, data, version)
+    for path, version in zip(paths, versions, strict=True):
+        if isinstance(version, ChangedError):
+            raise _taken(store, path) from version
+    return True
+
+
+def _note_group(store: Store, model: Model, key: str, data: bytes, version: str | None) -> None:
+    """Remember a group's document that was put, if a list can show that it has changed."""
+    if store.lists_versions and isinstance(model, GroupModel):
+        _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
 
 
 def _meets_marks(store: Store) -> bool:

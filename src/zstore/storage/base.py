@@ -637,6 +637,15 @@ class Store(ABC):
         for key in [*self.list(prefix)]:
             self.delete(key)
 
+    def put_new_many(
+        self, keys: Sequence[str], values: Sequence[bytes]
+    ) -> Sequence[str | ChangedError | None] | None:
+        """Put values under new keys at once, and return `put_new`'s version of each, or its ChangedError.
+
+        None if the store cannot, and nothing is done.
+        """
+        return None
+
     def delete_soon(self, key: str) -> None:
         """Remove the value, without a wait where that takes long; later values of the key come after it.
 
@@ -888,7 +897,7 @@ CAPABILITIES = {
     "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many", "delete_soon"),
-    "conditions": ("seen", "put_over", "delete_over"),
+    "conditions": ("put_new_many", "seen", "put_over", "delete_over"),
     "copies": ("copy_from", "put_file"),
     "files": ("local_path", "purge", "check_missing"),
     "stretches": ("stretches", "origin"),
@@ -912,7 +921,7 @@ _OWN = {"update", "check_writable"}
 _TRAITS = tuple(Store.__annotations__.keys() - {"read_only", "zarr_format"})
 # The methods that change values.
 CHANGES = (
-    *("put", "put_new", "put_over", "put_file", "copy_from"),
+    *("put", "put_new", "put_new_many", "put_over", "put_file", "copy_from"),
     *("delete", "delete_soon", "delete_over", "delete_many", "delete_prefix"),
 )
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}

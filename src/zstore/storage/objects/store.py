@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from zstore.errors import StoreError
+from zstore.errors import ChangedError, StoreError
 from zstore.storage.base import (
     AtMost,
     BatchStore,
@@ -285,8 +285,14 @@ class ObjectStore(BatchStore):
         self, change: Callable[[], Coroutine[Any, Any, T]], key: str | None = None, *, is_single: bool = True
     ) -> T:
         """The result of a request that changes the bucket; or of several, where it is not `is_single`."""
-        changed = changed_in_turn(change, self._bucket, key and (self._bucket, self._backend.path(key)))
+        changed = self._in_turn(change, key)
         return self._wait(changed) if is_single else wait_for(changed)
+
+    def _in_turn(
+        self, change: Callable[[], Coroutine[Any, Any, T]], key: str | None
+    ) -> Coroutine[Any, Any, T]:
+        """A change of the bucket, which comes after those that nobody waits for."""
+        return changed_in_turn(change, self._bucket, key and (self._bucket, self._backend.path(key)))
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
@@ -314,6 +320,30 @@ class ObjectStore(BatchStore):
         version = self._change(partial(self._backend.put_new, key, value), key)
         self._note(key, version, value)
         return version.strong
+
+    def put_new_many(
+        self, keys: Sequence[str], values: Sequence[bytes]
+    ) -> Sequence[str | ChangedError | None] | None:
+        """As `Store.put_new_many`, by one coroutine for all; None without versions."""
+        if not self._backend.has_versions:
+            return None
+        for key in keys:
+            check_key(key)
+            self.check_writable(key)
+
+        async def put(item: tuple[str, bytes]) -> Version | ChangedError:
+            key, value = item
+            try:
+                return await self._in_turn(partial(self._backend.put_new, key, value), key)
+            except ChangedError as error:
+                return error
+
+        items = [*zip(keys, values, strict=True)]
+        found = wait_for(ask_all(put, items))
+        for (key, value), version in zip(items, found, strict=True):
+            if isinstance(version, Version):
+                self._note(key, version, value)
+        return [version.strong if isinstance(version, Version) else version for version in found]
 
     def seen(self, key: str, *, again: bool = False) -> Part | None:
         """As `Store.seen`, for documents of Zarr v3 that are not very long."""
