@@ -924,7 +924,11 @@ def test_what_the_map_has_moved_on_from_is_given_up(browser: Browser, address: s
             " words.signal.onabort = () => ended.push(place); await released; }"
             " return tell(place, words); }; 0"
         )
-        browser.run("map.getView().setResolution(5000)")
+        # What was shown stays until there is something else to show.
+        browser.run("at('high').value = 180; at('high').onchange()")
+        browser.wait("askedIn(layer).length > 3")
+        assert colour_at(browser, browser.at(-20, 3))[0] == 229
+        browser.run("ended.length = 0; map.getView().setResolution(5000)")
         browser.wait("askedIn(layer).length > 3")
         browser.run("map.getView().setCenter([8e6, 5e6])")
         browser.wait("ended.length > 0")
