@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import zstore
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
+from zstore.geo.rasters.netcdf import NetcdfStore
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
 pytest.importorskip("rich", reason="the command line draws with rich")
@@ -239,6 +241,16 @@ def test_what_cannot_be_joined_says_why(
     names = save(tmp_path, broken(kind))
     with pytest.raises(error, match=words):
         zstore.open(names)
+
+
+def test_documents_of_thousands_of_files_are_not_kept(tmp_path: Path) -> None:
+    save(tmp_path, [day(0), day(1), day(2)])
+    joined = zstore.open_group(f"{tmp_path}/*.nc", mode="r")
+    gc.collect()
+    kept = [one for one in gc.get_objects() if type(one) is NetcdfStore and str(tmp_path) in one.url]
+    assert len(kept) <= 1
+    np.testing.assert_array_equal(joined["t2m"][::3, 0, 0], [0, 100, 200])
+    joined.store.close()
 
 
 def test_patterns_that_match_nothing(tmp_path: Path) -> None:

@@ -127,6 +127,12 @@ def test_a_group_is_at_its_own_root():
         assert below.require_group("/") == group["a"]
 
 
+def test_sizes_are_said_however_large():
+    array = ours.create_array({}, shape=(2**62, 4), chunks=(1, 1), dtype="u1")
+    assert f": {2**64} (16.0E)" in repr(array.info)
+    assert ": 1536 (1.5K)" in repr(ours.create_array({}, shape=1536, dtype="u1").info)
+
+
 def test_nobody_pays_who_does_not_import_it():
     code = "import sys, zstore; zstore.open; assert not any('zstore.zarr' == m for m in sys.modules); "
     code += "import zstore.zarr; assert not {'zarr', 'fsspec', 'obstore', 'xarray'} & {*sys.modules}; "

@@ -249,6 +249,11 @@ def test_appending(store):
         with pytest.raises(ValueError, match="cannot append"):
             array.append(data, axis)
     assert array.refresh().shape == (9, 5)
+    # A chunk is as long as a length can be: no memory holds it, and nothing is changed.
+    longest = zstore.create_array(store, "longest", shape=0, chunks=2**63 - 1, dtype="u1")
+    with pytest.raises(MemoryError, match="no memory for chunk"):
+        longest.append([1, 2])
+    assert longest.refresh().shape == (0,)
 
 
 def test_both_formats_in_one_place_are_kept_apart(store):

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from zstore.base.once import ByContent
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
@@ -280,6 +281,10 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
                 store.delete(join_key(path, name))
 
 
+# Documents as they are stored; files of a series have most of theirs alike.
+_encoded: ByContent[bytes] = ByContent()
+
+
 def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, replaces: bool = False) -> None:
     """Write the documents of complete nodes, by their paths below `base`.
 
@@ -303,8 +308,8 @@ def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, repla
             try:
                 forget_consolidated(store, path, model.zarr_format)
                 for other in [*documents][:-1]:
-                    store.put(join_key(path, other), render_json(documents[other]))
-                store.put_new(join_key(path, name), render_json(documents[name]))
+                    store.put(join_key(path, other), _encoded.get(documents[other], render_json))
+                store.put_new(join_key(path, name), _encoded.get(documents[name], render_json))
             except ChangedError:
                 check_own(store, base, {below: model})
             else:

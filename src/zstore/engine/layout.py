@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zstore._ext.engine.select import Layout
+from zstore.base.once import ByContent
 from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.bytes import Bytes
 from zstore.codecs.crc32c import Crc32c
@@ -42,14 +43,29 @@ class BoundLayout:
     outer: Layout
 
 
+# Those of arrays whose items are stored as they are, by all that they depend on.
+_plain: ByContent[BoundLayout] = ByContent()
+
+
 def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout:
     """Bind an array's codecs to its layout; for items that are Python objects, to a layout of handles.
+
+    Arrays of one form whose items are stored as they are, such as those of a series of files, share theirs.
 
     Raises
         UnknownExtensionError: a codec that nobody offers.
         MetadataError: codecs that do not fit together or the chunks.
         UnsupportedError: chunks are pickled, and the caller does not allow that.
     """
+    names = [codec.name for codec in model.codecs]
+    if names != ["bytes"] or model.dtype.kind not in "biufc" or model.fill_value is None:
+        return _bind_layout(model, allow_pickle=allow_pickle)
+    fill = np.asarray(model.fill_value, model.dtype).tobytes()
+    form = [model.shape, model.grid.chunk_shape, model.dtype.str, fill, model.codecs[0].configuration]
+    return _plain.get([*form, model.keys.name, model.keys.separator], lambda _: _bind_layout(model))
+
+
+def _bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout:
     fill: Any = model.fill_value
     if fill is None:
         fill = model.data_type.default_fill() if model.data_type.is_object else np.zeros((), model.dtype)[()]

@@ -105,8 +105,8 @@ class RegularGrid:
         return self
 
     def beyond(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A larger shape, in which more chunks follow the last ones of an array of `shape`."""
-        return tuple(n + c for n, c in zip(shape, self.chunk_shape, strict=True))
+        """A larger shape, in which more chunks follow the last ones of an array of `shape`, if any can."""
+        return tuple(min(n + c, LIMIT) for n, c in zip(shape, self.chunk_shape, strict=True))
 
 
 class Edges:

@@ -23,14 +23,16 @@ class Info:
     __hash__ = None  # type: ignore[assignment]
 
 
+# By 1,024 more each.
+UNITS = "KMGTPEZYRQ"
+
+
 def sized(count: int) -> str:
     """A number of bytes, from 1,024 on with its unit, too."""
-    value, units = float(count), iter("KMGTP")
     if count < 1024:
         return str(count)
-    while value >= 1024:
-        value, unit = value / 1024, next(units)
-    return f"{count} ({value:.1f}{unit})"
+    power = min((count.bit_length() - 1) // 10, len(UNITS))
+    return f"{count} ({count / 1024**power:.1f}{UNITS[power - 1]})"
 
 
 def array_info(array: Any, *, is_complete: bool = False) -> Info:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,10 +67,10 @@ class JoinedStore(SourceStore):
     it. Counts of time are in the units of one of them, numbers with different packing are unpacked, and
     attributes stay that all members have alike.
 
-    opened  the stores that were opened for it
+    opened  the stores that were opened for it, and the files of those that only show files
     """
 
-    opened: Sequence[Store] = ()
+    opened: Sequence[Store | OpenFiles] = ()
 
     def close(self) -> None:
         for store in self.opened:
@@ -129,12 +131,21 @@ def join(members: Sequence[Any], url: str) -> Store:
     publish_nodes(store, "", models)
     shown = JoinedStore(url or joining.said, store, sources)
     shown.has_address = bool(url)
-    shown.opened = [
+    own = [
         node.store
         for node, member in zip(nodes, members, strict=True)
         if isinstance(member, str | os.PathLike)
     ]
+    # What is read of thousands of files needs no documents of each.
+    shown.opened = [joining.files, *(store for store in own if not _file_arrays(store))]
     return shown
+
+
+def _file_arrays(store: Store) -> list[FileArray]:
+    """The variables of files that a store shows."""
+    holder = store.holder("")[0]
+    sources = holder.sources.values() if isinstance(holder, SourceStore) else ()
+    return [source for source in sources if isinstance(source, FileArray)]
 
 
 def _waiting_count(members: Sequence[Any]) -> int | None:
@@ -151,12 +162,17 @@ class _Joining:
     groups: Sequence[Group]
 
     @once
+    def files(self) -> OpenFiles:
+        """The files of all members, of which a few stay open."""
+        return OpenFiles()
+
+    @once
     def members(self) -> Sequence[Mapping[str, Array | Group]]:
         """The nodes of each group, by their paths, which are the same in all.
 
         One that cannot be read in a group is left out of all.
         """
-        files, lost = OpenFiles(), set[str]()
+        lost = set[str]()
 
         def walked(group: Group) -> dict[str, Array | Group]:
             return {"": group, **dict(readable_members(group, None, is_decoded=True, lost=lost))}
@@ -167,11 +183,8 @@ class _Joining:
             for nodes in told
         ]
         for group, nodes in zip(self.groups, told, strict=True):
-            holder = group.store.holder("")[0]
-            for source in holder.sources.values() if isinstance(holder, SourceStore) else ():
-                # Of thousands of files only a few stay open.
-                if isinstance(source, FileArray):
-                    source.files = files
+            for source in _file_arrays(group.store):
+                source.files = self.files
             first = told[0]
             missing = [path for path in {**first, **nodes} if (path in first) != (path in nodes)]
             if missing:
@@ -207,14 +220,20 @@ class _Joining:
 
     @once
     def read(self) -> Sequence[Mapping[str, Items]]:
-        """Of each member, the stored items of coordinates and single values, by their paths."""
+        """Of each member, the stored items of coordinates and single values, by their paths.
+
+        Of items that are alike, all members have the same array.
+        """
+        known = dict[str, Items]()
 
         def of(nodes: Mapping[str, Array | Group]) -> Mapping[str, Items]:
-            return {
-                path: _items(node)
-                for path, node in nodes.items()
-                if isinstance(node, Array) and self._dimensions(node) in ((), (path.rpartition("/")[2],))
-            }
+            made = dict[str, Items]()
+            for path, node in nodes.items():
+                if isinstance(node, Array) and self._dimensions(node) in ((), (path.rpartition("/")[2],)):
+                    items = _items(node)
+                    first = known.setdefault(path, items)
+                    made[path] = first if first.dtype == items.dtype and _is_same(first, items) else items
+            return made
 
         return map_threads(of, self.members, waiting_count=_waiting_count(self.groups))
 
@@ -225,7 +244,9 @@ class _Joining:
         for path, arrays, dimensions in self._arrays():
             name = path.rpartition("/")[2]
             if dimensions == (name,) and name not in told:
-                told[name] = [np.asarray(one.read()) for one in self._numbers(path, arrays)]
+                parts = self._numbers(path, arrays)
+                items = {id(one): np.asarray(one.read()) for one in {id(one): one for one in parts}.values()}
+                told[name] = [items[id(one)] for one in parts]
         return told
 
     @once
@@ -320,11 +341,12 @@ class _Joining:
 
     def _attributes(self, path: str, *, is_moved: bool) -> dict[str, Any]:
         """The attributes that the node has in all members alike."""
-        first, *others = [dict(nodes[path].attrs) for nodes in self.members]
+        first, *others = [_said(nodes[path]) for nodes in self.members]
+        told = {name: _text(value) for name, value in first.items()}
         return {
-            name: value
+            name: deepcopy(value)
             for name, value in first.items()
-            if all(name in other and _text(other[name]) == _text(value) for other in others)
+            if all(name in other and _text(other[name]) == told[name] for other in others)
             and not (is_moved and name.startswith(OF_GRIDS))
         }
 
@@ -378,7 +400,9 @@ class _Joining:
 
     @staticmethod
     def _is_static(one: View, first: View) -> bool:
-        return one.shape == first.shape and _is_same(np.asarray(one.read()), np.asarray(first.read()))
+        return one is first or (
+            one.shape == first.shape and _is_same(np.asarray(one.read()), np.asarray(first.read()))
+        )
 
     def _numbers(self, path: str, arrays: Sequence[Array]) -> list[View]:
         """The items of an array in each member, in one unit of time and one packing."""
@@ -386,20 +410,28 @@ class _Joining:
         if any(one != units[0] for one in units):
             return self._times(path, arrays, units)
         for name in MEANING:
-            for array, nodes in zip(arrays, self.members, strict=True):
-                own, other = array.attrs.get(name), arrays[0].attrs.get(name)
-                if _text(own) != _text(other) and not is_of_time(other) and name != "calendar":
+            other = _said(arrays[0]).get(name)
+            told, may_differ = _text(other), is_of_time(other) or name == "calendar"
+            for array, nodes in () if may_differ else zip(arrays, self.members, strict=True):
+                own = _said(array).get(name)
+                if _text(own) != told:
                     said = f"{name} of {path!r} are {own!r}, and {other!r} in {_name(self.members[0])}"
                     raise MetadataError(f"{said}; expected the same", path=_name(nodes))
         if self._unpacked(arrays):
-            is_packed = any(name in one.attrs for one in arrays for name in PACKING)
+            is_packed = any(name in _said(one) for one in arrays for name in PACKING)
             return [_physical(one) if is_packed else unpack(one) for one in arrays]
-        return [view(read.get(path, array)) for array, read in zip(arrays, self.read, strict=True)]
+        items = [
+            read[path] if path in read else _shown(array)
+            for array, read in zip(arrays, self.read, strict=True)
+        ]
+        # One view of what is one array.
+        views = {id(one): view(one) for one in {id(one): one for one in items}.values()}
+        return [views[id(one)] for one in items]
 
     @staticmethod
     def _unpacked(arrays: Sequence[Array]) -> bool:
         """Whether members differ in how an array is packed."""
-        said = {_text({name: one.attrs.get(name) for name in PACKING}) for one in arrays}
+        said = {tuple(_text(_said(one).get(name)) for name in PACKING) for one in arrays}
         fills = {repr(one.fill_value) for one in arrays if one.zarr_format == 2}
         return len(said) > 1 or len(fills) > 1
 
@@ -408,11 +440,11 @@ class _Joining:
         above, _, name = path.rpartition("/")
         for at, node in nodes.items():
             is_its = at == path or (
-                at.rpartition("/")[0] == above and name in [node.attrs.get(word) for word in BOUNDS]
+                at.rpartition("/")[0] == above and name in [_said(node).get(word) for word in BOUNDS]
             )
-            units = node.attrs.get("units") if is_its else None
+            units = _said(node).get("units") if is_its else None
             if is_of_time(units):
-                calendar = str(node.attrs.get("calendar", "standard"))
+                calendar = str(_said(node).get("calendar", "standard"))
                 return str(units), SECOND_NAMES.get(calendar, calendar)
         return None
 
@@ -422,7 +454,7 @@ class _Joining:
         if units[0] is None or "units" not in arrays[0].attrs:
             return {}
         if all(one == units[0] for one in units):
-            calendars = {one.attrs.get("calendar", "standard") for one in arrays}
+            calendars = {_said(one).get("calendar", "standard") for one in arrays}
             return {"calendar": units[0][1]} if len(calendars) > 1 else {}
         made, calendar, *_ = self._recount(path, units)
         return {"units": made, "calendar": calendar}
@@ -468,6 +500,12 @@ def _span(units: tuple[str, str], first: tuple[str, str], path: str) -> tuple[in
     return int(one - zero), int(zero)
 
 
+def _shown(array: Array) -> Array | Source:
+    """The array, or the variable of a file that it shows, which is read at once where it is one chunk."""
+    source = source_of(array)
+    return source if isinstance(source, FileArray) and prod(source.counts) == 1 else array
+
+
 def _items(array: Array) -> Items:
     """All items of an array, of a file in one read."""
     source = source_of(array)
@@ -492,12 +530,23 @@ def _has_grid(attributes: Mapping[str, Any]) -> bool:
     return any(name.startswith(OF_GRIDS) for name in attributes)
 
 
+def _said(node: Array | Group) -> Mapping[str, Any]:
+    """The attributes of a node, not to be changed: thousands of members are asked for theirs."""
+    return node.model.attributes
+
+
 def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=repr)
+    """A text that differs where values do."""
+    if value is None:
+        return "null"
+    # No text of anything else begins with a quotation mark.
+    return f'"{value}' if type(value) is str else json.dumps(value, sort_keys=True, default=repr)
 
 
 def _is_same(one: Items, other: Items) -> bool:
     """Whether all items are equal, NaN those that are NaN."""
+    if one is other:
+        return True
     if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
         return False
     return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fcmM"))

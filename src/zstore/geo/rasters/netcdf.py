@@ -154,8 +154,8 @@ class NetcdfJob(FileJob):
         how: How,
     ) -> None:
         self.source = os.fspath(source)
-        version = find_version([self.source])
-        super().__init__(target, zarr_format, {self.source: version}, how)
+        versions = {self.source: find_version([self.source])}
+        super().__init__(target, zarr_format, versions, how)
         with _open_headers(self.source) as file:
             groups = dict(walk_groups(file, ""))
             variables = {
@@ -174,7 +174,7 @@ class NetcdfJob(FileJob):
                     for one in (chunks, shards)
                 )
                 model = self._model(variable, path, cut, shard, compressors)
-                one = NetcdfVariable(self.source, version, path, variable.chunks, model, self.files)
+                one = NetcdfVariable(self.source, versions, path, variable.chunks, model, self.files)
                 one.row = getattr(variable, "row", None)
                 self.file_arrays[path] = one
             self.attributes = {path: group_attributes(group, path or "/") for path, group in groups.items()}
@@ -455,14 +455,14 @@ class NetcdfVariable(FileArray):
     def __init__(
         self,
         source: str,
-        version: Version,
+        versions: Mapping[str, Version],
         name: str,
         chunks: Shape | None,
         model: ArrayModel,
         files: OpenFiles,
     ) -> None:
         own = chunks[: len(model.shape)] if chunks else model.grid.chunk_shape
-        super().__init__(name, source, {source: version}, model, own, model.shape, files)
+        super().__init__(name, source, versions, model, own, model.shape, files)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
         if self.row is not None:
@@ -487,7 +487,9 @@ class NetcdfVariable(FileArray):
         except (OSError, ValueError) as error:
             raise StoreError(f"file cannot be read: {error}", path=self.path) from error
         sides: tuple[Any, ...] = tuple(map(slice, (*self.shape, *row.shape[len(self.shape) :])))
-        return items[(*sides, ...)]
+        part: Items = items[(*sides, ...)]
+        # A value of a dimension that can grow does not keep the chunk that was made for hundreds.
+        return part if part.size == items.size else part.copy()
 
     def _converted(self, variable: Any, box: Box) -> Items:
         """The items of a box of the file, as the array's type."""
