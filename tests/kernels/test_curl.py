@@ -244,6 +244,16 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
         one.next(leave)
 
 
+def test_a_batch_among_others_opens_few_connections_unless_it_is_long(server: Server) -> None:
+    # Of 8 requests at once it has its share, and more of them as long as two thirds are left to do.
+    for count, share, most in ((12, 1, 8), (12, 2, 4), (12, 4, 4), (24, 4, 8)):
+        server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(count)]
+        connections = curl.Connections()
+        found = connections.get([(server.url + b"/a", None, [], -1)] * count, TERMS, int, share)
+        assert {one[0] for one in found} == {DONE}
+        assert connections.count == most
+
+
 @pytest.mark.parametrize("rounds", [30, pytest.param(1300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", [lambda asked: curl.Connections().get(asked, TERMS, int), stream])
 def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server, way: Any, rounds: int) -> None:

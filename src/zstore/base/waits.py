@@ -33,6 +33,9 @@ class Waits:
     may_block  whether the threads may also wait for what nobody can cancel, and are left behind with that
     """
 
+    thread_count = 1
+    """How many threads of the call wait at the same time, at most."""
+
     def __init__(self, *, may_block: bool = False) -> None:
         self.may_block = may_block
         self._lock = Lock()

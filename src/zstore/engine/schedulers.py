@@ -101,6 +101,7 @@ class Crew(Generic[T]):
         ]
         if self._above is not None:
             self._above._below.add(self)
+        self._waits.thread_count = max(count, self._waits.thread_count)
         try:
             for thread in threads:
                 thread.start()

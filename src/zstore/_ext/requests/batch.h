@@ -68,6 +68,7 @@ typedef struct zs_batch {
     zs_terms terms;
     zs_request *requests;
     int count, next, active, done, has_begun;
+    int share; /* requests at once to begin with, where others do the same */
     /* of a stream, whose requests are given one by one and whose answers are taken as they come: */
     int is_stream, allowed, paused; /* requests at once so far; those whose bodies wait */
     int64_t most_size, held_size;   /* the most bytes of bodies that have begun to come and were not taken; what they have */
@@ -297,11 +298,13 @@ static void zs_look_at_clock(zs_batch *batch) {
     }
 }
 
-/* Whether another request may begin: each batch has its share of those that are allowed, and of the connections. */
+/* Whether another request may begin: each batch has its share of those that are allowed, and of the connections. What
+   others have left is of use to who has much to do: a new connection takes as long as a request. */
 static int zs_may_begin(zs_batch *batch) {
-    int most = batch->terms.most;
-    if (batch->next == batch->count || batch->is_stream) return 0;
-    return !batch->active || (atomic_load(&zs_asking) < most && batch->active < most / atomic_load(&zs_batches));
+    int most = batch->terms.most, share = most / atomic_load(&zs_batches), left = batch->count - batch->next;
+    if (!left || batch->is_stream) return 0;
+    if (share > batch->share && left <= 2 * batch->active) share = batch->share;
+    return !batch->active || (atomic_load(&zs_asking) < most && batch->active < share);
 }
 
 /* Let bodies come for which there is room now, the one that waits longest first. */

@@ -31,6 +31,7 @@ class Connections:
         requests: list[tuple[bytes, bytes | None, list[bytes], int]],
         terms: tuple[int, float, float, float, int],
         check: Callable[[], object],
+        share: int = 1,
     ) -> list[tuple[int, int, Any, int, int, bytes, bytes, bytes, bytes, int, float]]: ...
 
 @final

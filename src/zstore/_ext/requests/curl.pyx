@@ -44,7 +44,7 @@ cdef extern from *:
         zs_connections *at
         zs_terms terms
         zs_request *requests
-        int count, next, active, done, is_stream, allowed
+        int count, next, active, done, share, is_stream, allowed
         int64_t most_size, held_size
 
     const char *zs_curl_trouble() nogil
@@ -135,13 +135,14 @@ cdef class Connections:
         """The number of connections that are open, at most."""
         return self.at.count
 
-    def get(self, list requests, tuple terms, check):
+    def get(self, list requests, tuple terms, check, int share=1):
         """The answers to requests, in their order, when the last one has ended.
 
         requests  (URL, range as "0-9", "10-" or "-10" or None, header lines, most bytes of a whole value or -1)
         terms     (requests at once in this process, and seconds: for connecting, in which something must come,
                   and for each request; bytes of which each gives a body another such time, 0: any time)
         check     is called some times a second; what it raises ends the requests
+        share     of how many such calls at the same time this is one
 
         An answer is (outcome, status, body, begin, size of the whole value, entity tag, version, content type,
         content encoding, libcurl's code, seconds).
@@ -149,6 +150,7 @@ cdef class Connections:
         cdef zs_batch batch
         cdef int k, is_over = 0, count = len(requests)
         prepare(&batch, &self.at, count, terms)
+        batch.share = max(1, batch.terms.most // max(1, share))
         try:
             for k in range(count):
                 fill(&batch.requests[k], requests[k])

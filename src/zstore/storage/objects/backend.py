@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from zstore.base.limits import current_limits
+from zstore.base.waits import current_waits
 from zstore.errors import StoreError
 from zstore.storage.base import ByteRange, Fetch, Names
 from zstore.storage.objects.clients import Address, Client, make_client
@@ -183,7 +184,9 @@ class Backend:
         limits = current_limits()
         progress_size = limits.progress_size if self.is_http else 0
         paths = [self.path(fetch.key) for fetch in fetches]
-        answers = curl.get(paths, fetches, self.request_count, progress_size)
+        waits = current_waits()
+        share = 1 if waits is None else waits.thread_count
+        answers = curl.get(paths, fetches, self.request_count, progress_size, share)
         if answers is None:
             return None
         return self._noted(client, fetches, answers)

@@ -183,13 +183,14 @@ class CurlClient:
         self._is_trusted = True
 
     def get(
-        self, paths: Sequence[str], fetches: Sequence[Fetch], most: int, progress_size: int
+        self, paths: Sequence[str], fetches: Sequence[Fetch], most: int, progress_size: int, share: int
     ) -> list[Answer] | None:
         """The answers to a first attempt at each request, in order; None where libcurl cannot make them.
 
         paths          of the values, below the URL
         most           requests at once, those of other threads included
         progress_size  as the limit of that name; 0: a body may take any time
+        share          of how many threads that do the same this is one
 
         Raises
             LeftError: the caller that this thread works for was interrupted.
@@ -200,7 +201,7 @@ class CurlClient:
             return None
         connections = _take(self) or curl.Connections(self._authorities)
         with late():
-            found = connections.get(requests, (most, *self._times, progress_size), check_waiting)
+            found = connections.get(requests, (most, *self._times, progress_size), check_waiting, share)
         _give(self, connections)
         answers = [*map(Answer._make, found)]
         self._note_trust(answers)
