@@ -129,7 +129,8 @@ class Counting:
         """Note one phase of a test."""
         if report.outcome == "failed":
             text = str(report.longrepr)
-            self.outcomes[report.nodeid] = "inside" if "Inside: " in text else _cause(text)
+            is_inside = "Inside: " in text or "has no attribute '_" in text
+            self.outcomes[report.nodeid] = "inside" if is_inside else _cause(text)
         elif report.outcome == "skipped" or report.when == "call":
             self.outcomes.setdefault(report.nodeid, report.outcome)
 

@@ -127,6 +127,16 @@ def test_a_group_is_at_its_own_root():
         assert below.require_group("/") == group["a"]
 
 
+def test_awaited_functions_are_themselves_and_settings_count_where_an_array_is_found():
+    assert ours.api.asynchronous.zeros_like is ours.api.asynchronous.zeros_like
+    group = ours.group({})
+    group.create_array("x", shape=2, dtype="i4")
+    found = group.require_array("x", shape=2, dtype=group["x"].metadata.dtype, config={"order": "F"})
+    assert found.config.order == "F"
+    with pytest.raises(TypeError, match=r"config has \['nope'\]; expected some of order"):
+        group.require_array("x", shape=2, config={"nope": 1})
+
+
 def test_sizes_are_said_however_large():
     array = ours.create_array({}, shape=(2**62, 4), chunks=(1, 1), dtype="u1")
     assert f": {2**64} (16.0E)" in repr(array.info)

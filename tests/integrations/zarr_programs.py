@@ -115,10 +115,12 @@ def require(zarr: Any) -> dict[str, Any]:
     a = g.require_array("x", shape=(3,), dtype="f4")[:]
     g.require_group("h")
     b = sorted(g)
-    try:
-        g.require_array("x", shape=(4,), dtype="f4")
-    except TypeError as _e:
-        c = "TypeError"
+    e = g.require_array("x", shape=(3,), dtype="f8").dtype
+    for _shape, _dtype in (((4,), "f4"), ((3,), "i2")):
+        try:
+            g.require_array("x", shape=_shape, dtype=_dtype)
+        except TypeError as _e:
+            c = f"TypeError of {_dtype}"
     try:
         g.require_group("x")
     except TypeError as _e:
@@ -368,6 +370,10 @@ def likeness(zarr: Any) -> dict[str, Any]:
     ]
     b = (zarr.ones_like(z)[:], zarr.full_like(z, fill_value=9)[0])
     c = zarr.zeros_like(np.ones((2, 3), "f4")).dtype
+    d = []
+    for _zarr_format in (2, 3):
+        g = zarr.group({}, zarr_format=_zarr_format)
+        d += [getattr(g, f"{_name}_like")(name=_name, data=z)[:] for _name in ("zeros", "ones", "empty")][:2]
     return locals()
 
 

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Buffer", "BufferPrototype", "NDBuffer", "cpu", "default_buffer_prototype"]
+__all__ = [
+    *("ArrayLike", "Buffer", "BufferPrototype", "NDArrayLike", "NDBuffer", "cpu"),
+    "default_buffer_prototype",
+]
+
+# What reads give.
+ArrayLike = NDArrayLike = np.ndarray
 
 
 class Buffer(bytes):

@@ -172,7 +172,8 @@ class ArrayConfig:
         """The settings as they are now, with those that are given: an `ArrayConfig`, a dict, or None.
 
         Raises
-            ValueError: a name that is none of these, or an order that is neither "C" nor "F".
+            TypeError: a name that is none of these.
+            ValueError: an order that is neither "C" nor "F".
         """
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(given, ArrayConfig):
@@ -180,7 +181,7 @@ class ArrayConfig:
         names = [field.name for field in fields(cls)]
         said = {**(given or {}), **changes}
         if unknown := sorted(said.keys() - {*names}):
-            raise ValueError(f"config has {unknown}; expected some of {', '.join(names)}")
+            raise TypeError(f"config has {unknown}; expected some of {', '.join(names)}")
         made = cls(**{name: config.get(f"array.{name}") for name in names} | said)
         if made.order not in ("C", "F"):
             raise ValueError(f"order is {made.order!r}; expected 'C' or 'F'")

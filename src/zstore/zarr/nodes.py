@@ -620,7 +620,14 @@ class Group(_Node):
         return tuple(self.require_group(name) for name in names)
 
     def require_array(
-        self, name: str, *, shape: Any, dtype: Any = None, exact: bool = False, **options: Any
+        self,
+        name: str,
+        *,
+        shape: Any,
+        dtype: Any = None,
+        exact: bool = False,
+        config: Any = None,
+        **options: Any,
     ) -> Array:
         """The array of that name, created if there is none.
 
@@ -629,14 +636,15 @@ class Group(_Node):
         """
         found = self.get(name)
         if found is None:
-            return self.create_array(name, shape=shape, dtype=dtype, **options)
+            return self.create_array(name, shape=shape, dtype=dtype, config=config, **options)
         wanted = (shape,) if isinstance(shape, int) else tuple(shape)
         if not isinstance(found, Array) or found.shape != wanted:
             raise TypeError(f"{name!r} is {found!r}; expected an array of shape {wanted}")
-        given = found.dtype if dtype is None else np.dtype(dtype)
-        if given != found.dtype and (exact or not np.can_cast(given, found.dtype)):
+        named = dtype.to_native_dtype() if hasattr(dtype, "to_native_dtype") else dtype
+        given = found.dtype if named is None else np.dtype(named)
+        if given != found.dtype and (exact or not np.can_cast(found.dtype, given)):
             raise TypeError(f"{name!r} has the dtype {found.dtype}; expected {given}")
-        return found
+        return found if config is None else Array(found.node, found.store, ArrayConfig.of(config))
 
     def empty(self, *, name: str, shape: Any, **options: Any) -> Array:
         """Create an array without writing any items."""
@@ -654,9 +662,11 @@ class Group(_Node):
 
     def empty_like(self, *, name: str, data: Any, **options: Any) -> Array:
         """Create an array of the shape, dtype, chunks and codecs of `data`, without writing any items."""
-        return self.create_array(name, **{**like(data), **options})
+        return self.create_array(name, **{**like(data, self.zarr_format), **options})
 
-    zeros_like = empty_like
+    def zeros_like(self, *, name: str, data: Any, **options: Any) -> Array:
+        """Create an array like `data`, whose items are 0 until they are written."""
+        return self.empty_like(name=name, data=data, **{**options, "fill_value": 0})
 
     def ones_like(self, *, name: str, data: Any, **options: Any) -> Array:
         """Create an array like `data`, whose items are 1 until they are written."""

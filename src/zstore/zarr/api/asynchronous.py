@@ -15,7 +15,8 @@ __all__ = synchronous.__all__
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise missing_name("module 'zarr.api.asynchronous'", name, None)
-    return awaited(getattr(synchronous, name))
+    # Each is made once, so that it is itself.
+    return globals().setdefault(name, awaited(getattr(synchronous, name)))
 
 
 async def create_hierarchy(**options: Any) -> AsyncIterator[tuple[str, Any]]:
