@@ -21,6 +21,7 @@ from zstore.storage.url import open_store
 from ..storage.bucket_server import BucketServer
 
 CELLS = np.arange(1, 65 * 64 + 1, dtype="i4").reshape(65, 64)
+LARGE = np.arange(6, dtype="u1").repeat(1 << 19).reshape(6, -1)
 
 
 @pytest.fixture
@@ -32,13 +33,14 @@ def hears_interrupts():
 
 
 class Places:
-    """A bucket with a group "s", and its array "a", which is opened before the bucket is slow."""
+    """A bucket with a group "s", its array "a" and a large one, all opened before the bucket is slow."""
 
     def __init__(self, server: BucketServer) -> None:
         self.server = server
         zstore.create_group(self("s"))
         zstore.create_array(self("s"), "a", data=CELLS, chunks=(8, 8), dimension_names=("y", "x"))
         self.array = self.opened()
+        self.large = zstore.create_array(self("large"), data=LARGE, chunks=(1, 1 << 19), compressors=None)
         self.time = 0
 
     def __call__(self, place: str) -> Store:
@@ -78,6 +80,7 @@ REMOTE: dict[str, tuple[Act, str, Act]] = {
     "open": (lambda at: at.opened(), ALL, lambda at: at.opened().shape == (65, 64)),
     "read": (lambda at: at.array[...], ALL, lambda at: (at.opened()[...] == CELLS).all()),
     "read a part": (lambda at: at.array[3, 5:60], ALL, lambda at: at.opened()[3, 5] == CELLS[3, 5]),
+    "read large chunks": (lambda at: at.large[...], ALL, lambda at: (at.large[...] == LARGE).all()),
     "write": (Places.write, ALL, Places.is_written),
     "write a part": (lambda at: at.array.__setitem__((3, 5), 7), ALL, lambda at: at.opened()[3, 5] == 7),
     "append": (lambda at: at.array.append(CELLS[:8]), CHUNKS, lambda at: at.opened()[72, 63] == CELLS[7, 63]),
@@ -113,7 +116,7 @@ LONGEST = 1.5
 # Each takes seconds, which are waited for.
 USUAL = ("read", "write", "create", "convert")
 # Threads of reads may be left behind with a request, which changes nothing.
-READS = ("read", "read a part", "verify", "reduce")
+READS = ("read", "read a part", "read large chunks", "verify", "reduce")
 
 
 def is_slow(server: BucketServer) -> None:
