@@ -1,15 +1,17 @@
 """What do views cost beside reading the arrays behind them one by one?
 
 A hundred arrays of 512 × 512 int16, in chunks of 128 × 128 in a directory, once uncompressed and once with
-zstd, are read as one by `concat` and `stack`, whole and in part. Times are processor time, the best of many
-rounds; each library has a process of its own, as they do not share an environment.
+zstd, are read as one by `concat` and `stack`, whole and in part; GDAL reads GeoTIFF of the same tiles and
+codec by a VRT of one band, or of a band for each, with little room for decoded blocks. Times are processor
+time, the best of many rounds; each library has a process of its own, as they do not share an environment.
 
     python -m benchmarks.views make DIRECTORY
-    python -m benchmarks.views zstore|tensorstore|xarray DIRECTORY
+    python -m benchmarks.views zstore|tensorstore|xarray|gdal DIRECTORY
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -35,6 +37,24 @@ def make(place: Path) -> None:
             zstore.create_array(
                 place / codec / str(number), data=data, chunks=CHUNKS, compressors=compressors
             )
+            for name, row in (("concat", number * SHAPE[0]), ("stack", 0)):
+                make_raster(place / codec / f"{name}{number:02}.tif", data, codec, row)
+        for name, words in (("concat", ()), ("stack", ("-separate",))):
+            rasters = map(str, sorted((place / codec).glob(f"{name}*.tif")))
+            target = str(place / codec / f"{name}.vrt")
+            subprocess.run(["gdalbuildvrt", "-q", *words, target, *rasters], check=True)
+
+
+def make_raster(path: Path, data: np.ndarray[Any, Any], codec: str, row: int) -> None:
+    """Store an array as a GeoTIFF in tiles, whose first row is that one of a grid."""
+    import rasterio
+
+    (height, width), (rows, columns) = SHAPE, CHUNKS
+    with rasterio.open(
+        path, "w", "GTiff", width, height, 1, "EPSG:32632", rasterio.Affine(2, 0, 0, 0, -2, -2 * row),
+        "int16", tiled=True, blockxsize=columns, blockysize=rows, compress=codec,
+    ) as raster:  # fmt: skip
+        raster.write(data, 1)
 
 
 def by_zstore(place: Path) -> dict[str, Callable[[], Any]]:
@@ -98,6 +118,18 @@ def by_xarray(place: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
+def by_gdal(place: Path) -> dict[str, Callable[[], Any]]:
+    import rasterio
+
+    rasterio.env.set_gdal_config("GDAL_CACHEMAX", 4 << 20)
+    joined, stack = (rasterio.open(place / f"{name}.vrt") for name in ("concat", "stack"))
+    return {
+        "stack": lambda: stack.read(),
+        "concat": lambda: joined.read(1),
+        "stack, a row": lambda: stack.read(window=((3, 4), (0, SHAPE[1]))),
+    }
+
+
 def measure(act: Callable[[], Any], rounds: int) -> float:
     """The processor time of a call in milliseconds, the best of some rounds."""
     times = []
@@ -114,7 +146,9 @@ def main() -> None:
     if library == "make":
         make(place)
         return
-    accesses = {"zstore": by_zstore, "tensorstore": by_tensorstore, "xarray": by_xarray}[library]
+    accesses = {
+        "zstore": by_zstore, "tensorstore": by_tensorstore, "xarray": by_xarray, "gdal": by_gdal
+    }[library]  # fmt: skip
     for codec in CODECS:
         for name, act in accesses(place / codec).items():
             taken = measure(act, 3 if library == "xarray" else ROUNDS)
