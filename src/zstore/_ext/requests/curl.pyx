@@ -56,6 +56,7 @@ cdef extern from *:
     int zs_go_on(zs_batch *, double seconds) nogil
     bint zs_may_ask(zs_batch *) nogil
     void zs_ask(zs_batch *, zs_request *) nogil
+    void zs_end(zs_batch *, zs_request *) nogil
     void zs_leave(zs_batch *) nogil
     int zs_connections_open(zs_connections *) nogil
     void zs_connections_close(zs_connections *) nogil
@@ -221,6 +222,10 @@ cdef class Stream:
                     return self.taken(place)
             with nogil:
                 is_over = zs_go_on(&self.batch, HEARING)
+            if is_over < 0:  # libcurl cannot go on: all that is under way is asked in another way
+                for place in range(PLACES):
+                    if self.batch.requests[place].easy is not NULL:
+                        zs_end(&self.batch, &self.batch.requests[place])
             if not is_over:
                 check()
         return None
