@@ -75,6 +75,8 @@ DIRECTIVES = {
     "cdivision": not DEBUG,
     "initializedcheck": DEBUG,
     "embedsignature": False,
+    # docs/design/0031-free-threads.md says what threads share.
+    "freethreading_compatible": True,
 }
 
 

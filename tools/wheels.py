@@ -124,7 +124,7 @@ def codecs(python: Path, target: Target) -> Path:
 def compiler(python: Path, target: Target) -> Path:
     """A program that compiles and links for a machine, C and C++; no library of C++ is linked."""
     zig = f'"{python}" -m ziglang {{}} -target {target.zig} "$@"'
-    steps = {"shared": zig.format("cc"), "cpp": zig.format("c++"), "other": zig.format("cc")}
+    steps = {"shared": zig.format("cc") + " -s", "cpp": zig.format("c++"), "other": zig.format("cc")}
     if target.has_gcc:
         steps["shared"] += ' "$(gcc -print-libgcc-file-name)"'
         steps["cpp"] = steps["other"] = 'gcc "$@"'

@@ -254,7 +254,7 @@ def test_whatever_threads_do_at_once_each_gets_its_own(thread_count, turns, tmp_
                 case 6:
                     joined = zstore.concat([still, plain], 0).read(np.s_[90:102, left:right])
                     assert (joined == np.concatenate([values[90:], values[:6]])[:, left:right]).all()
-                case 7:
+                case 7 if turn % 512 == 7:  # makes threads of its own
                     assert (still.reduce("mean", 0) == values.mean(0)).all()
                 case 8:
                     assert (plain.oindex[rows, window[1]] == values[rows, window[1]]).all()
