@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -47,6 +48,7 @@ from zstore.jobs.plan import current_part, name_job, naming_full_disks
 from zstore.jobs.runner import Executor, Runner, check_executor
 from zstore.jobs.source import Made, Sources, is_certain
 from zstore.model import v2, v3
+from zstore.nodes.advice import OPTION_ADVICE, WORD_ADVICE
 from zstore.storage.base import Store, join_key
 
 # The documents that make a node of Zarr v3 or v2.
@@ -128,6 +130,18 @@ def asked_as(command: Sequence[str]) -> AbstractContextManager[None]:
     return _asked_as({"command": list(command)})
 
 
+# How like a word is to one that is misspelt: "over" is no "overwrite".
+ALIKE = 0.75
+
+
+def _say_word(given: Iterable[str], taken: Iterable[str]) -> str:
+    """The word to use in place of the first one that a call does not take; "" where none is like it."""
+    known = [*taken]
+    wrong = next((name for name in given if name not in known), "")
+    near = [WORD_ADVICE.get(wrong), OPTION_ADVICE.get(wrong), *get_close_matches(wrong, known, 1, ALIKE)]
+    return next((f"use {name}" for name in near if name in known), "")
+
+
 def resumable(function: Callable[P, R]) -> Callable[P, R]:
     """The function, with its name and arguments noted in the records of the work that it begins."""
     signature = inspect.signature(function)
@@ -139,8 +153,9 @@ def resumable(function: Callable[P, R]) -> Callable[P, R]:
         try:
             bound = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            takes = f"{function.__name__}({', '.join(signature.parameters)})"
-            raise TypeError(f"{error}; expected {takes}") from None
+            said = _say_word(kwargs, signature.parameters)
+            takes = f"expected {function.__name__}({', '.join(signature.parameters)})"
+            raise TypeError(f"{error}; {said or takes}") from None
         check_executor(bound.get("executor"))
         # Storage options without their values: whoever may read the store can read a record.
         given = {

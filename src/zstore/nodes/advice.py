@@ -20,7 +20,13 @@ MODULE_ADVICE = {
     "save_array": "zstore.save(store, array)",
     "save_group": "zstore.save(store, name=array, ...)",
 }
+METHODS = ("sum", "mean", "min", "max", "std", "var", "any", "all", "count", "argmin", "argmax")
 ARRAY_ADVICE = {
+    **{name: f"array.reduce({name!r}, axis)" for name in METHODS},
+    **dict.fromkeys(("load", "compute", "to_numpy"), "array[...]"),
+    "groupby": "array.reduce('mean', by='month'), or groups=labels",
+    "resample": "array.reduce('mean', every='month')",
+    "rolling": "array.reduce('mean', rolling={'time': 30})",
     "async_array": "`await array.read_async(selection)` and `await array.write_async(selection, value)`",
     "compressor": "array.compressors, which has all of them",
     "config": "the arguments of zstore.open_array",
@@ -37,6 +43,13 @@ ARRAY_ADVICE = {
     "values": "array[...]",
 }
 GROUP_ADVICE = {
+    **{name: f"zstore.reduce(group, {name!r}, axis, out=...)" for name in METHODS},
+    "groupby": "zstore.reduce(group, 'mean', by='month', out=...)",
+    "isel": "group[name][5, :, 3:7], or zstore.select(group, {dimension: value}) by coordinates",
+    "resample": "zstore.reduce(group, 'mean', every='month', out=...)",
+    "rolling": "zstore.reduce(group, 'mean', rolling={'time': 30}, out=...)",
+    "to_netcdf": "zstore.zarr_to_netcdf(group, 'NAME.nc')",
+    "to_zarr": "zstore.convert(group, 'NAME.zarr')",
     "array": "group.create_array(name, data=...)",
     "create": "group.create_array",
     "create_dataset": "group.create_array(name, ...)",
@@ -73,3 +86,5 @@ OPTION_ADVICE = {
     "write_empty_chunks": "nothing in its place: chunks of fill value alone are never stored",
     "zarr_version": "zarr_format",
 }
+# The same for calls that take many arguments, in xarray's and dask's words.
+WORD_ADVICE = {"dim": "axis", "dims": "axis", "freq": "every", "skipna": "nodata", "window": "rolling"}

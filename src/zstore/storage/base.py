@@ -772,6 +772,8 @@ class Store(ABC):
         """Raise ReadOnlyError if this store was opened for reading."""
         if self.read_only:
             said = "store is open for reading only"
+            if getattr(type(self), "read_only", None) is not True:
+                said += "; expected it opened with mode='r+'"
             if self.url.partition("://")[0] in ("http", "https"):
                 said = (
                     "a web server is for reading only; expected a directory, or a bucket as s3://BUCKET/NAME"

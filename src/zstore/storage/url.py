@@ -52,7 +52,7 @@ INSIDE = re.compile("(?<=[^/#])[/#]")
 # What stands between a scheme and a local path, where it is not "://".
 JOINTS = {"zip": "::"}
 # A scheme that lacks a slash; one letter is a drive.
-SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/?(?!/)")
 # The ending of a file that opens as a store, at the end of a path or before that of a node inside.
 FILE = re.compile(
     "(?:{})(?=[/#?]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
@@ -157,7 +157,7 @@ def open_store(
             file = find_pattern(path)
         if file is not None:
             scheme, text, inside = file
-        elif ":/" in path:
+        elif ":" in path:
             _check_slip(path)
         elif "#" in path and os.path.isdir(path[: path.index("#")]) and not os.path.lexists(path):  # noqa: PTH112
             path = path.replace("#", "/", 1)
@@ -283,13 +283,16 @@ def _pipeline(file: str, kind: FileKind) -> str:
 
 
 def _check_slip(path: str) -> None:
-    """Refuse a new path that begins as a URL does whose scheme lacks a slash.
+    """Refuse a new path that begins as a URL does whose scheme lacks a slash, or both of a server's.
 
     Raises
         StoreError: it does.
     """
     slip = SLIP.match(path)
-    if slip is not None and not os.path.isdir(f"{slip[1]}:"):  # noqa: PTH112
+    if slip is None or os.path.isdir(f"{slip[1]}:"):  # noqa: PTH112
+        return
+    has_slash = path[slip.end() - 1] == "/"
+    if has_slash or (REMOTE.fullmatch(slip[1].lower()) and not os.path.lexists(path)):
         rest = path[slip.end() :]
         meant = f"file:///{rest}" if slip[1].lower() == "file" else f"{slip[1]}://{rest}"
         raise StoreError(f"{path!r} is no path, and a URL has two slashes; did you mean {meant!r}?")
