@@ -71,7 +71,7 @@ typedef struct zs_batch {
     int share; /* requests at once to begin with, where others do the same */
     /* of a stream, whose requests are given one by one and whose answers are taken as they come: */
     int is_stream, allowed, paused; /* requests at once so far; those whose bodies wait */
-    int64_t most_size, held_size;   /* the most bytes of bodies that have begun to come and were not taken; what they have */
+    int64_t most_size, held_size;   /* bytes of bodies that have begun to come and were not taken: at most, and now */
 } zs_batch;
 
 static inline double zs_now(void) {
