@@ -260,12 +260,16 @@ def median(place: Path, methods: list[str]) -> None:
     [(_, stored)] = [one for one in zstore.open_group(place / "median").arrays() if one[1].ndim == 2]
     cells = []
     for day in range(COMPARED_DAYS):
-        bands = []
-        for band in ("red", "scl"):
-            by_gdalwarp(place, "nearest", 0, range(day, day + 1), band)
-            with rasterio.open(made_by_gdal(place)) as raster:
-                bands.append(raster.read(1))
-        cells.append(np.where((bands[0] == 0) | np.isin(bands[1], CLOUDS), np.nan, bands[0].astype("f4")))
+        # Clouds of a later scene do not hide what is clear below them.
+        for red in names(place, "red", "tif", range(day, day + 1)):
+            with rasterio.open(red) as raster, rasterio.open(red.replace("red", "scl")) as classes:
+                clear = np.where(np.isin(classes.read(1), CLOUDS), 0, raster.read(1)).astype("u2")
+                with rasterio.open(red.replace("red", "clear"), "w", **raster.profile) as made:
+                    made.write(clear, 1)
+        by_gdalwarp(place, "nearest", 0, range(day, day + 1), "clear")
+        with rasterio.open(made_by_gdal(place)) as raster:
+            warped = raster.read(1)
+        cells.append(np.where(warped == 0, np.nan, warped.astype("f4")))
     expected = np.nanmedian(np.stack(cells), axis=0)
     own = stored[...]
     same = (own == expected) | (np.isnan(own) & np.isnan(expected))
