@@ -41,7 +41,7 @@ Listing = list[dict[str, Any]]
 # The bytes that are sent in one piece: S3 takes 5 GiB so, and a condition holds for one piece only.
 PIECE = 4 << 30
 # Bytes of large values that have begun to come and were not taken. Others are asked for, and wait.
-RECEIVED_SIZE = 18 << 20
+RECEIVED_SIZE = 14 << 20
 
 
 class Version(NamedTuple):

@@ -62,6 +62,10 @@ SEEN_COUNT = 1024
 SEEN_SIZE = 16 << 10
 
 
+# Large values that are asked for at once at the beginning: those that wait take no memory.
+FIRST_COUNT = 80
+
+
 class ObjectStore(BatchStore):
     """The objects below a prefix of a bucket, a web server or memory, through obstore.
 
@@ -152,7 +156,7 @@ class ObjectStore(BatchStore):
     ) -> Iterator[tuple[int, bytes | memoryview | None]] | None:
         """As `Store.get_each`, where libcurl can ask; what fails is asked for again at the end."""
         has_ranges = self._backend.has_ranges
-        count = max(1, self.under_way_size // value_size // share)
+        count = max(1, max(FIRST_COUNT, self.under_way_size // value_size) // share)
         fetches = (
             merge_requests([one], has_ranges=has_ranges)[0]._replace(members=(at,))
             for at, one in enumerate(requests)
