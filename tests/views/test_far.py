@@ -23,7 +23,7 @@ DATA = np.arange(24 * 8 * 12).reshape(24, 8, 12)
 
 
 class DistantStore(MemoryStore):
-    """A store in memory that takes 20 ms for an answer."""
+    """A store in memory that takes 20 ms for an answer, and has none before so many are waited for at once."""
 
     in_memory = False
     request_count = 32
@@ -31,14 +31,16 @@ class DistantStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.asked = Counter[str]()
-        self.waiting = self.most_waiting = 0
-        self._guard = threading.Lock()
+        self.waiting = self.most_waiting = self.expected = 0
+        self._guard = threading.Condition()
 
     def get_many(self, requests: Sequence[Request]) -> Values:
         with self._guard:
             self.asked.update(key for key, _ in requests)
             self.waiting += 1
             self.most_waiting = max(self.most_waiting, self.waiting)
+            self._guard.notify_all()
+            self._guard.wait_for(lambda: self.most_waiting >= self.expected, 10)
         time.sleep(0.02)
         with self._guard:
             self.waiting -= 1
@@ -70,6 +72,7 @@ def days(store: DistantStore) -> list[zstore.Array]:
 
 @pytest.mark.parametrize("read", READERS)
 def test_arrays_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Array], read: Any) -> None:
+    store.expected = 4
     np.testing.assert_array_equal(read(zstore.stack(days)[::-1, :4]), DATA[::-1, :4] + 1)
     assert len(store.asked) == 24 * 2 and set(store.asked.values()) == {1}
     # An event loop asks a store without awaitable methods on a few threads of its own.
@@ -78,6 +81,7 @@ def test_arrays_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Arr
 
 @pytest.mark.parametrize("read", READERS)
 def test_layers_are_asked_for_at_the_same_time(store: Any, days: list[zstore.Array], read: Any) -> None:
+    store.expected = 4
     np.testing.assert_array_equal(read(zstore.overlay(days, nodata=0)), DATA[-1] + 1)
     # Four at first, and none of those that they cover.
     assert store.most_waiting > 3 and len(store.asked) == 4 * 4 and set(store.asked.values()) == {1}
