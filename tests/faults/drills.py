@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
@@ -71,6 +73,19 @@ class Program:
 def start(name: str, *arguments: object) -> Program:
     """A process that has begun: it has said "ready" where it says so."""
     return Program(name, *map(str, arguments))
+
+
+def together(count: int, work: Callable[[int], None]) -> None:
+    """Run `work(0)` … `work(count - 1)` at the same time; errors are raised here."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        barrier.wait()
+        work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        for future in [pool.submit(run, number) for number in range(count)]:
+            future.result()
 
 
 def run_together(path: Path, *programs: tuple[object, ...]) -> None:

@@ -23,7 +23,7 @@ DATA = np.arange(24 * 8 * 12).reshape(24, 8, 12)
 
 
 class DistantStore(MemoryStore):
-    """A store in memory that takes 20 ms for an answer, and has none before so many are waited for at once."""
+    """A store in memory that takes 20 ms for an answer, and has none before `expected` are waited for."""
 
     in_memory = False
     request_count = 32
@@ -163,7 +163,7 @@ def test_a_window_of_a_cube_of_many_scenes_takes_three_rounds(monkeypatch: pytes
             place = {"proj:code": "EPSG:32632", "proj:shape": [64, 64], "proj:transform": affine}
             values = [{"data_type": "uint16", "nodata": 0}]
             asset = {**place, "href": f"s3://b/{number}.zarr", "raster:bands": values}
-            date = f"{np.datetime64('2000-01-01') + day}T10:00:00Z"
+            date = f"{np.datetime64('2000-01-01') + np.timedelta64(day, 'D')}T10:00:00Z"
             item = {"type": "Feature", "properties": {"datetime": date}, "assets": {"red": asset}}
             items.append(item)
             if day == 400:
