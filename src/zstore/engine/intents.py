@@ -391,8 +391,16 @@ def change_intent(store: Store, path: str, change: Callable[[bytes | memoryview 
     key = join_key(path, INTENT)
     try:
         with store.lock(key):
-            data = change(store.get(key))
-            store.put(key, data)
+            found = store.get(key)
+            data = change(found)
+            if found is not None:
+                store.put(key, data)
+        if found is None:
+            # Makers ask for no lock to put the first one.
+            store.put_new(key, data)
+    except ChangedError as error:
+        message = "somebody else has just put or changed the mark"
+        raise ChangedError(message, path=place(store, path), key=INTENT) from error
     except StoreError as error:
         # A server that keeps no conditions lets the later one win.
         if error.errno != ENOTSUP:
