@@ -186,23 +186,7 @@ class Scene:
             return None
         rows, columns = (np.linspace(side.start, side.stop, 65) for side in self.window)
         columns, rows = np.meshgrid(columns, rows)
-        lon, lat = self.crs.transform(CRS84, *self.affine(0).at(columns, rows))
-        known = np.isfinite(lon) & np.isfinite(lat)
-        if not known.any():
-            return None
-        south, north = max(-90.0, float(lat[known].min())), min(90.0, float(lat[known].max()))
-        if self.crs.is_geographic:
-            return float(lon[known].min()), south, float(lon[known].max()), north
-        # The widest gap between the meridians of its cells is what the scene does not cover.
-        found = np.unique(np.round(lon[known] % 360, 9))
-        gaps = np.diff(np.append(found, found[0] + 360))
-        at = int(gaps.argmax())
-        if gaps[at] < 30:
-            return -180.0, south, 180.0, north
-        west = float(found[(at + 1) % len(found)])
-        width_in_degrees = 360 - float(gaps[at])
-        west = west - 360 if west >= 180 else west
-        return west, south, west + width_in_degrees, north
+        return self.crs.degrees_around(*self.affine(0).at(columns, rows))
 
 
 def full_turn(crs: Crs) -> float:

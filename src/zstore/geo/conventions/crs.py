@@ -24,6 +24,8 @@ Points = np.ndarray[Any, np.dtype[np.float64]]
 
 # Tile matrix sets turn degrees into metres on the equator of WGS 84, whatever the CRS's own ellipsoid.
 METRES_PER_RADIAN = 6378137.0
+# Meridians that are so many degrees apart have nothing of an area between them.
+GAP = 30
 # Up to so many positions are transformed on one thread, however many threads ask.
 FEW_COUNT = 1 << 13
 OPENGIS_AUTHORITIES = {"EPSG": "0", "OGC": "1.3"}
@@ -170,6 +172,29 @@ class Crs:
         except RuntimeError:  # no thread begins while the interpreter ends
             return call()
         return waiting.result()
+
+    def degrees_around(self, x: Points, y: Points) -> tuple[float, float, float, float] | None:
+        """(west, south, east, north) in degrees around positions; None where none of them has a place there.
+
+        East is above 180 across the antimeridian. Of a projected CRS, whose positions are taken for a grid of
+        an area, the widest gap between their meridians is what the area does not cover; without one of GAP
+        degrees, it has all longitudes. Longitudes of a geographic CRS stay as they are.
+        """
+        lon, lat = self.transform(Crs.from_user("OGC:CRS84"), x, y)
+        known = np.isfinite(lon) & np.isfinite(lat)
+        if not known.any():
+            return None
+        south, north = max(-90.0, float(lat[known].min())), min(90.0, float(lat[known].max()))
+        if self.is_geographic:
+            return float(lon[known].min()), south, float(lon[known].max()), north
+        found = np.unique(np.round(lon[known] % 360, 9))
+        gaps = np.diff(np.append(found, found[0] + 360))
+        at = int(gaps.argmax())
+        if gaps[at] < GAP:
+            return -180.0, south, 180.0, north
+        west = float(found[(at + 1) % len(found)])
+        west = west - 360 if west >= 180 else west
+        return west, south, west + 360 - float(gaps[at]), north
 
     def is_same(self, other: Crs) -> bool:
         """Whether both mean the same coordinates; names and the order of the axes do not count."""

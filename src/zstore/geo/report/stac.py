@@ -14,7 +14,7 @@ import numpy as np
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, UnsupportedError, without_secrets
 from zstore.geo.conventions.base import Band, GeoModel, Variable
-from zstore.geo.conventions.crs import Crs
+from zstore.geo.conventions.crs import GAP, Crs
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.report.summary import Report, describe
 from zstore.nodes.array import Array
@@ -32,8 +32,6 @@ LON_LAT = "OGC:CRS84"
 MOST_VALUES = 1000
 # Points on each side of an outline.
 SIDE = 8
-# Meridians that are farther apart have none of the data between them.
-GAP = 30
 COMPLEX = {"complex64": "cfloat32", "complex128": "cfloat64"}
 NUMBERS = frozenset(f"{kind}{8 << n}" for n in range(4) for kind in ("int", "uint")) | {
     "float16", "float32", "float64",
@@ -344,20 +342,23 @@ def outline(geo: GeoModel) -> tuple[list[float] | None, dict[str, Any] | None]:
     if geo.crs is None or geo.affine is None:
         return None, None
     rows, columns = (np.linspace(0, length, 4 * SIDE + 1) for length in geo.shape)
-    right, down = np.meshgrid(columns, rows)
-    lon, lat = geo.crs.transform(Crs.from_user(LON_LAT), *geo.affine.at(right, down))
-    known = np.isfinite(lon) & np.isfinite(lat)
-    if not known.any():
+    x, y = geo.affine.at(*np.meshgrid(columns, rows))
+    found = geo.crs.degrees_around(x, y)
+    if found is None:
         return None, None
-    west, east = _meridians(lon[known], geo.is_geographic)
-    south, north = (float(each) for each in (lat[known].min(), lat[known].max()))
-    south = -90.0 if _holds(geo, -90.0) else max(-90.0, south)
-    north = 90.0 if _holds(geo, 90.0) else min(90.0, north)
-    box = (west, south, east, north)
-    edge = np.concatenate([lon[0], lon[1:, -1], lon[-1, -2::-1], lon[-2:0:-1, 0]])
-    side = np.concatenate([lat[0], lat[1:, -1], lat[-1, -2::-1], lat[-2:0:-1, 0]])
-    if known.all() and east <= 180 and east - west < 360 - GAP and not geo.is_geographic:
-        return _box(box), _polygon([_ring(edge[::4], side[::4])])
+    west, south, east, north = found
+    if geo.is_geographic:
+        turns = 360 * np.floor((west + 180) / 360)
+        is_whole = east - west >= 360 - 1e-9
+        west, east = (-180.0, 180.0) if is_whole else (float(west - turns), float(east - turns))
+    box = (west, -90.0 if _holds(geo, -90.0) else south, east, 90.0 if _holds(geo, 90.0) else north)
+    edge = [
+        np.concatenate([each[0], each[1:, -1], each[-1, -2::-1], each[-2:0:-1, 0]])[::4] for each in (x, y)
+    ]
+    lon, lat = geo.crs.transform(Crs.from_user(LON_LAT), *edge)
+    is_known = bool(np.isfinite([lon, lat]).all())
+    if is_known and east <= 180 and east - west < 360 - GAP and not geo.is_geographic:
+        return _box(box), _polygon([_ring(lon, lat)])
     return _box(box), _boxes(box)
 
 
@@ -371,23 +372,6 @@ def _holds(geo: GeoModel, latitude: float) -> bool:
         return False
     column, row = (float(each[0]) for each in geo.affine.cell_at(x, y))
     return 0 <= column <= geo.shape[1] and 0 <= row <= geo.shape[0]
-
-
-def _meridians(lon: np.ndarray[Any, Any], is_geographic: bool) -> tuple[float, float]:
-    """(west, east) of some longitudes, east above 180 across the antimeridian."""
-    if is_geographic and lon.max() - lon.min() >= 360 - 1e-9:
-        return -180.0, 180.0
-    found = np.unique(np.round(lon % 360, 9))
-    gaps = np.diff(np.append(found, found[0] + 360))
-    at = int(gaps.argmax())
-    if gaps[at] < GAP and not is_geographic:
-        return -180.0, 180.0
-    if is_geographic:
-        west, width = float(lon.min()), float(lon.max() - lon.min())
-    else:
-        west, width = float(found[(at + 1) % len(found)]), 360 - float(gaps[at])
-    west -= 360 * np.floor((west + 180) / 360)
-    return float(west), float(west + width)
 
 
 def _box(box: tuple[float, float, float, float]) -> list[float]:
