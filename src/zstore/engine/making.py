@@ -363,7 +363,6 @@ def _survey(
     names: dict[str, set[str]] = {}
     asked = CHOICES[3] if zarr_format == 3 else CHOICES[None]
     found_above: list[Documents] = []
-    found: dict[str, Documents]
     asks: list[Callable[[], None]] = [lambda: _list_places(store, paths, names)]
     ours: set[str] = set()
 
@@ -371,6 +370,13 @@ def _survey(
         with suppress(StoreError):  # somebody else's is there, as the list says
             early[path](path)
             ours.add(path)
+
+    def documents(paths: list[str]) -> dict[str, Documents]:
+        """The documents at paths, without our own marks."""
+        found = dict(zip(paths, store.get_first(paths, ANY) if paths else (), strict=True))
+        for path in ours.intersection(found):
+            found[path].pop(INTENT, None)
+        return found
 
     asks.extend(partial(put_early, path) for path in early)
     if above:
@@ -388,20 +394,12 @@ def _survey(
         # A caller that may read and write, but not list, requests every document.
         if not error.is_no_list:
             raise
-        everything = store.get_first([*above, *paths], ANY)
-        found = dict(zip(paths, everything[len(above) :], strict=True))
-        for path in ours:
-            found[path].pop(INTENT, None)
-        return everything[: len(above)], found, set()
+        found = documents([*above, *paths])
+        return [found.pop(path) for path in above], found, set()
     find_others(store, above, found_above, ANY)
-    for path in ours:
-        names[path].discard(JOB)
-    taken = [path for path in paths if names[path] & NODE_NAMES]
-    found = {path: {} for path in paths}
-    found.update(zip(taken, store.get_first(taken, ANY) if taken else (), strict=True))
-    for path in ours:
-        found[path].pop(INTENT, None)
-    return found_above, found, {path for path in paths if not names[path]}
+    names = {path: names[path] - {JOB} if path in ours else names[path] for path in paths}
+    found = documents([path for path in paths if names[path] & NODE_NAMES])
+    return found_above, {path: {} for path in paths} | found, {path for path in paths if not names[path]}
 
 
 def _list_unchanged(

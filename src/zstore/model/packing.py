@@ -19,8 +19,10 @@ import numpy as np
 from zstore.errors import MetadataError
 
 SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SCALING = ("scale_factor", "add_offset")
+FILLS = ("_FillValue", "missing_value")
 # The attributes that only say how numbers are stored.
-PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+PACKING = (*SCALING, *FILLS, "_Unsigned")
 
 # Shorter means of unit vectors are what rounding, to float32 too, leaves of vectors that cancel each other.
 LEAST_VECTOR = 1e-6
@@ -160,7 +162,7 @@ def parse_fills(
     Further values of `missing_value` are "missing_value[1]" and so on.
     """
     fills: dict[str, int | float | MetadataError] = {}
-    for name in ("_FillValue", "missing_value"):
+    for name in FILLS:
         stated = attributes.get(name)
         values = stated if isinstance(stated, (list, tuple)) and len(stated) > 1 else [stated]
         for place, value in enumerate(values if name == "missing_value" else [stated]):
@@ -326,7 +328,7 @@ def meant_type(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[
 def meant_fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> list[int | float]:
     """The numbers that mark missing values, in the data type of `meant_type`; NaN always does."""
     fills, signed = [], meant_type(dtype, attributes)
-    for name in ("_FillValue", "missing_value"):
+    for name in FILLS:
         stored = attributes.get(name)
         for value in stored if isinstance(stored, (list, tuple)) else [] if stored is None else [stored]:
             try:

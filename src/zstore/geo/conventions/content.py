@@ -50,7 +50,9 @@ from zstore.geo.conventions.geozarr import declare, is_number, member_of, object
 from zstore.geo.conventions.levels import Line
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.model.packing import (
+    FILLS,
     PACKING,
+    SCALING,
     Circle,
     check_packing,
     choose_nodata,
@@ -321,7 +323,7 @@ def _report_uneven(
 
 # Attributes that some part of the model holds; everything else goes through untouched.
 MODELLED = frozenset((
-    "_FillValue", "missing_value", "scale_factor", "add_offset", "units", "standard_name", "long_name",
+    *FILLS, *SCALING, "units", "standard_name", "long_name",
     "valid_range", "flag_values", "flag_masks", "flag_meanings", "grid_mapping", "_CRS", "AREA_OR_POINT",
     "GeoTransform", "spatial_ref", "zarr_conventions", "_ARRAY_DIMENSIONS",
 ))  # fmt: skip
@@ -345,7 +347,7 @@ def render_variable(variable: Variable, zarr_format: int) -> dict[str, Any]:
     for name in ("standard_name", "long_name", "units"):
         if getattr(variable, name) is not None:
             attributes[name] = getattr(variable, name)
-    for name in ("scale_factor", "add_offset"):
+    for name in SCALING:
         number = getattr(variable, name)
         if number is not None:
             check_packing(name, number)
@@ -388,7 +390,7 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
             values[name] = attributes[name]
         elif name in attributes:
             findings.append(unused_attribute(node, "GZ-16", name, "a string"))
-    for name in ("scale_factor", "add_offset"):
+    for name in SCALING:
         try:
             values[name] = packing_number(attributes, name)
         except MetadataError:

@@ -14,6 +14,7 @@ import numpy as np
 
 from zstore.errors import MetadataError
 from zstore.extensions.extras import optional
+from zstore.model.packing import FILLS
 
 Values = np.ndarray[Any, Any]
 
@@ -339,7 +340,7 @@ class TimeAxis:
         missing = np.zeros(self.values.shape, bool)
         if self.values.dtype.kind == "f":
             missing |= np.isnan(self.values)
-        for member in ("_FillValue", "missing_value"):
+        for member in FILLS:
             fill = self.attributes.get(member)
             if isinstance(fill, (int, float)):
                 missing |= self.values == fill

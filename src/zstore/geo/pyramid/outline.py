@@ -18,7 +18,7 @@ from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.pyramid.carried import CELL_METHODS, Meant, carried_of
 from zstore.geo.pyramid.dataset import join_attributes, place_of
 from zstore.geo.pyramid.selection import NAMING, belonging, listed, named_in
-from zstore.model.packing import decode
+from zstore.model.packing import FILLS, SCALING, decode
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group, readable_members
 
@@ -26,10 +26,9 @@ Items = np.ndarray[Any, Any]
 
 # Attributes whose names are those of arrays that belong to data, and are no data themselves.
 BESIDE = tuple(name for name in NAMING if name != "ancillary_variables")
-PACKED = ("scale_factor", "add_offset")
 # Attributes of a coordinate of time that say how its numbers are meant, and are written anew.
 COUNTED = frozenset((
-    "units", "calendar", "bounds", "climatology", "_FillValue", "missing_value", "scale_factor", "add_offset",
+    "units", "calendar", "bounds", "climatology", *FILLS, *SCALING,
     "valid_min", "valid_max", "valid_range", "actual_range", "_ARRAY_DIMENSIONS",
 ))  # fmt: skip
 
@@ -176,14 +175,14 @@ class _Outline:
         low = high = values
         [edges] = named_in(own, "bounds")[:1] or [f"{name}_bnds"]
         bounds = self.own.get(edges)
-        if bounds is not None and bounds.shape == (len(values), 2) and not {*PACKED}.intersection(own.attrs):
+        if bounds is not None and bounds.shape == (len(values), 2) and not {*SCALING}.intersection(own.attrs):
             low, high = np.asarray(bounds[...]).T
         choose: Any = (np.min, np.max) if len(values) < 2 or values[0] <= values[-1] else (np.max, np.min)
         spans = [*zip(*self.rolling.spans(len(values)), strict=True)]
         sides = [[pick(side[a:b]) for a, b in spans] for pick, side in zip(choose, (low, high), strict=True)]
         pairs = np.array(sides, low.dtype).reshape(2, -1).T
         said = {key: value for key, value in own.attrs.items() if key != "_ARRAY_DIMENSIONS"}
-        counted = {key: said[key] for key in ("units", "calendar", *PACKED) if key in said}
+        counted = {key: said[key] for key in ("units", "calendar", *SCALING) if key in said}
         return {
             name: {"data": values, "attributes": {**said, "bounds": edges}, "dimension_names": [name]},
             edges: {"data": pairs, "attributes": counted, "dimension_names": [name, self._two]},

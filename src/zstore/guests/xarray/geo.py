@@ -17,7 +17,6 @@ import xarray as xr
 from zstore.engine.documents import ancestors
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, NotFoundError, ReadingWarning, ReadOnlyError
-from zstore.guests.xarray.variables import PACKING
 from zstore.guests.xarray.write import (
     Destination,
     Options,
@@ -28,6 +27,7 @@ from zstore.guests.xarray.write import (
     write_prepared,
 )
 from zstore.model.codec_packing import check_packing_kind, pack_by_codecs
+from zstore.model.packing import SCALING
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group, open_group
@@ -53,14 +53,14 @@ def pack_dataset(
     packed, encodings = dataset.copy(), dict(options.encoding or {})
     for name, variable in dataset.data_vars.items():
         stated = {**encodings[name]} if name in encodings else {**variable.encoding}
-        if set(PACKING) & set(variable.attrs):
+        if set(SCALING) & set(variable.attrs):
             # The variable was opened without decoding: its attributes say how it is packed.
             one = dataset[[name]]
             variable = xr.decode_cf(one, decode_times=False, decode_coords=False, decode_timedelta=False)[
                 name
             ]
             stated = {**variable.encoding, **stated}
-        if not set(PACKING) & set(stated):
+        if not set(SCALING) & set(stated):
             continue
         nodata = next(iter(np.ravel(stated.get("_FillValue", stated.get("missing_value", [])))), None)
         dtype = np.dtype(stated.get("dtype", variable.dtype))

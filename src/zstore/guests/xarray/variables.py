@@ -16,20 +16,17 @@ from zstore.guests.dask import even_chunks
 from zstore.guests.xarray.read import open_variable
 from zstore.model.array import ZarrFormat
 from zstore.model.json_attributes import render_attributes, render_fill
+from zstore.model.packing import FILLS, PACKING, SCALING
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 
+TIMES = ("units", "calendar")
 # Keys of an encoding that say what stored numbers mean.
-MEANT = (
-    *("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"),
-    *("units", "calendar"),
-)
+MEANT = ("dtype", *PACKING, *TIMES)
 # Keys of an encoding that say how an array is stored; all others are CF's, for xarray's encoders.
 STORED = ("chunks", "shards", "compressors", "filters", "serializer", "chunk_key_encoding", "order")
 # Keys that a variable keeps from the file it was read from, which do not concern Zarr.
 CARRIED = ("source", "original_shape", "preferred_chunks", "cache_metadata", "write_empty_chunks")
-PACKING = ("scale_factor", "add_offset")
-TIMES = ("units", "calendar")
 
 
 class VariablePlan(NamedTuple):
@@ -121,7 +118,7 @@ def _is_text(dtype: np.dtype[Any]) -> bool:
 
 def _with_one_nodata(encoding: Mapping[str, Any]) -> dict[str, Any]:
     """The encoding with the first of several values of nodata: xarray encodes one, and all are NaN here."""
-    stated = [encoding[key] for key in ("_FillValue", "missing_value") if encoding.get(key) is not None]
+    stated = [encoding[key] for key in FILLS if encoding.get(key) is not None]
     fills = [fill for one in stated for fill in np.ravel(one).tolist()]
     if len({*map(repr, fills)}) < 2:
         return {**encoding}
@@ -200,7 +197,7 @@ def plan_onto(
         for key, value in existing.encoding.items()
         if key not in STORED and key not in CARRIED and key != "fill_value"
     }
-    if not set(PACKING) & set(raw.attrs):
+    if not set(SCALING) & set(raw.attrs):
         _check_range(name, variable, raw)
     encoded = _encode(variable, name, array.zarr_format)
     _check_packing(name, encoded, raw, existing)
@@ -228,7 +225,7 @@ def plan_onto(
 
 def _check_packing(name: str, encoded: xr.Variable, raw: xr.Variable, existing: xr.Variable) -> None:
     """Refuse values that the stored packing, units or data type cannot represent."""
-    for word in PACKING:
+    for word in SCALING:
         if encoded.attrs.get(word, raw.attrs.get(word)) != raw.attrs.get(word):
             raise MetadataError(
                 f"{name!r} can only be encoded with {word} {encoded.attrs.get(word)!r}, the store's has "

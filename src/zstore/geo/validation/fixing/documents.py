@@ -29,7 +29,7 @@ from zstore.geo.validation.rules.values import is_made_of_finer
 from zstore.geo.validation.view import ArrayView, GroupView, Hierarchy, NodeView, find_mends
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.model.packing import decode_fill, fit_nodata, render_nodata
+from zstore.model.packing import FILLS, decode_fill, fit_nodata, render_nodata
 from zstore.storage.base import Names, Store, check_key, join_key
 
 
@@ -262,7 +262,7 @@ def _with_method(item: Any) -> Any:
 
 def implied_nodata(array: ArrayView) -> int | float | None:
     """The nodata of a Zarr v3 array in GDAL's way only: its fill value, which others do not take for it."""
-    stated = ("_FillValue", "missing_value", "grid_mapping")
+    stated = (*FILLS, "grid_mapping")
     if array.zarr_format != 3 or "_CRS" not in array.attrs or array.dtype.kind not in "iuf":
         return None
     if array.fill_value is None or any(array.attrs.get(name) is not None for name in stated):

@@ -41,7 +41,7 @@ from zstore.geo.validation.view import (
     walk,
 )
 from zstore.model import v2, v3
-from zstore.model.packing import decode_fill, render_nodata
+from zstore.model.packing import FILLS, SCALING, decode_fill, render_nodata
 from zstore.model.slips import find_slips
 from zstore.storage.base import join_key
 
@@ -261,13 +261,12 @@ LINK_NAMES = ("href", "uri", "url", "crs", "schema_url", "spec_url")
 STANDARD_SPELLINGS = {
     name.lower().replace("_", ""): name
     for name in (
-        "_FillValue", "missing_value", "scale_factor", "add_offset", "standard_name", "long_name", "units",
+        *FILLS, *SCALING, "standard_name", "long_name", "units",
         "grid_mapping", "GeoTransform", "spatial_ref", "crs_wkt", "AREA_OR_POINT", "_CRS", "Conventions",
         "multiscales", "zarr_conventions", "coordinates", "calendar", "valid_range", "flag_values",
         "flag_meanings", "flag_masks", "axis",
     )
 }  # fmt: skip
-NAMED_BASE64 = ("_FillValue", "missing_value")
 CONVENTIONS = re.compile(r"CF-\d+\.\d+")
 
 
@@ -351,7 +350,7 @@ def check_json(hierarchy: Hierarchy) -> Iterator[Found]:
                 if isinstance(value, float) and not math.isfinite(value):
                     message = f"{place} is {value}, which JSON has no number for"
                     # netCDF writes those as they are, and Python reads them; browsers do not.
-                    is_fill = place.rpartition(".")[2] in NAMED_BASE64
+                    is_fill = place.rpartition(".")[2] in FILLS
                     yield Found(node, message, None, str(value), "warning" if is_fill else None)
     for node, place, _, value in hierarchy.values:
         if value is None:
@@ -402,7 +401,7 @@ def parse_text(value: Any) -> Any:
       "write the block as text or as an object", general="warning")  # fmt: skip
 def check_blocks(hierarchy: Hierarchy) -> Iterator[Found]:
     for node, place, name, value in hierarchy.values:
-        if name not in NAMED_BASE64 and isinstance(value, str) and _is_blob(value):
+        if name not in FILLS and isinstance(value, str) and _is_blob(value):
             yield Found(node, f"{place} is base64 of {len(value)} characters", "text", value[:40])
 
 
