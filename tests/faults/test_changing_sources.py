@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import ChangedError, NotFoundError
 from zstore.jobs import runner
-from zstore.jobs.record import find_unfinished
 from zstore.storage.base import Store
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store

@@ -20,11 +20,11 @@ import pytest
 
 import zstore
 from zstore._ext.engine.files import SCRATCH
+from zstore.engine.intents import JOB, find_unfinished
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.geo.validation.fixing.fix import fix
-from zstore.jobs.record import JOB, find_unfinished
 from zstore.jobs.source import MADE
 from zstore.jobs.upkeep.convert import convert_metadata
 from zstore.storage.local import LocalStore

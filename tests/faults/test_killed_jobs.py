@@ -24,11 +24,11 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import JOB
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
-from zstore.jobs.record import JOB
 from zstore.jobs.source import MADE
 from zstore.storage.url import use_storage_options
 

@@ -17,12 +17,11 @@ from click.testing import CliRunner
 import zstore
 from zstore.cli.root import zstore as command_line
 from zstore.engine.documents import METADATA_NAMES
-from zstore.engine.intents import INTENT, JOB, OF_ONE_CALL
+from zstore.engine.intents import INTENT, JOB, OF_ONE_CALL, find_unfinished
 from zstore.errors import StoreError, ZstoreError
 from zstore.geo.rasters.geotiff import zarr_to_raster
 from zstore.geo.rasters.raster import raster_to_zarr
 from zstore.geo.report.summary import describe
-from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.local import LocalStore

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import StoreError, ZstoreError
 from zstore.geo.pyramid import build
-from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.memory import MemoryStore

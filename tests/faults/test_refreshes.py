@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import StoreError, ZstoreError
-from zstore.jobs.record import find_unfinished
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 

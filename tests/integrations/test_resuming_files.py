@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
 from zstore.geo.rasters import files as files_module
 from zstore.geo.rasters import netcdf, netcdf_to_zarr, raster, raster_to_zarr, rasters_to_zarr
 from zstore.geo.rasters.hdf5_headers import Row
-from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

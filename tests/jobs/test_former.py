@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import MetadataError, ZstoreError
-from zstore.jobs.record import find_unfinished
 from zstore.storage.local import LocalStore
 
 FORMER = Path(__file__).with_name("former.zip")

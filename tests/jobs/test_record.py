@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import WORKS, find_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError
-from zstore.jobs.record import RECORD, WORKS, asked_as, begin, find_unfinished, name_job, resumable
+from zstore.jobs.plan import name_job
+from zstore.jobs.record import RECORD, asked_as, begin, resumable
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 

@@ -16,9 +16,9 @@ import pytest
 
 import zstore
 from zstore.base.byterange import ByteRange
+from zstore.engine.intents import find_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.plan import name_job
-from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import MADE, Made
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.chunks import Location, StoredArray
 from zstore.jobs.how import How, long_call
 from zstore.jobs.plan import Plan, Unit
-from zstore.jobs.record import find_unfinished
 from zstore.jobs.source import Source, Sources, Versions
 from zstore.jobs.task import Task
 from zstore.storage.local import LocalStore

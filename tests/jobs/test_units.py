@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import JOB, find_unfinished
 from zstore.errors import MetadataError, StoreError, UnsupportedError
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
 from zstore.jobs import runner
-from zstore.jobs.record import JOB, find_unfinished
 from zstore.jobs.source import MADE
 from zstore.jobs.upkeep.rechunk import Transfer
 from zstore.storage.local import LocalStore

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import find_unfinished
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.geo.pyramid.dataset import Mask
 from zstore.geo.pyramid.passes import Budget, Recipe, Step, plan_passes, run_step
 from zstore.geo.resampling.methods import downsample
 from zstore.jobs.chunks import StoredArray
-from zstore.jobs.record import find_unfinished
 from zstore.jobs.runner import Runner
 from zstore.jobs.source import MADE
 from zstore.model.grid import RegularGrid

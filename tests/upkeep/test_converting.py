@@ -16,6 +16,7 @@ import pytest
 
 import zstore
 from zstore.base.byterange import ByteRange
+from zstore.engine.intents import JOB, find_unfinished
 from zstore.errors import (
     ChangedError,
     CodecError,
@@ -25,7 +26,6 @@ from zstore.errors import (
     UnsupportedError,
     ZstoreError,
 )
-from zstore.jobs.record import JOB, find_unfinished
 from zstore.model.dtype import is_same_type
 from zstore.model.packing import decode_fill
 from zstore.storage.base import Part, PrefixStore

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore.engine.intents import JOB, find_unfinished
 from zstore.errors import (
     ChangedError,
     ChecksumError,
@@ -25,7 +26,6 @@ from zstore.errors import (
     StoreError,
 )
 from zstore.jobs.chunks import Location
-from zstore.jobs.record import JOB, find_unfinished
 from zstore.jobs.source import MADE
 from zstore.jobs.upkeep import copy as copy_module
 from zstore.jobs.upkeep import manifest as manifests

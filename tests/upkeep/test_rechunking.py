@@ -26,10 +26,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zstore
+from zstore.engine.intents import JOB
 from zstore.errors import MetadataError, StoreError
 from zstore.jobs import chunks
 from zstore.jobs.chunks import Location, StoredArray
-from zstore.jobs.record import JOB
 from zstore.jobs.source import MADE, ChunkSet, StoredChunks, cells_of
 from zstore.jobs.upkeep import convert as converting
 from zstore.jobs.upkeep.convert import estimate_conversion

@@ -15,9 +15,11 @@ import pytest
 import zstore
 import zstore.jobs.upkeep.manifest as manifests
 import zstore.jobs.upkeep.verify as verifying
+from zstore.engine.intents import find_unfinished
 from zstore.errors import MetadataError, NotFoundError, StoreError
 from zstore.jobs import chunks
-from zstore.jobs.record import asked_as, begin, find_unfinished, name_job
+from zstore.jobs.plan import name_job
+from zstore.jobs.record import asked_as, begin
 from zstore.jobs.upkeep.verify import Damage
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore

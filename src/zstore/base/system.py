@@ -12,17 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = [
-    "copy_to_load",
-    "growth_of",
-    "machine_id",
-    "map_zeros",
-    "memory_size",
-    "processor_count",
-    "reopen",
-    "start_of",
-]
-
 
 def processor_count() -> int:
     """The number of processors that this process may use; elsewhere all that there are."""

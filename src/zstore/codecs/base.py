@@ -23,8 +23,6 @@ from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
 from zstore.model.dtype import stored_dtype
 
-__all__ = ["UNBOUND", "ArrayCodec", "BytesCodec", "Chain", "ChunkSpec", "Codec", "Serializer"]
-
 # What stands in a codec that is not bound for all that `bind` fills in, and only bound codecs use.
 UNBOUND: Any = None
 

@@ -27,8 +27,6 @@ from zstore.storage.base import (
     document_range,
 )
 
-__all__ = ["AheadStore", "look_ahead"]
-
 DOCUMENTS = METADATA_NAMES.union(V1_KEYS)
 # How many keys one listing tells, and how many bytes are asked for before anybody wants them, and of a chunk.
 MOST_KEYS = 999

@@ -36,8 +36,6 @@ from zstore.storage.base import (
 from zstore.storage.local import LocalStore
 from zstore.storage.url import SCHEME, open_store
 
-__all__ = ["N5Store"]
-
 ATTRIBUTES, DOCUMENT = "attributes.json", "zarr.json"
 # N5's own attributes; the rest are the user's.
 OWN = ("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType")

@@ -16,18 +16,6 @@ import pluggy
 
 from zstore.extensions.offers import Offer
 
-__all__ = [
-    "PROJECT",
-    "hookimpl",
-    "register_codecs",
-    "register_commands",
-    "register_conventions",
-    "register_data_types",
-    "register_jobs",
-    "register_resamplers",
-    "register_stores",
-]
-
 PROJECT = "zstore"
 
 hookspec = pluggy.HookspecMarker(PROJECT)

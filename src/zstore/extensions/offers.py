@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Offer"]
-
 
 class Offer(NamedTuple):
     """A name and its class, e.g. `Offer("zstd", "zstore.codecs.zstd:Zstd")`.

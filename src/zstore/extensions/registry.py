@@ -20,20 +20,6 @@ from zstore.extensions.extras import package_hint
 from zstore.extensions.offers import Offer
 from zstore.extensions.plugins import Plugin, plugins
 
-__all__ = [
-    "REGISTRIES",
-    "Listing",
-    "Registry",
-    "codecs",
-    "commands",
-    "conventions",
-    "data_types",
-    "jobs",
-    "list_offers",
-    "resamplers",
-    "stores",
-]
-
 BUILT_IN_PACKAGE = "zstore"
 
 

@@ -18,8 +18,6 @@ from zstore.base.once import once
 from zstore.errors import SelectionError
 from zstore.indexing.rectilinear import Index, fill_ellipsis
 
-__all__ = ["IndexTransform", "parse", "parse_orthogonal", "parse_points"]
-
 Shape = tuple[int, ...]
 # Of one dimension of a source: a single position, evenly spaced ones along an axis, or any along some axes.
 Positions = int | range | Index

@@ -19,8 +19,6 @@ from zstore.jobs.record import resumable
 from zstore.jobs.runner import Executor, units_at_once
 from zstore.storage.base import Store
 
-__all__ = ["READS_ONLY", "How", "HowWords", "long_call", "refused", "words_of"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

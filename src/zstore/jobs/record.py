@@ -26,13 +26,10 @@ from zstore.engine.intents import (
     INTENT,
     JOB,
     UNKNOWN,
-    WORKS,
     Intent,
-    Unfinished,
     change_intent,
     check_ended,
     describe,
-    find_unfinished,
     in_the_way,
     parse_intent,
     read_intent,
@@ -69,24 +66,6 @@ R = TypeVar("R")
 # The names by which jobs call an intent.
 RECORD, read_record = INTENT, read_intent
 Record: TypeAlias = Intent
-
-__all__ = [
-    "JOB",
-    "RECORD",
-    "WORKS",
-    "BegunJob",
-    "Record",
-    "Unfinished",
-    "asked_as",
-    "begin",
-    "begin_new",
-    "check_begun",
-    "find_unfinished",
-    "forget",
-    "name_job",
-    "read_record",
-    "resumable",
-]
 
 
 @dataclass

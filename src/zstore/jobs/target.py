@@ -8,9 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from zstore.engine.documents import place
-from zstore.engine.intents import work_of
+from zstore.engine.intents import JOB, work_of
 from zstore.errors import StoreError
-from zstore.jobs.record import JOB
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import file_of
 

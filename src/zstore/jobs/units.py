@@ -33,8 +33,6 @@ from zstore.nodes.node import StoredNode
 from zstore.storage.base import Store
 from zstore.storage.local import LocalStore
 
-__all__ = ["Job", "finish_units", "plan_units", "run_units"]
-
 MEMBER, VERSION = "zstore_plan", 1
 # What says how a call goes about it, not what is made.
 OF_CALLS = ("executor", "progress", "resume", "dry_run")

@@ -26,8 +26,6 @@ from zstore.extensions.registry import BUILT_IN_PACKAGE
 from zstore.extensions.registry import data_types as registry
 from zstore.model.typestr import OBJECT_CODECS, parse_typestr, render_typestr
 
-__all__ = ["DataType", "DataTypeMaker", "check_item_size", "refuse_configuration"]
-
 HEX = re.compile("0x[0-9a-fA-F]+")
 SPECIAL = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 

@@ -45,8 +45,6 @@ from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
 from zstore.storage.base import Store, hold_name, join_key
 
-__all__ = ["Array"]
-
 Items: TypeAlias = npt.NDArray[Any]
 Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
 

@@ -42,8 +42,6 @@ from zstore.nodes.node import Access, advise_options
 from zstore.nodes.zarr_names import GroupNames
 from zstore.storage.base import Store, join_key, join_url
 
-__all__ = ["Group", "MemberNotFoundError", "Tree", "make_group", "make_hierarchy", "members_of", "node"]
-
 # (name, documents) of the children of a group.
 Stored = list[tuple[str, Documents]]
 

@@ -44,16 +44,6 @@ from zstore.storage.kinds import VIEW
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_by_content, open_store
 
-__all__ = [
-    "consolidate",
-    "create_array",
-    "create_group",
-    "create_hierarchy",
-    "open",
-    "open_array",
-    "open_group",
-]
-
 StoreLike: TypeAlias = str | os.PathLike[str] | Store | list[Any] | tuple[Any, ...]
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "w-"]
 MODES = ("r", "r+", "a", "w", "w-")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from zstore.base.byterange import AtMost, ByteRange
 from zstore.base.limits import current_limits, is_durable
 from zstore.storage.base import (
-    AtMost,
     BatchStore,
-    ByteRange,
     Entry,
     Names,
     Part,

@@ -35,41 +35,6 @@ from zstore.errors import (
     without_secrets,
 )
 
-__all__ = [
-    "AtMost",
-    "BatchStore",
-    "ByteRange",
-    "Entry",
-    "Fetch",
-    "Found",
-    "Names",
-    "Part",
-    "Parts",
-    "PrefixStore",
-    "Request",
-    "Store",
-    "Stretches",
-    "Values",
-    "check_key",
-    "check_prefix",
-    "choose_documents",
-    "document_keys",
-    "document_range",
-    "failing",
-    "failure",
-    "get_documents",
-    "hold_bytes",
-    "hold_file",
-    "hold_key",
-    "hold_name",
-    "in_thread",
-    "join_key",
-    "join_url",
-    "key_below",
-    "key_offset",
-    "merge_requests",
-]
-
 # The errors of file systems that have no locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 

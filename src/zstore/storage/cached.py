@@ -24,8 +24,6 @@ from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import CHANGES, BatchStore, Part, Parts, PrefixStore, Request, Store, check_key
 from zstore.storage.url import open_store
 
-__all__ = ["CachedStore"]
-
 FILE = "zstore-ranges-1.sqlite3"
 # Bytes that a range takes besides its data; how much of a full cache is kept.
 ROW_SIZE = 256

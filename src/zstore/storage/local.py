@@ -39,8 +39,6 @@ from zstore.storage.base import (
     hold_file,
 )
 
-__all__ = ["LocalStore"]
-
 # The errors that mean that there is nothing at a path.
 MISSING = (FileNotFoundError, NotADirectoryError)
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}

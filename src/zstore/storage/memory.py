@@ -12,8 +12,6 @@ from zstore.base.locks import Lock
 from zstore.errors import StoreError
 from zstore.storage.base import Entry, Names, PrefixStore, Store, check_key, check_prefix, hold_name, join_key
 
-__all__ = ["MemoryStore"]
-
 
 class _Values(dict[str, bytes]):
     """Values by key, and the names directly below each prefix, so that listing one reads no other keys."""

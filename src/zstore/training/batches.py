@@ -38,8 +38,6 @@ from zstore.training.samples import (
 )
 from zstore.views.view import view
 
-__all__ = ["BatchReport", "Batches", "batches"]
-
 MEMORY = 1 << 30
 # Samples whose order is looked at to tell how well it mixes.
 MIXED_COUNT = 1 << 20

@@ -45,8 +45,6 @@ from zstore.views.steps import (
     step_of,
 )
 
-__all__ = ["View", "concat", "overlay", "stack", "unpack", "view"]
-
 Items: TypeAlias = npt.NDArray[Any]
 Parse = Callable[[tuple[int, ...], Any], IndexTransform]
 

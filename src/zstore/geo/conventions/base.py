@@ -40,25 +40,6 @@ from zstore.nodes.group import Group, members_of
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import join_key
 
-__all__ = [
-    "ArrayNode",
-    "Convention",
-    "Document",
-    "Documents",
-    "Facts",
-    "Finding",
-    "GroupNode",
-    "LevelEntry",
-    "Mend",
-    "Node",
-    "Severity",
-    "Witness",
-    "is_array",
-    "is_group",
-    "parse_crs",
-    "unused_attribute",
-]
-
 # fmt: off
 RESAMPLING_METHODS = (
     "nearest", "average", "bilinear", "cubic", "cubic_spline", "lanczos", "mode", "max", "min", "med", "sum",

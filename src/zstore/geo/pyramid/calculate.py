@@ -24,8 +24,6 @@ from zstore.plugin.jobs import Source
 from zstore.plugin.views import View, unpack, view
 from zstore.storage.base import Store
 
-__all__ = ["calculate"]
-
 # Characters of an expression, and calls and operators in each other.
 LONGEST = 4096
 DEEPEST = 100

@@ -20,8 +20,6 @@ from zstore.nodes.group import Group
 from zstore.plugin.jobs import Source, name_job, source_of
 from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, view
 
-__all__ = ["coarsen"]
-
 
 def coarsen(
     source: Array | Group | Source | PlaceLike,

@@ -45,8 +45,6 @@ from zstore.plugin.views import Addresses, MadeBy, MadeSource, View, concat, ove
 from zstore.storage.references import absolute_address
 from zstore.storage.url import is_remote, open_store, with_storage_options
 
-__all__ = ["cube"]
-
 # What is made of several valid cells of one moment.
 MERGES: dict[str, Any] = {"mean": np.nanmean, "median": np.nanmedian, "min": np.nanmin, "max": np.nanmax}
 TIMES = ("day", "item", "orbit")

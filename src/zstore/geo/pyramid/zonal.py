@@ -35,8 +35,6 @@ from zstore.nodes.group import Group
 from zstore.plugin.jobs import Source, as_array, name_job, source_of
 from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, view
 
-__all__ = ["ZonalStatistics", "clip", "zonal_statistics"]
-
 STATISTICS = ("count", "sum", "mean", "min", "max", "std", "var")
 # Of the shares of a window's cells that are kept from one item of other dimensions to the next: 64 MiB.
 KEPT_COUNT = 8 << 20

@@ -20,9 +20,6 @@ from zstore.base.system import processor_count
 from zstore.errors import ExtensionError, UnsupportedError
 from zstore.extensions.registry import resamplers
 
-__all__ = ["METHODS", "Piece", "Resampler", "downsample", "plan_part", "trace_box"]
-
-
 # Windows along one dimension, and the weights of their cells
 
 GRIDS = ("aligned", "gdal")

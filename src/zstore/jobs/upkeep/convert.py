@@ -34,6 +34,7 @@ from zstore.engine.documents import (
     read_node,
     render_node,
 )
+from zstore.engine.intents import JOB
 from zstore.engine.making import create_node, delete_keys
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError, is_loss, leave_out
@@ -47,7 +48,7 @@ from zstore.jobs.chunks import (
 )
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, current_part, free_size, name_job, without_defaults
-from zstore.jobs.record import JOB, BegunJob, Record, begin, read_record, resumable
+from zstore.jobs.record import BegunJob, Record, begin, read_record, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
 from zstore.jobs.target import check_apart
@@ -74,8 +75,6 @@ from zstore.storage.url import open_store
 if TYPE_CHECKING:
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
-
-__all__ = ["convert", "convert_metadata", "estimate_conversion"]
 
 Model = ArrayModel | GroupModel
 

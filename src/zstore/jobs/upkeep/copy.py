@@ -27,7 +27,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
-from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, parse_intent
+from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, JOB, parse_intent
 from zstore.engine.making import delete_keys, makes_node
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import (
@@ -42,7 +42,7 @@ from zstore.errors import (
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location, of_files_by_content
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, check_free, current_part
-from zstore.jobs.record import JOB, BegunJob, begin, check_begun, read_record
+from zstore.jobs.record import BegunJob, begin, check_begun, read_record
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Marks
 from zstore.jobs.target import check_apart
@@ -70,8 +70,6 @@ from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry
 from zstore.storage.url import file_of
 from zstore.storage.zip.store import ZipStore
-
-__all__ = ["Copied", "copy"]
 
 CHOICES = ("error", "skip", "overwrite", "changed")
 # A unit of the copy has so many keys or bytes at most; and how many units are made at a time.

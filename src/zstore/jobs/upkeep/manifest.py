@@ -46,8 +46,6 @@ from zstore.nodes.open import StoreLike
 from zstore.storage.base import Entry, Store, check_key
 from zstore.storage.local import LocalStore
 
-__all__ = ["Manifest", "manifest"]
-
 # How many bytes of a value are read at once.
 PART_SIZE = 16 << 20
 # A key of a zip file has 64 KiB at most, and twice that where all of it is escaped.

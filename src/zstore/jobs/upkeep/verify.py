@@ -10,12 +10,13 @@ from math import prod
 from typing import Any, Unpack
 
 from zstore.codecs.base import make_codec
+from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import NotFoundError, StoreError, ZstoreError
 from zstore.jobs.chunks import MEMORY_SIZE, Location, StoredArray, Unreachable, of_files_by_content
 from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
-from zstore.jobs.record import BegunJob, Unfinished, begin, find_unfinished
+from zstore.jobs.record import BegunJob, begin
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Box, Cell
 from zstore.jobs.target import check_apart
@@ -27,8 +28,6 @@ from zstore.nodes.node import Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.storage.base import Store, join_key
 from zstore.storage.url import open_store
-
-__all__ = ["Damage", "Verification", "verify"]
 
 # The most damages that are described; more are only counted.
 DAMAGE_LIMIT = 10_000

@@ -10,12 +10,14 @@ from inspect import iscoroutinefunction
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
+from zstore._ext.requests.curl import DONE
+from zstore.base.byterange import ByteRange
 from zstore.base.limits import current_limits
 from zstore.base.waits import current_waits
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, Fetch, Names
+from zstore.storage.base import Fetch, Names
 from zstore.storage.objects.clients import Address, Client, make_client
-from zstore.storage.objects.curl import DONE, Answer, CurlClient, HttpError, Untried, error_of
+from zstore.storage.objects.curl import Answer, CurlClient, HttpError, Untried, error_of
 from zstore.storage.objects.failures import (
     Elsewhere,
     changed,

@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from zstore._ext.requests import curl
-from zstore._ext.requests.curl import BROKEN, DONE, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED
+from zstore._ext.requests.curl import BROKEN, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED
 from zstore.base.locks import Lock
 from zstore.base.waits import check_waiting
 from zstore.storage.base import Fetch
 from zstore.storage.objects.library import late
 from zstore.storage.objects.options import Settings, as_flag, s3_endpoint
-
-__all__ = ["DONE", "Answer", "CurlClient", "HttpError", "Untried", "error_of", "make_curl_client", "trouble"]
 
 # The URLs, and the paths below them, that are the same to every library.
 URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[A-Za-z0-9._-]+)*")

@@ -11,10 +11,11 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+from zstore._ext.requests.curl import DONE
 from zstore.base.limits import current_limits
 from zstore.storage.base import Fetch, in_thread
 from zstore.storage.objects.backend import Backend, Reply, Tried, Version
-from zstore.storage.objects.curl import DONE, Answer
+from zstore.storage.objects.curl import Answer
 from zstore.storage.objects.failures import Elsewhere, status_of
 from zstore.storage.objects.library import awaited
 from zstore.storage.remote import RequestLine, is_directory, too_slow

@@ -10,11 +10,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from zstore.base.byterange import AtMost, ByteRange
 from zstore.errors import ChangedError, StoreError
 from zstore.storage.base import (
-    AtMost,
     BatchStore,
-    ByteRange,
     Entry,
     Fetch,
     Found,

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
-from zstore.base.byterange import AtMost
+from zstore.base.byterange import AtMost, ByteRange
 from zstore.base.limits import current_limits
 from zstore.errors import StoreError
-from zstore.storage.base import ByteRange, check_key
+from zstore.storage.base import check_key
 from zstore.storage.zip.sources import Bytes, StoreSource, ZipSource
 
 ENCRYPTED, IS_UTF8 = 0x0001, 0x0800

@@ -10,9 +10,10 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from zstore._ext.engine.files import pread
+from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.errors import NotFoundError, StoreError
-from zstore.storage.base import ByteRange, Store
+from zstore.storage.base import Store
 
 Bytes = bytes | memoryview
 

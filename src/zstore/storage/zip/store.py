@@ -32,8 +32,6 @@ from zstore.storage.zip.archive import Archive, open_archive
 from zstore.storage.zip.members import MAX16, Directory, read_members
 from zstore.storage.zip.sources import FileSource, ObjectSource, StoreSource, ZipSource
 
-__all__ = ["ZipStore"]
-
 OPTIONS = {"deflate", "durable"}
 
 
