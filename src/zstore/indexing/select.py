@@ -220,45 +220,49 @@ def select_transform(layout: AnyLayout, shape: tuple[int, ...], transform: Index
     Raises
         SelectionError: a position is out of bounds, as where the array has been resized since.
     """
-    for d, (place, length) in enumerate(zip(transform.positions, shape, strict=True)):
-        if not isinstance(place, np.ndarray):  # which the plan checks
-            _, end = transform.bounds(d)
-            if end > length:
-                raise SelectionError(f"index {end - 1} is out of bounds for axis {d} with size {length}")
-    counts: dict[int, int] = {}
-    for axes in transform.axes:
-        for axis in axes:
-            counts[axis] = counts.get(axis, 0) + 1
+    entries: list[Axis] = []
+    dims: list[int] = []
+    for d, (own, place, length) in enumerate(zip(transform.axes, transform.positions, shape, strict=True)):
+        end = 0  # of an array, whose positions the plan checks
+        if isinstance(place, range):
+            start, count, step = place.start, len(place), place.step
+            end = max(start, start + (count - 1) * step) + 1 if count else 0
+            entries.append((start, count, step))
+        elif isinstance(place, int):
+            end = place + 1
+            entries.append((place, 1, 1))
+        else:
+            entries.append(place)
+        if end > length:
+            raise SelectionError(f"index {end - 1} is out of bounds for axis {d} with size {length}")
+        dims += own or (-1,)
+    axes = [axis for axis in dims if axis >= 0]
+    if len(dims) == len(entries) and len({*axes}) == len(axes):
+        return _independent(layout, transform, entries, dims)
     # Axes of several dimensions, and those that such a dimension has beside them.
     tied = {
-        axis for axes in transform.axes if len(axes) > 1 or (axes and counts[axes[0]] > 1) for axis in axes
+        axis for own in transform.axes if len(own) > 1 or (own and axes.count(own[0]) > 1) for axis in own
     }
-    if not tied:
-        return _independent(layout, transform)
     # Arrays of their own become points as well: what is left of the dimensions are integers and slices.
     tied |= {
         axis
-        for axes, place in zip(transform.axes, transform.positions, strict=True)
+        for own, place in zip(transform.axes, transform.positions, strict=True)
         if isinstance(place, np.ndarray)
-        for axis in axes
+        for axis in own
     }
     return _points(layout, transform, sorted(tied | {*transform.unused}))
 
 
-def _independent(layout: AnyLayout, transform: IndexTransform) -> Selected:
+def _independent(
+    layout: AnyLayout, transform: IndexTransform, entries: list[Axis], dims: list[int]
+) -> Selected:
     """Plan a selection in which every axis is one of one dimension."""
-    kept = [axis for axis in range(len(transform.shape)) if axis in transform.used]
-    axes: list[Axis] = []
-    for place in transform.positions:
-        if isinstance(place, int):
-            axes.append((place, 1, 1))
-        elif isinstance(place, range):
-            axes.append((place.start, len(place), place.step))
-        else:
-            axes.append(place)
-    dims = [kept.index(own[0]) if own else -1 for own in transform.axes]
-    plan = plan_orthogonal(layout, axes, dims, tuple(transform.shape[axis] for axis in kept))
-    return _reshaped(plan, transform.shape)
+    shape = transform.shape
+    if transform.unused:
+        kept = [axis for axis in range(len(shape)) if axis in transform.used]
+        dims = [kept.index(axis) if axis >= 0 else -1 for axis in dims]
+        shape = tuple(shape[axis] for axis in kept)
+    return _reshaped(plan_orthogonal(layout, entries, dims, shape), transform.shape)
 
 
 def _points(layout: AnyLayout, transform: IndexTransform, tied: list[int]) -> Selected:

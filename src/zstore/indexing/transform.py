@@ -69,10 +69,19 @@ class IndexTransform:
         used, count = self.used, len(self.shape)
         return () if len(used) == count else tuple(axis for axis in range(count) if axis not in used)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an item is there more than once along an axis without dimension."""
+        return any(self.shape[axis] > 1 for axis in self.unused)
+
     def of(self, other: IndexTransform) -> IndexTransform:
         """The transform that first applies `other`, whose source is the result of this one."""
         pairs = [_composed(axes, place, other) for axes, place in zip(self.axes, self.positions, strict=True)]
-        return IndexTransform(other.shape, tuple(axes for axes, _ in pairs), tuple(p for _, p in pairs))
+        return (
+            IndexTransform(other.shape, *zip(*pairs, strict=True))
+            if pairs
+            else IndexTransform(other.shape, (), ())
+        )
 
     def permuted(self, order: Sequence[int]) -> IndexTransform:
         """The transform with the axes of its result in another order; those that are not in it are dropped.
@@ -152,11 +161,9 @@ class IndexTransform:
         place = self.positions[dimension]
         if isinstance(place, int):
             return place, place + 1
-        if not len(place) or not np.size(place):
-            return 0, 0
         if isinstance(place, range):
-            return min(place[0], place[-1]), max(place[0], place[-1]) + 1
-        return int(place.min()), int(place.max()) + 1
+            return (min(place[0], place[-1]), max(place[0], place[-1]) + 1) if place else (0, 0)
+        return (int(place.min()), int(place.max()) + 1) if place.size else (0, 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,7 +186,8 @@ class ViewPlan:
                     self._expand(*item)
                 else:
                     acts.append(item)
-                read_size += sum(one.out.nbytes for one in self._reads[count:])
+                for one in self._reads[count:]:
+                    read_size += one.out.nbytes
                 count = len(self._reads)
             yield self._reads, acts
 
@@ -205,7 +206,9 @@ class ViewPlan:
             self._left += [one[:3] for one in reversed(inputs)]
             return
         items = out.items if isinstance(out, Memory) else out
-        if transform.unused:
+        if isinstance(step, StoredItems) and not transform.repeats:
+            self._reads.append(Read(step, transform, items))
+        elif transform.unused:
             self._repeat(step, transform, items)
         elif isinstance(step, Concatenation):
             self._place(step.touched(transform), items)
@@ -488,7 +491,7 @@ async def write(scheduler: Scheduler, step: ViewStep, transform: IndexTransform,
         if not value.size:
             continue
         if transform.unused:
-            if any(transform.shape[axis] > 1 for axis in transform.unused):
+            if transform.repeats:
                 raise UnsupportedError(
                     "a view that repeats items cannot be written through; select some of them"
                 )
