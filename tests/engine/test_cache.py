@@ -78,6 +78,29 @@ def test_whole_chunks_are_not_kept(array: zstore.Array) -> None:
     assert kept_size() == before
 
 
+def read_size() -> int:
+    """Bytes that this process has read from files so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts what is read by /proc")
+@pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
+def test_a_cache_of_its_own_keeps_what_is_stored_as_it_is(tmp_path: Path, options: dict[str, Any]) -> None:
+    values = np.arange(256 * 256).reshape(256, 256)
+    array = zstore.create_array(tmp_path / "a", data=values, compressors=None, **options)
+    settle()
+    for limit, is_kept in ((1 << 20, True), (CHUNK, False)):
+        cached = array.cached(limit)
+        assert (cached[:64, 3] == values[:64, 3]).all()
+        before = read_size()
+        for column in range(4, 14):
+            assert (cached[:64, column] == values[:64, column]).all()
+        assert cached.vindex[[1], [2]] == values[1, 2]
+        assert (read_size() - before < CHUNK) == is_kept
+    array[0, 5] = -1
+    assert cached[0, 5] == array.cached(1 << 20)[0, 5] == -1
+
+
 def test_what_an_array_kept_goes_with_it(tmp_path: Path, array: zstore.Array) -> None:
     before = kept_size()
     other = zstore.open_array(tmp_path / "a")

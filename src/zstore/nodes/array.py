@@ -486,10 +486,10 @@ class Array(ArrayNames):
         """The same array with a cache of its own in memory, of at most `size` bytes.
 
         For reads that return to the same chunks: overlapping windows, single rows. Of arrays in a directory,
-        of native codecs, decoded chunks are kept, else the bytes of chunks and shards as they are stored.
-        What has changed in the store is read again: of each chunk, one byte is asked for, unless that was
-        done in the last `fresh_for` seconds. `math.inf` says that nothing changes. Arrays in memory need no
-        cache.
+        of native codecs or none, decoded chunks are kept, else the bytes of chunks and shards as they are
+        stored. What has changed in the store is read again: files are looked at, unless somebody writes to
+        them through a memory map; of other chunks, one byte is asked for, unless that was done in the last
+        `fresh_for` seconds. `math.inf` says that nothing changes. Arrays in memory need no cache.
 
         Raises
             StoreError: the store does not tell whether values have changed; expected `fresh_for=math.inf`.

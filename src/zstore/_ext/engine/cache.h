@@ -232,9 +232,14 @@ static inline int zs_cache_admits(zs_cache *cache, int64_t payload_size, int64_t
     return left <= 0;
 }
 
+/* Whether a chunk of that size can be kept at all. */
+static inline int zs_cache_fits(const zs_cache *cache, int64_t payload_size) {
+    return (int64_t)sizeof(zs_kept) + payload_size <= cache->limit;
+}
+
 static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
     int64_t bytes = (int64_t)sizeof *kept + kept->payload_size;
-    if (bytes > cache->limit || !zs_is_settled(kept)) return;
+    if (!zs_cache_fits(cache, kept->payload_size) || !zs_is_settled(kept)) return;
     pthread_mutex_lock(&cache->lock);
     zs_kept **link = zs_cache_look(cache, kept->cell, kept->ndim, kept->base);
     if (*link) zs_cache_drop(cache, link);

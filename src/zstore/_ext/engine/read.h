@@ -3,6 +3,7 @@
 #define ZS_READ_H
 
 #include "batch.h"
+#include "recode.h"
 
 #define ZS_BLOCK_SIZE ((int64_t)128 << 10)
 
@@ -85,13 +86,14 @@ static inline int zs_read_range(const zs_layout *layout, const char *raw, int64_
                                (size_t)span) == span;
 }
 
-/* The cache for a chunk of which `items` are wanted, and its base there; NULL: it is not to be cached. */
+/* The cache for a chunk of which `items` are wanted, and its base there; NULL: it is not to be cached. Chunks that are
+ * stored as they are go to no cache that nobody asked for: the system has them. */
 static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source, int64_t items, int64_t *base) {
     const zs_layout *layout = batch->layout;
-    if (!layout->n_steps || source->file < 0) return NULL;
+    if (source->file < 0) return NULL;
     *base = -1;
-    if (batch->keeps_chunks) return batch->cache;
-    if (!batch->owner || items * layout->item >= layout->chunk_size) return NULL;
+    if (batch->keeps_chunks) return zs_cache_fits(batch->cache, layout->chunk_size) ? batch->cache : NULL;
+    if (!layout->n_steps || !batch->owner || items * layout->item >= layout->chunk_size) return NULL;
     if (layout->chunk_size > zs_shared.limit / ZS_SHARED_PARTS) return NULL;
     *base = -batch->owner->id;
     return &zs_shared;
@@ -100,17 +102,14 @@ static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source
 /* A decoded chunk through its cache, to be released; none at its first use, or where there is no room for it: part of
  * it is enough then. */
 static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t base, const zs_source *source,
-                               int64_t offset, int64_t size, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
+                               zs_entry where, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     int64_t since = keeper == &zs_shared ? zs_touch(fault->inner, layout->ndim, base) : 0;
     if ((*chunk = zs_cache_find(keeper, fault->inner, layout->ndim, base, source))) return ZS_OK;
     if (since < 0 || (keeper == &zs_shared && !zs_cache_admits(keeper, layout->chunk_size, since))) return ZS_OK;
-    const char *raw, *decoded;
-    int code = zs_fetch(source, offset, size, &scratch->raw, &raw, fault);
-    if (code) return code;
     zs_kept *made = zs_kept_make(fault->inner, layout->ndim, base, source, layout->chunk_size);
     if (!made) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
-    code = zs_decode(layout, scratch, raw, size, made->payload, &decoded, fault);
+    int code = zs_fetch_decoded(layout, source, where, scratch, made->payload, fault);
     if (code) {
         free(made);
         return code;
@@ -125,16 +124,16 @@ static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t 
 static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t items,
                                zs_scratch *scratch, zs_cache **keeper, zs_kept **kept, const char **raw,
                                zs_fault *fault) {
-    int64_t base, offset = (int64_t)where.offset, size = (int64_t)where.size;
+    int64_t base;
     *kept = NULL;
-    int code = zs_check_size(batch->layout, size, fault);
+    int code = zs_check_size(batch->layout, (int64_t)where.size, fault);
     if (code) return code;
     *keeper = zs_keeper(batch, source, items, &base);
     if (*keeper) {
-        code = zs_read_kept(batch, *keeper, base, source, offset, size, scratch, kept, fault);
+        code = zs_read_kept(batch, *keeper, base, source, where, scratch, kept, fault);
         if (code || *kept) return code;
     }
-    return zs_fetch(source, offset, size, &scratch->raw, raw, fault);
+    return zs_fetch(source, (int64_t)where.offset, (int64_t)where.size, &scratch->raw, raw, fault);
 }
 
 /* Decode one inner chunk and move its items to where the box says. */
@@ -142,10 +141,11 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs
                               zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     const char *raw, *chunk;
-    int64_t items = 1, size = (int64_t)where.size;
+    int64_t items = 1, size = (int64_t)where.size, base;
     if (layout->n_steps == 0) {
         if (size != layout->chunk_size) return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
-        if (!box->has_tables) return zs_read_plain(batch, source, (int64_t)where.offset, box, scratch, fault);
+        if (!box->has_tables && !zs_keeper(batch, source, 1, &base))
+            return zs_read_plain(batch, source, (int64_t)where.offset, box, scratch, fault);
     }
     for (int d = 0; d < layout->ndim; d++) items *= box->dim[d].count;
     zs_cache *keeper;
@@ -213,11 +213,12 @@ static inline int zs_read_points(const zs_batch *batch, const zs_source *source,
                                  zs_scratch *scratch, zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     int64_t first = batch->points->groups.start[group], last = batch->points->groups.start[group + 1],
-            size = (int64_t)where.size;
+            size = (int64_t)where.size, base;
     const char *raw;
     if (layout->n_steps == 0 && size != layout->chunk_size)
         return zs_fail(fault, ZS_FAULT_SIZE, size, layout->chunk_size);
-    if (layout->n_steps == 0 && source->file >= 0 && (last - first) * 4096 < size) {
+    if (layout->n_steps == 0 && source->file >= 0 && (last - first) * 4096 < size &&
+        !zs_keeper(batch, source, 1, &base)) {
         for (int64_t m = first; m < last; m++) {
             int64_t at = (int64_t)where.offset + batch->points->inside[m];
             int code = zs_fetch(source, at, layout->item, &scratch->raw, &raw, fault);
