@@ -8,7 +8,6 @@ along some dimensions with slices of the others are read as boxes (docs/design/0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple, Protocol, overload
@@ -392,7 +391,7 @@ def select(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> Selecte
     Raises
         SelectionError: it does not fit the array.
     """
-    with _refused():
+    with _refused:
         plan = plan_basic(layout, selection)
         if plan is not None:
             return Selected(plan, plan.shape)
@@ -405,7 +404,7 @@ def select_orthogonal(layout: AnyLayout, shape: tuple[int, ...], selection: Any)
     Raises
         SelectionError: it does not fit the array.
     """
-    with _refused():
+    with _refused:
         return select_transform(layout, shape, parse_orthogonal(shape, selection))
 
 
@@ -417,17 +416,21 @@ def select_points(layout: AnyLayout, shape: tuple[int, ...], selection: Any) -> 
     Raises
         SelectionError: it does not fit the array.
     """
-    with _refused():
+    with _refused:
         return select_transform(layout, shape, parse_points(shape, selection))
 
 
-@contextmanager
-def _refused() -> Iterator[None]:
+class _Refused:
     """A context in which errors of indexing are those of the selection."""
-    try:
-        yield
-    except (IndexError, OverflowError) as error:
-        raise SelectionError(str(error)) from None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, IndexError | OverflowError):
+            raise SelectionError(str(error)) from None
+
+
+_refused = _Refused()
 
 
 def select_blocks(layout: AnyLayout, shape: tuple[int, ...], grid: Grid, selection: Any) -> Selected:
