@@ -87,20 +87,22 @@ def test_a_chunk_is_asked_for_once(kind):
     assert sorted(store.asked) == sorted(f"a/c/{y}/{x}" for y in range(3) for x in range(3))
 
 
-def test_a_chunk_is_decoded_once(tmp_path, monkeypatch):
-    array = make(tmp_path, "python")
+@pytest.mark.parametrize(("kind", "count"), [("python", 1), ("python shards", 16)])
+def test_a_chunk_is_decoded_once(tmp_path, monkeypatch, kind, count):
+    array = make(tmp_path if count == 1 else Counting(MemoryStore()), kind)
     decoded = []
     decode = RegularChunks._decode
     monkeypatch.setattr(
         RegularChunks, "_decode", lambda chunks, *given: decoded.append(given[1][1]) or decode(chunks, *given)
     )
     array.read_many(TILES)
-    assert sorted(decoded) == sorted(f"a/c/{y}/{x}" for y in range(3) for x in range(3))
+    assert sorted(decoded) == sorted(count * [f"a/c/{y}/{x}" for y in range(3) for x in range(3)])
 
 
+@pytest.mark.parametrize("is_far", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_chunk_is_named(tmp_path, kind):
-    array = make(tmp_path, kind)
+def test_a_damaged_chunk_is_named(tmp_path, kind, is_far):
+    array = make(Counting(LocalStore(tmp_path)) if is_far else tmp_path, kind)
     path = tmp_path / "a" / "c" / "1" / "2"
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(CodecError, match="c/1/2"):

@@ -382,10 +382,12 @@ class RegularChunks(Chunks):
             )
 
             async def alone(wanted: ReadRequest) -> None:
-                await read_shards([wanted])
+                await read_shards([wanted.plan], [partial(read, *wanted)])
 
             async def together(members: Sequence[JoinedItem[ReadRequest]]) -> None:
-                await read_shards([member.item for member in members], members=members)
+                wanted = [member.item for member in members]
+                batches = [partial(read, *one) for one in wanted]
+                await read_shards([plan for plan, _ in wanted], batches, members=members)
 
             # Of more, decoding takes most of the time, which those who join do one after the other.
             is_small = table is None and self.bound.is_native and plan.outer_count > 0
@@ -400,26 +402,27 @@ class RegularChunks(Chunks):
     async def _read_shards(
         self,
         scheduler: Scheduler,
-        wanted: Sequence[ReadRequest],
+        plans: Sequence[KernelPlan | Bundle],
+        batches: Sequence[Callable[..., Fault | None]],
         missing_is_fault: bool,
         table: Table | None = None,
         members: Sequence[JoinedItem[ReadRequest]] | None = None,
     ) -> None:
         """Read what several plans need from shards, with their requests joined.
 
+        batches  for each plan, the kernel that takes its chunks
         members  those who have joined for it: each is told when its own items are there, or its own error
         """
-        plans = [plan for plan, _ in wanted]
         outer_count = sum(plan.outer_count for plan in plans)
         is_awaited = None if members is None else lambda number: members[number].is_awaited
         make = partial(ShardFetch, scheduler, self._source, plans, is_awaited)
         # Planning 1,000 outer chunks takes about as long as decoding 64 KiB.
         fetch = make() if outer_count <= PLANNED_COUNT else await scheduler.run(make, 64 * outer_count)
-        batch = partial(read, threads=thread_count(), missing_is_fault=missing_is_fault)
+        threads = thread_count()
 
         async def scatter(window: Window) -> None:
             inner, first, last = window.inner, window.first, window.last
-            run = partial(batch, *wanted[window.plan])
+            run = partial(batches[window.plan], threads=threads, missing_is_fault=missing_is_fault)
             size = self._decoded_size(last - first, None if inner is None else len(inner))
             with span("decode", chunks=last - first if inner is None else len(inner), bytes=size):
                 if inner is not None and not self.bound.is_native:
@@ -462,15 +465,16 @@ class RegularChunks(Chunks):
         is_near = self.bound.is_native and (self.folder is not None or self.store.in_memory)
         return not self._is_object and (is_near or not self.bound.shards)
 
+    def _has_far_shards(self) -> bool:
+        """Whether it is inner chunks that are fetched, many at a time."""
+        is_far = self.folder is None and self.store.request_count > 1
+        return bool(self.bound.shards) and is_far and not self._is_object
+
     async def _read_many(
         self, scheduler: Scheduler, plans: list[KernelPlan], outs: list[Items], missing_is_fault: bool
     ) -> None:
-        if not self._reads_together():
-            if self.bound.shards and not self._is_object and self.store.request_count > 1:
-                wanted = [*map(ReadRequest, plans, outs)]
-                await self._read_shards(scheduler, wanted, missing_is_fault)
-            else:
-                await super()._read_many(scheduler, plans, outs, missing_is_fault)
+        if not self._reads_together() and not self._has_far_shards():
+            await super()._read_many(scheduler, plans, outs, missing_is_fault)
             return
         first = visits = 0
         for k, plan in enumerate(plans):
@@ -492,18 +496,14 @@ class RegularChunks(Chunks):
         except OverflowError:  # they lie too far from each other
             await super()._read_many(scheduler, plans, outs, missing_is_fault)
             return
-        turn = threading.Lock()
-
-        def batch(**given: Any) -> Fault | None:
-            with turn:  # a bundle serves one call at a time
-                return read_many(bundle, outs, missing_is_fault=missing_is_fault, **given)
-
-        threads = thread_count()
-        if self.folder is not None:
-            run = partial(batch, folder=self.folder, threads=threads)
-            await self._run_files(scheduler, run, bundle.outer_count)
+        if self._has_far_shards():
+            await self._read_shards(scheduler, [bundle], [partial(read_many, bundle, outs)], missing_is_fault)
             return
-        await self._run_windows(scheduler, partial(batch, threads=threads), bundle.outer_cells(), None)
+        batch = partial(read_many, bundle, outs, threads=thread_count(), missing_is_fault=missing_is_fault)
+        if self.folder is not None:
+            await self._run_files(scheduler, partial(batch, folder=self.folder), bundle.outer_count)
+            return
+        await self._run_windows(scheduler, batch, bundle.outer_cells(), None)
 
     async def _run_files(
         self, scheduler: Scheduler, batch: Callable[..., Fault | None], outer_count: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, groupby, pairwise
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore._ext.engine.select import Plan
-from zstore._ext.engine.transfer import covers_outer
-from zstore.base.byterange import ByteRange
+from zstore._ext.engine.transfer import Bundle, covers_outer
+from zstore.base.byterange import REQUEST_COUNT, ByteRange
 from zstore.base.locks import Lock
 from zstore.base.tracing import span
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
@@ -367,7 +367,7 @@ class ShardFetch:
         self,
         scheduler: Scheduler,
         source: ShardSource,
-        plans: Sequence[Plan],
+        plans: Sequence[Plan | Bundle],
         is_awaited: Callable[[int], bool] | None = None,
     ) -> None:
         """`is_awaited` says whether a plan's reader still waits; each plan gets its windows early then."""
@@ -477,13 +477,14 @@ class ShardFetch:
         portion: list[int] = []
         weight = 0
         counted: set[tuple[str, tuple[int, int]]] = set()
+        most_size = self._portion_size(located.values())
         for o in numbers:
             stretches = located[o].stretches if o in located else [(0, self._source.outer_size)]
             names = {(self._keys[o], stretch) for stretch in stretches if stretch is not None}
             size = sum(stretch[1] for _, stretch in names - counted)
             is_other = portion and self._keys[o] != self._keys[portion[-1]]
             # Readers who are many wait for what lies in the same shard, not for the slowest of all requests.
-            if is_other and (self._is_awaited is not None or weight + size > WINDOW_SIZE):
+            if is_other and (self._is_awaited is not None or weight + size > most_size):
                 yield portion, weight
                 portion, weight = [], 0
                 counted.clear()
@@ -494,11 +495,18 @@ class ShardFetch:
         if portion:
             yield portion, weight
 
+    def _portion_size(self, located: Collection[Located]) -> int:
+        """The most bytes of a portion: where few are wanted, some are decoded while others come."""
+        sizes = [stretch[1] for one in located for stretch in one.stretches if stretch is not None]
+        if len(sizes) > REQUEST_COUNT:  # so many are merged together
+            return WINDOW_SIZE
+        return min(WINDOW_SIZE, max(LARGE_SIZE, sum(sizes) // WINDOWS_AT_ONCE))
+
     def _is_whole(self, o: int) -> bool:
         """Whether to fetch the shard whole, rather than its index first."""
         number, cell, tasks = self._outers[o]
         plan = self._plans[number]
-        if covers_outer(plan, cell):
+        if isinstance(plan, Plan) and covers_outer(plan, cell):
             return True
         model, spec = self._source.model, self._source.bound.inner.spec
         lengths = zip(cell, model.grid.chunk_shape, model.shape, spec.shape, strict=True)

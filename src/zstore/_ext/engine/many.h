@@ -158,10 +158,12 @@ static int zs_many_task(zs_batch *batch, int64_t c, zs_thread *thread, zs_fault 
     const zs_bundle *bundle = many->bundle;
     int64_t first = bundle->groups.start[c], last = bundle->groups.start[c + 1];
     zs_spot spot;
+    zs_source given;
+    const zs_source *source;
     zs_entry where;
     zs_task_spot(&many->part[bundle->visit[first].plan], bundle->visit[first].task, -1, &spot, fault);
     spot.outer = zs_group_outer(&bundle->groups, c, thread->open.outer);
-    int code = zs_find_chunk(batch, &spot, thread, &where, fault);
+    int code = zs_find_task(batch, c, &spot, thread, &given, &source, &where, fault);
     if (code) return code;
     /* A chunk that is stored without codecs is fetched whole if that is less than the visits need in total. */
     const zs_layout *layout = batch->layout;
@@ -169,13 +171,13 @@ static int zs_many_task(zs_batch *batch, int64_t c, zs_thread *thread, zs_fault 
     if (is_shared && layout->n_steps == 0)
         is_shared = (int64_t)where.size == layout->chunk_size && zs_need_more(many, first, last, layout->chunk_size);
     if (is_shared)
-        return zs_use_chunk(batch, &thread->open.source, where, first, last, zs_visit_all, zs_visit_ranges,
+        return zs_use_chunk(batch, source, where, first, last, zs_visit_all, zs_visit_ranges,
                             thread->scratch, fault);
     for (int64_t m = first; m < last && !code; m++) {
         const zs_batch *part = &many->part[bundle->visit[m].plan];
         int64_t cell[ZS_MAX_NDIM], task = bundle->visit[m].task;
         if (!part->points) zs_plan_task(part->plan, task, spot.segment, cell);
-        code = zs_read_found(part, task, &spot, &thread->open.source, where, thread->scratch, fault);
+        code = zs_read_found(part, task, &spot, source, where, thread->scratch, fault);
     }
     return code;
 }

@@ -269,20 +269,30 @@ static inline int zs_read_found(const zs_batch *batch, int64_t task, const zs_sp
     return ZS_OK;
 }
 
+/* Where a task's chunk is: among the inner chunks that were given, which `given` stands for then, or below its outer
+ * chunk, which is opened. */
+static inline int zs_find_task(const zs_batch *batch, int64_t task, const zs_spot *spot, zs_thread *thread,
+                               zs_source *given, const zs_source **source, zs_entry *where, zs_fault *fault) {
+    if (!batch->inner) {
+        *source = &thread->open.source;
+        return zs_find_chunk(batch, spot, thread, where, fault);
+    }
+    *given = (zs_source){.file = -1, .data = batch->inner[task].data, .size = batch->inner[task].size};
+    *source = given;
+    *where = given->data ? (zs_entry){0, (uint64_t)given->size} : (zs_entry){ZS_EMPTY, ZS_EMPTY};
+    fault->has_inner = batch->layout->n_levels > 0;
+    return given->data || !batch->missing_is_fault ? ZS_OK : zs_fail(fault, ZS_FAULT_MISSING, 0, 0);
+}
+
 /* Run one task: an inner chunk of a box plan, or a group of points. */
 static int zs_read_task(zs_batch *batch, int64_t task, zs_thread *thread, zs_fault *fault) {
     zs_spot spot;
-    zs_entry where = {ZS_EMPTY, ZS_EMPTY};
+    zs_source given;
+    const zs_source *source;
+    zs_entry where;
     zs_task_spot(batch, task, thread->open.outer, &spot, fault);
-    if (!batch->inner) {
-        int code = zs_find_chunk(batch, &spot, thread, &where, fault);
-        return code ? code : zs_read_found(batch, task, &spot, &thread->open.source, where, thread->scratch, fault);
-    }
-    zs_source given = {.file = -1, .data = batch->inner[task].data, .size = batch->inner[task].size};
-    if (given.data) where = (zs_entry){0, (uint64_t)given.size};
-    fault->has_inner = batch->layout->n_levels > 0;
-    if (!given.data && batch->missing_is_fault) return zs_fail(fault, ZS_FAULT_MISSING, 0, 0);
-    return zs_read_found(batch, task, &spot, &given, where, thread->scratch, fault);
+    int code = zs_find_task(batch, task, &spot, thread, &given, &source, &where, fault);
+    return code ? code : zs_read_found(batch, task, &spot, source, where, thread->scratch, fault);
 }
 
 /* Run the whole batch; the first fault is in batch->fault afterwards. */

@@ -66,6 +66,8 @@ class Bundle:
     @property
     def outer_count(self) -> int: ...
     def outer_cells(self) -> list[tuple[int, ...]]: ...
+    def outer_tasks(self) -> list[int]: ...
+    def inner_cell(self, task: int) -> tuple[int, ...]: ...
 
 def read_many(
     bundle: Bundle,
@@ -73,6 +75,7 @@ def read_many(
     *,
     folder: Folder | None = None,
     outer: list[Any] | None = None,
+    inner: list[Any] | None = None,
     window: tuple[int, int] | None = None,
     threads: int = 1,
     missing_is_fault: bool = False,

@@ -6,8 +6,8 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
 from zstore._ext.engine.select cimport Layout, Plan, outer_cell, zs_groups, zs_layout, zs_plan, zs_points
 
 
@@ -516,19 +516,32 @@ cdef class Bundle:
         cdef int64_t o
         return [outer_cell(&self.c.groups, &self.layout.c, o) for o in range(self.c.groups.n_outer)]
 
+    def outer_tasks(self):
+        """The first inner chunk of every outer chunk, and one past the last inner chunk."""
+        cdef int64_t o
+        return [self.c.groups.outer_start[o] for o in range(self.c.groups.n_outer + 1)]
 
-def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, tuple window=None, int threads=1,
-              bint missing_is_fault=False):
+    def inner_cell(self, int64_t task):
+        """Grid coordinates of an inner chunk."""
+        if not 0 <= task < self.c.groups.n:
+            raise IndexError(f"inner chunk {task} of {self.c.groups.n}")
+        cdef int d, n = self.layout.c.ndim
+        return tuple([self.c.groups.cell[task * n + d] for d in range(n)])
+
+
+def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, list inner=None, tuple window=None,
+              int threads=1, bint missing_is_fault=False):
     """Fill each of `outs` with the items of its plan, as `read` does; every chunk is fetched and decoded once.
 
-    `outer` holds the bytes of every outer chunk, in the order of `Bundle.outer_cells`; `window` limits the work
-    (and that list) to some of them.
+    `outer` holds the bytes of every outer chunk, in the order of `Bundle.outer_cells`, `inner` those of every inner
+    chunk; `window` limits the work (and both lists) to some outer chunks.
     """
     cdef zs_many job
     cdef Buffers given
     cdef Py_ssize_t k, have = 0, n = len(bundle.plans)
     cdef int64_t first, last
     cdef Py_buffer *views = NULL
+    cdef zs_batch *part = NULL
     first, last = (0, bundle.c.groups.n_outer) if window is None else window
     if len(outs) != n or not 0 <= first <= last <= bundle.c.groups.n_outer:
         raise ValueError(f"{len(outs)} results of {n}, outer chunks {first} to {last} of {bundle.c.groups.n_outer}")
@@ -536,25 +549,31 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
         return None
     memset(&job, 0, sizeof(job))
     job.bundle = &bundle.c
-    job.part = bundle.part
     job.batch.layout = &bundle.layout.c
     job.batch.place.directory = -1
     job.batch.poll = check_signals
     job.batch.next, job.batch.n_tasks = bundle.c.groups.outer_start[first], bundle.c.groups.outer_start[last]
     job.batch.missing_is_fault = missing_is_fault
-    given = attach(&job.batch, folder, outer, first, last)
+    if inner is None:
+        given = attach(&job.batch, folder, outer, first, last)
+    else:
+        given = Buffers(inner, job.batch.n_tasks - job.batch.next)
+        job.batch.inner = given.items - job.batch.next
     views = <Py_buffer *> calloc(n, sizeof(Py_buffer))
-    if views == NULL:
-        raise MemoryError
+    part = <zs_batch *> malloc(n * sizeof(zs_batch))
     try:
+        if views == NULL or part == NULL:
+            raise MemoryError
+        memcpy(part, bundle.part, n * sizeof(zs_batch))
+        job.part = part
         for k in range(n):
             PyObject_GetBuffer(outs[k], &views[k], PyBUF_STRIDES | PyBUF_WRITABLE)
             have += 1
-            if bundle.part[k].n_tasks:
-                strides_of(<Plan> bundle.plans[k], &views[k], &bundle.part[k].memory, bundle.part[k].stride)
-            bundle.part[k].cache = job.batch.cache
-            bundle.part[k].keeps_chunks = job.batch.keeps_chunks
-            bundle.part[k].owner = job.batch.owner
+            if part[k].n_tasks:
+                strides_of(<Plan> bundle.plans[k], &views[k], &part[k].memory, part[k].stride)
+            part[k].cache = job.batch.cache
+            part[k].keeps_chunks = job.batch.keeps_chunks
+            part[k].owner = job.batch.owner
         with nogil:
             zs_many_run(&job, useful(&job.batch, threads))
         if zs_shared.thrash >= thrash_limit:
@@ -564,6 +583,7 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
         for k in range(have):
             PyBuffer_Release(&views[k])
         free(views)
+        free(part)
 
 
 def write(Plan plan, value, *, Folder folder=None, list outer=None, str document="", bint durable=False,
