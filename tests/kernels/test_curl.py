@@ -201,12 +201,13 @@ def stream(requests: list[Any], most_size: int = 100, terms: Any = TERMS) -> lis
     found: dict[int, Any] = {}
     left, one = list(enumerate(requests)), curl.Stream(curl.Connections(), terms, 2, most_size)
     while len(found) < len(requests):
-        while left and one.may_ask:
-            one.ask(*left.pop(0))
-        ended = one.next(int)
-        assert ended is not None
-        found[ended[0]] = ended[1]
-    assert one.next(int) is None
+        for _ in range(one.room):
+            if left:
+                one.ask(*left.pop(0))
+        ended = one.take(int)
+        assert ended
+        found.update(ended)
+    assert one.take(int) == []
     one.leave()
     return [found[k] for k in range(len(requests))]
 
@@ -226,11 +227,12 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
     one = curl.Stream(curl.Connections(), (8, 5.0, 0.3, 60.0, 0), 8, 1)
     for name in range(4):
         one.ask(name, (server.url + b"/a", None, [], -1))
-    for _ in range(4):
+    names = set()
+    while len(names) < 4:
         threading.Event().wait(0.2)  # in which nobody receives
-        ended = one.next(int)
-        assert ended is not None
-        assert ended[1][0] == DONE
+        ended = one.take(int)
+        assert [answer[0] for _, answer in ended] == [DONE] * len(ended) != []
+        names |= {name for name, _ in ended}
     assert not one.leave()
     assert not one.leave()
 
@@ -241,7 +243,7 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
     one = curl.Stream(curl.Connections(), TERMS, 8, 1)
     one.ask("a", (server.url + b"/a", None, [], -1))
     with pytest.raises(KeyboardInterrupt):
-        one.next(leave)
+        one.take(leave)
 
 
 def test_a_batch_among_others_opens_few_connections_unless_it_is_long(server: Server) -> None:

@@ -27,6 +27,8 @@ from zstore.engine.documents import ARRAY_KEYS
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import (
     STREAM_COUNT,
+    STREAMED_SIZE,
+    STREAMED_SUM,
     WINDOW_COUNT,
     WINDOW_SIZE,
     WINDOWS_AT_ONCE,
@@ -548,8 +550,9 @@ class RegularChunks(Chunks):
     ) -> None:
         """Run a kernel on whole outer chunks, window by window; codecs in Python decode them first."""
         count, at_once = windows(self.store, len(cells), self.chunk_size)
-        is_large = count == 1 and at_once > WINDOWS_AT_ONCE and self.bound.is_native
-        if is_large and scheduler is BLOCKING and await self._run_each(scheduler, batch, cells):
+        is_much = self.chunk_size >= STREAMED_SIZE and self.chunk_size * len(cells) >= STREAMED_SUM
+        is_streamed = is_much and at_once >= WINDOWS_AT_ONCE and self.bound.is_native
+        if is_streamed and scheduler is BLOCKING and await self._run_each(scheduler, batch, cells):
             return
 
         async def run(first: int) -> None:
@@ -571,7 +574,7 @@ class RegularChunks(Chunks):
     async def _run_each(
         self, scheduler: Scheduler, batch: Callable[..., Fault | None], cells: list[Cell]
     ) -> bool:
-        """`_run_windows` of large chunks, each decoded by who receives it; False where the store cannot."""
+        """`_run_windows` of chunks that are decoded by who receives them; False where the store cannot."""
         count = min(thread_count(), STREAM_COUNT, len(cells))
         requests = [(self.key(cell), self._whole) for cell in cells]
         asked = [self.store.get_each(requests[k::count], self.chunk_size, count) for k in range(count)]
@@ -583,15 +586,16 @@ class RegularChunks(Chunks):
         async def run(k: int) -> None:
             values = as_they_come(streams[k])
             while not has_failed.is_set():
-                with span("fetch", chunks=1) as noted:
-                    number, value = next(values, (None, None))
-                    noted.note(bytes=stored_size([value]))
-                if number is None:
+                with span("fetch") as noted:
+                    some = next(values, None)
+                    noted.note(chunks=len(some or ()), bytes=stored_size([value for _, value in some or ()]))
+                if some is None:
                     return
-                first = k + number * count
-                proven(self.store, requests[first : first + 1], [value])
-                with span("decode", chunks=1, bytes=self.chunk_size):
-                    self._check(batch(outer=[value], window=(first, first + 1)))
+                asked = [(k + number * count, value) for number, value in some]
+                proven(self.store, [requests[at] for at, _ in asked], [value for _, value in asked])
+                with span("decode", chunks=len(asked), bytes=self.chunk_size * len(asked)):
+                    for at, value in asked:
+                        self._check(batch(outer=[value], window=(at, at + 1)))
 
         async def run_or_end(k: int) -> None:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, groupby, pairwise
@@ -14,7 +14,7 @@ import numpy as np
 
 from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import Bundle, covers_outer
-from zstore.base.byterange import REQUEST_COUNT, ByteRange
+from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.base.tracing import span
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
@@ -288,8 +288,11 @@ WINDOWS_AT_ONCE = 4
 # have the store's `under_way_size` when they are decoded, and LARGE_COUNT at most.
 LARGE_SIZE = 512 << 10
 LARGE_COUNT = 64
-# Where a store gives them as they come, each of the engine's threads asks for its own and decodes them.
+# Where a store gives chunks as they come, each of the engine's threads asks for its own, and decodes them
+# while they are in the processor's cache: those of STREAMED_SIZE and more, if all have STREAMED_SUM.
 STREAM_COUNT = 8
+STREAMED_SIZE = 32 << 10
+STREAMED_SUM = 1 << 20
 
 # A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
 # the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.
@@ -477,14 +480,13 @@ class ShardFetch:
         portion: list[int] = []
         weight = 0
         counted: set[tuple[str, tuple[int, int]]] = set()
-        most_size = self._portion_size(located.values())
         for o in numbers:
             stretches = located[o].stretches if o in located else [(0, self._source.outer_size)]
             names = {(self._keys[o], stretch) for stretch in stretches if stretch is not None}
             size = sum(stretch[1] for _, stretch in names - counted)
             is_other = portion and self._keys[o] != self._keys[portion[-1]]
             # Readers who are many wait for what lies in the same shard, not for the slowest of all requests.
-            if is_other and (self._is_awaited is not None or weight + size > most_size):
+            if is_other and (self._is_awaited is not None or weight + size > WINDOW_SIZE):
                 yield portion, weight
                 portion, weight = [], 0
                 counted.clear()
@@ -494,13 +496,6 @@ class ShardFetch:
             weight += size
         if portion:
             yield portion, weight
-
-    def _portion_size(self, located: Collection[Located]) -> int:
-        """The most bytes of a portion: where few are wanted, some are decoded while others come."""
-        sizes = [stretch[1] for one in located for stretch in one.stretches if stretch is not None]
-        if len(sizes) > REQUEST_COUNT:  # so many are merged together
-            return WINDOW_SIZE
-        return min(WINDOW_SIZE, max(LARGE_SIZE, sum(sizes) // WINDOWS_AT_ONCE))
 
     def _is_whole(self, o: int) -> bool:
         """Whether to fetch the shard whole, rather than its index first."""

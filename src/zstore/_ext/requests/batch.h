@@ -327,11 +327,12 @@ static void zs_resume(zs_batch *batch) {
     }
 }
 
-/* Whether a stream may have another request now: more and more, as long as their bodies do not wait for each other. */
-static int zs_may_ask(zs_batch *batch) {
-    int most = batch->terms.most / atomic_load(&zs_batches);
-    if (!batch->active) return 1;
-    return batch->active < batch->allowed && batch->active < most && atomic_load(&zs_asking) < batch->terms.most;
+/* How many more requests a stream may have now: more and more, as long as their bodies do not wait for each other. */
+static int zs_room(zs_batch *batch) {
+    int most = batch->terms.most, share = most / atomic_load(&zs_batches), left = most - atomic_load(&zs_asking);
+    int room = (batch->allowed < share ? batch->allowed : share) - batch->active;
+    if (left < room) room = left;
+    return room > 0 ? room : !batch->active;
 }
 
 /* Begin a request. */

@@ -54,7 +54,7 @@ cdef extern from *:
     void zs_headers_freed(void *headers) nogil
     void zs_begin(zs_batch *) nogil
     int zs_go_on(zs_batch *, double seconds) nogil
-    bint zs_may_ask(zs_batch *) nogil
+    int zs_room(zs_batch *) nogil
     void zs_ask(zs_batch *, zs_request *) nogil
     void zs_end(zs_batch *, zs_request *) nogil
     void zs_leave(zs_batch *) nogil
@@ -75,6 +75,7 @@ UNASKED = ZS_UNASKED
 # Requests of a stream that are under way or whose answers were not taken, at most.
 cdef enum:
     PLACES = 128
+    TAKEN_SIZE = 1048576
 # Seconds between calls of `check` while answers are waited for.
 cdef double HEARING = 0.05
 
@@ -198,9 +199,9 @@ cdef class Stream:
         self.leave()
 
     @property
-    def may_ask(self):
-        """Whether another request may begin now."""
-        return len(self.free) > 0 and zs_may_ask(&self.batch)
+    def room(self):
+        """How many requests may begin now."""
+        return min(len(self.free), zs_room(&self.batch))
 
     def ask(self, object name, tuple request):
         """Begin a request, as those of `Connections.get`; `name` is given back with its answer."""
@@ -211,15 +212,23 @@ cdef class Stream:
         fill(one, request)
         zs_ask(&self.batch, one)
 
-    def next(self, check):
-        """(name, answer) of a request that has ended; None if none is under way. `check` is called as by `get`."""
+    def take(self, check):
+        """(name, answer) of some requests that have ended; none if none is under way. `check` is called as by `get`.
+
+        Of bodies they bring no more than TAKEN_SIZE, but for one.
+        """
         cdef int place, is_over = 0
+        cdef int64_t size = 0
         cdef zs_request *one
+        cdef list found = []
         while self.batch.active or self.batch.done:
             for place in range(PLACES):
                 one = &self.batch.requests[place]
-                if self.given[place] is not None and one.easy is NULL:
-                    return self.taken(place)
+                if self.given[place] is not None and one.easy is NULL and (not found or size + one.size <= TAKEN_SIZE):
+                    size += one.size
+                    found.append(self.taken(place))
+            if found:
+                break
             with nogil:
                 is_over = zs_go_on(&self.batch, HEARING)
             if is_over < 0:  # libcurl cannot go on: all that is under way is asked in another way
@@ -228,7 +237,7 @@ cdef class Stream:
                         zs_end(&self.batch, &self.batch.requests[place])
             if not is_over:
                 check()
-        return None
+        return found
 
     cdef tuple taken(self, int place):
         cdef zs_request *one = &self.batch.requests[place]

@@ -195,8 +195,8 @@ class Backend:
 
     def tried_each(
         self, fetches: Iterable[Fetch], count: int, share: int
-    ) -> Iterator[tuple[Fetch, Tried]] | None:
-        """Requests with the results of their first attempts, as `tried` gives them, as they come.
+    ) -> Iterator[list[tuple[Fetch, Tried]]] | None:
+        """Requests with the results of their first attempts, as `tried` gives them, some at a time.
 
         count  requests at once at the beginning
         share  as that of `Store.get_each`
@@ -207,10 +207,15 @@ class Backend:
         progress_size = current_limits().progress_size if self.is_http else 0
         items = ((self.path(fetch.key), fetch) for fetch in fetches)
         found = curl.get_each(items, self.request_count, progress_size, count, RECEIVED_SIZE // share)
-        return (
-            (fetch, Untried() if answer is None else self._noted(client, [fetch], [answer])[0])
-            for fetch, answer in found
-        )
+        return (self._noted_some(client, some) for some in found)
+
+    def _noted_some(
+        self, client: Any, some: Sequence[tuple[Fetch, Answer | None]]
+    ) -> list[tuple[Fetch, Tried]]:
+        answers = [answer for _, answer in some if answer is not None]
+        fetches = [fetch for fetch, _ in some]
+        tried = self._noted(client, fetches, answers) if answers else [Untried() for _ in some]
+        return [*zip(fetches, tried, strict=True)]
 
     def _noted(self, client: Any, fetches: Sequence[Fetch], answers: Sequence[Answer]) -> list[Tried]:
         """The results of attempts that libcurl has made, which are counted."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import islice
 from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -207,8 +208,8 @@ class CurlClient:
 
     def get_each(
         self, items: Iterable[tuple[str, Fetch]], most: int, progress_size: int, count: int, most_size: int
-    ) -> Iterator[tuple[Fetch, Answer | None]]:
-        """Requests with the answers to a first attempt at each, as they come; None: not by libcurl.
+    ) -> Iterator[Sequence[tuple[Fetch, Answer | None]]]:
+        """Requests with the answers to a first attempt at each, some at a time; None: not by libcurl.
 
         items      the path of each, and what of it is wanted
         count      requests at once at the beginning; soon more, up to `most`, where that is of use
@@ -223,19 +224,19 @@ class CurlClient:
         stream = curl.Stream(connections, terms, count, most_size)
         try:
             while True:
-                while stream.may_ask and (item := next(left, None)) is not None:
-                    request = self._requests([item[0]], [item[1]])
-                    if request is None:
-                        yield item[1], None
-                    else:
-                        stream.ask(item[1], request[0])
+                some = [*islice(left, stream.room)]
+                requests = self._requests([path for path, _ in some], [fetch for _, fetch in some])
+                if requests is None:
+                    yield [(fetch, None) for _, fetch in some]
+                    continue
+                for (_, fetch), request in zip(some, requests, strict=True):
+                    stream.ask(fetch, request)
                 with late():
-                    found = stream.next(check_waiting)
-                if found is None:
+                    found = [(fetch, Answer._make(answer)) for fetch, answer in stream.take(check_waiting)]
+                if not found:
                     break
-                answer = Answer._make(found[1])
-                self._note_trust([answer])
-                yield found[0], answer
+                self._note_trust([answer for _, answer in found])
+                yield found
         finally:
             stream.leave()
         _give(self, connections)

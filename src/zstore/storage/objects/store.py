@@ -152,38 +152,42 @@ class ObjectStore(BatchStore):
 
     def get_each(
         self, requests: Sequence[Request], value_size: int, share: int
-    ) -> Iterator[tuple[int, bytes | memoryview | None]] | None:
+    ) -> Iterator[Sequence[tuple[int, bytes | memoryview | None]]] | None:
         """As `Store.get_each`, where libcurl can ask; what fails is asked for again at the end."""
-        has_ranges = self._backend.has_ranges
+        fetches = merge_requests(requests, has_ranges=self._backend.has_ranges)
+        if self._spare is not None or len(fetches) < len(requests):
+            return None
         count = max(1, max(FIRST_COUNT, self.under_way_size // value_size) // share)
-        fetches = (
-            merge_requests([one], has_ranges=has_ranges)[0]._replace(members=(at,))
-            for at, one in enumerate(requests)
-        )
-        found = None if self._spare is not None else self._backend.tried_each(fetches, count, share)
+        found = self._backend.tried_each(fetches, count, share)
         return None if found is None else self._each(requests, found, count)
 
     def _each(
-        self, requests: Sequence[Request], found: Iterable[tuple[Fetch, Tried]], count: int
-    ) -> Iterator[tuple[int, bytes | memoryview | None]]:
+        self, requests: Sequence[Request], found: Iterable[Sequence[tuple[Fetch, Tried]]], count: int
+    ) -> Iterator[Sequence[tuple[int, bytes | memoryview | None]]]:
         """The values of requests as they come; those that have failed later, so many at a time."""
         failed: list[tuple[Fetch, Tried]] = []
-        for fetch, tried in found:
-            if isinstance(tried, Exception):
-                failed.append((fetch, tried))
-                continue
-            [at] = fetch.members
-            [part], versions = self._divided([requests[at]], [(fetch._replace(members=(0,)), tried)])
-            self._note_read(fetch.key, versions[fetch.key])
-            yield at, part and part.data
+        for some in found:
+            values: list[tuple[int, bytes | memoryview | None]] = []
+            for fetch, tried in some:
+                if isinstance(tried, Exception):
+                    failed.append((fetch, tried))
+                    continue
+                [at] = fetch.members
+                self._note_read(fetch.key, None if tried is None else tried.version)
+                values.append(
+                    (at, None if tried is None else self._cut(fetch.key, tried, requests[at][1]).data)
+                )
+            yield values
         for first in range(0, len(failed), count):
             some = failed[first : first + count]
             again = [requests[fetch.members[0]] for fetch, _ in some]
             tries = [(fetch._replace(members=(k,)), tried) for k, (fetch, tried) in enumerate(some)]
             parts, versions = wait_for(self._get_parts(again, tries))
-            for (fetch, _), part in zip(some, parts, strict=True):
+            for fetch, _ in some:
                 self._note_read(fetch.key, versions.get(fetch.key))
-                yield fetch.members[0], part and part.data
+            yield [
+                (fetch.members[0], part and part.data) for (fetch, _), part in zip(some, parts, strict=True)
+            ]
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, in one round of requests."""
