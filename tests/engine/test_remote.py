@@ -28,6 +28,7 @@ class FarStore(MemoryStore):
 
     in_memory = False
     request_count = 32
+    gives_each = False
 
     def __init__(self, *, has_versions: bool = True) -> None:
         super().__init__()
@@ -67,6 +68,11 @@ class FarStore(MemoryStore):
             parts.append(None if value is None else Part(value[begin:end], len(value), version))
         return parts
 
+    def get_each(self, requests: Sequence[Request], value_size: int, share: int) -> Any:
+        if not self.gives_each:
+            return None
+        return ([(at, self.get_parts([requests[at]])[0])] for at in reversed(range(len(requests))))
+
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self.note("put", key)
         super().put(key, value)
@@ -92,6 +98,14 @@ class FarStore(MemoryStore):
         taken = [f"{verb} {key}" for verb, key, _ in self.requests]
         self.requests.clear()
         return taken
+
+
+@pytest.fixture(params=["in portions", "as they come"])
+def coming(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner chunks come in either way."""
+    if request.param == "as they come":
+        monkeypatch.setattr(FarStore, "gives_each", True)
+        monkeypatch.setattr(fetch, "COMING_SIZES", (0, 1 << 30))
 
 
 def shards(store: Store, **options: Any) -> zstore.Array:
@@ -216,6 +230,7 @@ def test_most_of_a_shard_is_one_request() -> None:
     np.testing.assert_array_equal(array[:, 6:], np.arange(1, 257).reshape(16, 16)[:, 6:])
 
 
+@pytest.mark.usefixtures("coming")
 @pytest.mark.parametrize("compressors", [None, "zstd", {"id": "lzma"}])
 @pytest.mark.parametrize("has_versions", [True, False])
 def test_whatever_is_selected_is_what_was_written(
@@ -280,6 +295,7 @@ def test_an_error_stops_a_write_and_names_its_key() -> None:
     assert caught.value.key == "a/c/7"
 
 
+@pytest.mark.usefixtures("coming")
 class TestReplacedShards:
     """Two shards of the same size and with the same chunks, in another order."""
 
@@ -363,6 +379,7 @@ class TestReplacedShards:
         assert array[0, 0] == 9
 
 
+@pytest.mark.usefixtures("coming")
 def test_a_damaged_chunk_is_an_error_after_another_try() -> None:
     store = FarStore(has_versions=False)
     array = again(shards(store, compressors="zstd"))

@@ -588,10 +588,10 @@ class RegularChunks(Chunks):
             while not has_failed.is_set():
                 with span("fetch") as noted:
                     some = next(values, None)
-                    noted.note(chunks=len(some or ()), bytes=stored_size([value for _, value in some or ()]))
+                    asked = [(k + number * count, part and part.data) for number, part in some or ()]
+                    noted.note(chunks=len(asked), bytes=stored_size([value for _, value in asked]))
                 if some is None:
                     return
-                asked = [(k + number * count, value) for number, value in some]
                 proven(self.store, [requests[at] for at, _ in asked], [value for _, value in asked])
                 with span("decode", chunks=len(asked), bytes=self.chunk_size * len(asked)):
                     for at, value in asked:

@@ -14,12 +14,12 @@ import numpy as np
 
 from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import Bundle, covers_outer
-from zstore.base.byterange import ByteRange
+from zstore.base.byterange import GAP_SIZE, ByteRange, choose_gap
 from zstore.base.locks import Lock
 from zstore.base.tracing import span
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.engine.layout import BoundLayout
-from zstore.engine.schedulers import Act, InFlight, Scheduler, drive
+from zstore.engine.schedulers import BLOCKING, Act, InFlight, Scheduler, as_they_come, drive, proven
 from zstore.errors import CodecError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Part, Parts, Request, Store
@@ -293,6 +293,8 @@ LARGE_COUNT = 64
 STREAM_COUNT = 8
 STREAMED_SIZE = 32 << 10
 STREAMED_SUM = 1 << 20
+# So many bytes of inner chunks, at least and at most, are received by one thread, and decoded shard by shard.
+COMING_SIZES = LARGE_SIZE, 2 * WINDOW_SIZE
 
 # A shard is fetched whole, which saves the round trip for its index, when at least half of it is needed and
 # the rest is no more than SPARE_SIZE (a millisecond at 64 MB/s) or a sixteenth of what is needed.
@@ -432,6 +434,8 @@ class ShardFetch:
             portions = [([*members], self._source.outer_size) for _, members in same]
             # Beside others that do the same, it may have its share.
             at_once = large_at_once if at_once > 1 else max(1, large_at_once // WINDOWS_AT_ONCE)
+        elif await self._each_as_it_comes(use, numbers, whole, located):
+            return
         else:
             portions = [*self._portions(numbers, located)]
         if self._is_awaited is not None:
@@ -440,6 +444,76 @@ class ShardFetch:
             await fetch(portions[0])
             return
         await self._scheduler.each(fetch, portions, at_once)
+
+    async def _each_as_it_comes(
+        self, use: Act[Window], numbers: Sequence[int], whole: set[int], located: dict[int, Located]
+    ) -> bool:
+        """Await `use` of each outer chunk when it has come; False where they are to come in portions."""
+        wanted: dict[int, list[Name]] = {
+            o: [(self._keys[o], None)] if o in whole else _names([located[o]]) for o in numbers
+        }
+        found = self._as_they_come(wanted)
+        if found is None:
+            return False
+        left = {o: len(names) for o, names in wanted.items()}
+        values: Values = {}
+        stale: list[int] = []
+        ready = [o for o in numbers if not left[o]]
+        while True:
+            for o in ready:
+                came = {name: values.pop(name) for name in wanted[o]}
+                shard = located[o].shard if o in located else None
+                data = {name: part and part.data for name, part in came.items()}
+                if any(_is_short(name, data[name]) or _is_replaced(name, came[name], shard) for name in came):
+                    stale.append(o)
+                    continue
+                for window in self._windows([o], whole, located, data):
+                    await use(window)
+            with span("fetch") as noted:
+                some = next(found, None)
+                noted.note(bytes=stored_size([part and part.data for _, _, part in some or ()]))
+            if some is None:
+                break
+            for o, name, part in some:
+                values[name] = part
+                left[o] -= 1
+            ready = [o for o in dict.fromkeys(o for o, _, _ in some) if not left[o]]
+        if stale:
+            for o in stale:
+                self._source.indexes.drop(self._keys[o])
+            located.update(await self._locate(stale))
+            data = await self._values(stale, whole, located)
+            for window in self._windows(stale, whole, located, data):
+                await use(window)
+        return True
+
+    def _as_they_come(
+        self, wanted: Mapping[int, Sequence[Name]]
+    ) -> Iterator[Sequence[tuple[int, Name, Part | None]]] | None:
+        """The parts of outer chunks as they come, some at a time; None where they are to come in portions.
+
+        Those are few or many bytes, what is awaited, and what is of stores that give nothing as it comes.
+        """
+        names = [(o, name) for o, some in wanted.items() for name in some]
+        stretches = {o: [stretch for _, stretch in some if stretch is not None] for o, some in wanted.items()}
+        sizes = [self._source.outer_size if stretch is None else stretch[1] for _, (_, stretch) in names]
+        least, most = COMING_SIZES
+        if self._scheduler is not BLOCKING or len(self._plans) > 1 or not least <= sum(sizes) <= most:
+            return None
+        # Which gaps are bridged, where some are, depends on what is asked for together.
+        if not names or choose_gap(stretches.values()) > GAP_SIZE:
+            return None
+        requests = [(key, None if stretch is None else ByteRange(*stretch)) for _, (key, stretch) in names]
+        found = self._store.get_each(requests, max(1, sum(sizes) // len(sizes)), 1)
+        if found is None:
+            return None
+
+        def each() -> Iterator[Sequence[tuple[int, Name, Part | None]]]:
+            for some in as_they_come(found):
+                proven(self._store, [requests[at] for at, _ in some], [part for _, part in some])
+                yield [(*names[at], part) for at, part in some]
+
+        return each()
 
     async def again(self, window: Window) -> Window:
         """Fetch a window and its shard indexes again: the first answer may mix two versions."""
@@ -588,14 +662,9 @@ class ShardFetch:
             parts = await self._scheduler.get_parts(self._store, requests)
             for name, part in zip(names, parts, strict=True):
                 values[name] = None if part is None else part.data
-                shard = shards.get(name[0])
-                if name[1] is not None and part is not None and shard and not shard.is_source_of(part):
+                if _is_replaced(name, part, shards.get(name[0])):
                     stale.add(name[0])
-        for key, stretch in names:
-            value = values[key, stretch]
-            if stretch is not None and (value is None or len(value) != stretch[1]):
-                stale.add(key)
-        return stale
+        return stale | {name[0] for name in names if _is_short(name, values[name])}
 
     def _open(self, numbers: Sequence[int], values: Values) -> list[Located]:
         """The stretches of inner chunks in shards that were fetched whole."""
@@ -618,6 +687,16 @@ class ShardFetch:
         number, _, tasks = self._outers[o]
         plan = self._plans[number]
         return [plan.inner_cell(task) for task in tasks]
+
+
+def _is_replaced(name: Name, part: Part | None, shard: Shard | None) -> bool:
+    """Whether a stretch is of another value than the index that says where it lies."""
+    return name[1] is not None and part is not None and shard is not None and not shard.is_source_of(part)
+
+
+def _is_short(name: Name, value: Any) -> bool:
+    """Whether a value is not the stretch that was asked for."""
+    return name[1] is not None and (value is None or len(value) != name[1][1])
 
 
 def _names(located: Iterable[Located]) -> list[Name]:

@@ -481,8 +481,8 @@ class Store(ABC):
 
     def get_each(
         self, requests: Sequence[Request], value_size: int, share: int
-    ) -> Iterator[Sequence[tuple[int, bytes | memoryview | None]]] | None:
-        """The values of requests as they come, some at a time, with their numbers; None: not in this store.
+    ) -> Iterator[Sequence[tuple[int, Part | None]]] | None:
+        """The parts of requests as they come, some at a time, with their numbers; None: not in this store.
 
         value_size  the bytes that a value has, about
         share       of how many such calls this is one, which together hold no more values than one would

@@ -152,42 +152,48 @@ class ObjectStore(BatchStore):
 
     def get_each(
         self, requests: Sequence[Request], value_size: int, share: int
-    ) -> Iterator[Sequence[tuple[int, bytes | memoryview | None]]] | None:
+    ) -> Iterator[Sequence[tuple[int, Part | None]]] | None:
         """As `Store.get_each`, where libcurl can ask; what fails is asked for again at the end."""
-        fetches = merge_requests(requests, has_ranges=self._backend.has_ranges)
-        if self._spare is not None or len(fetches) < len(requests):
+        if self._spare is not None:
             return None
+        fetches = merge_requests(requests, has_ranges=self._backend.has_ranges)
         count = max(1, max(FIRST_COUNT, self.under_way_size // value_size) // share)
         found = self._backend.tried_each(fetches, count, share)
         return None if found is None else self._each(requests, found, count)
 
     def _each(
         self, requests: Sequence[Request], found: Iterable[Sequence[tuple[Fetch, Tried]]], count: int
-    ) -> Iterator[Sequence[tuple[int, bytes | memoryview | None]]]:
+    ) -> Iterator[Sequence[tuple[int, Part | None]]]:
         """The values of requests as they come; those that have failed later, so many at a time."""
         failed: list[tuple[Fetch, Tried]] = []
         for some in found:
-            values: list[tuple[int, bytes | memoryview | None]] = []
-            for fetch, tried in some:
-                if isinstance(tried, Exception):
-                    failed.append((fetch, tried))
-                    continue
-                [at] = fetch.members
-                self._note_read(fetch.key, None if tried is None else tried.version)
-                values.append(
-                    (at, None if tried is None else self._cut(fetch.key, tried, requests[at][1]).data)
-                )
-            yield values
+            failed += [one for one in some if isinstance(one[1], Exception)]
+            yield self._parts_of(requests, [one for one in some if not isinstance(one[1], Exception)])
         for first in range(0, len(failed), count):
             some = failed[first : first + count]
-            again = [requests[fetch.members[0]] for fetch, _ in some]
-            tries = [(fetch._replace(members=(k,)), tried) for k, (fetch, tried) in enumerate(some)]
-            parts, versions = wait_for(self._get_parts(again, tries))
-            for fetch, _ in some:
-                self._note_read(fetch.key, versions.get(fetch.key))
-            yield [
-                (fetch.members[0], part and part.data) for (fetch, _), part in zip(some, parts, strict=True)
+            numbers = [at for fetch, _ in some for at in fetch.members]
+            places = {at: place for place, at in enumerate(numbers)}
+            tries = [
+                (fetch._replace(members=tuple(places[at] for at in fetch.members)), tried)
+                for fetch, tried in some
             ]
+            parts, versions = wait_for(self._get_parts([requests[at] for at in numbers], tries))
+            for key, version in versions.items():
+                self._note_read(key, version)
+            yield [*zip(numbers, parts, strict=True)]
+
+    def _parts_of(
+        self, requests: Sequence[Request], replies: Sequence[tuple[Fetch, Any]]
+    ) -> list[tuple[int, Part | None]]:
+        """The parts that responses have of requests, with their numbers."""
+        found: list[tuple[int, Part | None]] = []
+        for fetch, reply in replies:
+            self._note_read(fetch.key, None if reply is None else reply.version)
+            found += [
+                (at, None if reply is None else self._cut(fetch.key, reply, requests[at][1]))
+                for at in fetch.members
+            ]
+        return found
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, in one round of requests."""
