@@ -154,7 +154,7 @@ KINDS = {
 # So that small sources have many units.
 SMALL = {
     "zstore.jobs.upkeep.rechunk.WINDOWS_SIZE": 0,
-    "zstore.geo.pyramid.boxes.BLOCK_SIZE": 16_000,
+    "zstore.base.boxes.BLOCK_SIZE": 16_000,
     "zstore.geo.rasters.files.WINDOW_SIZE": 64 << 8,
     "zstore.jobs.upkeep.copy.UNIT_COUNT": 3,
     "zstore.jobs.upkeep.rechunk.COPY_COUNT": 3,

@@ -49,7 +49,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "COPY_COUNT": 2,
     },
     "zstore.jobs.reduction.plan": {"UNIT_SIZE": 1 << 15, "BOX_SIZE": 1 << 13, "PATCH_SIZE": 1 << 11},
-    "zstore.geo.pyramid.boxes": {"BLOCK_SIZE": 1 << 16},
+    "zstore.base.boxes": {"BLOCK_SIZE": 1 << 16},
     "zstore.geo.rasters.files": {"WINDOW_SIZE": 1 << 16},
 }
 

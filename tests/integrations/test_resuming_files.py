@@ -37,7 +37,7 @@ CELLS = np.arange(90 * 70, dtype="u2").reshape(90, 70) % 251
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many units of little."""
-    monkeypatch.setattr("zstore.geo.pyramid.boxes.BLOCK_SIZE", 2000)
+    monkeypatch.setattr("zstore.base.boxes.BLOCK_SIZE", 2000)
     monkeypatch.setattr(files_module, "WINDOW_SIZE", 1000)
 
 
@@ -467,8 +467,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.integrations import test_resuming_files as mine
-import zstore.geo.pyramid.boxes
-zstore.geo.pyramid.boxes.BLOCK_SIZE, mine.files_module.WINDOW_SIZE = 2000, 1000
+import zstore.base.boxes
+zstore.base.boxes.BLOCK_SIZE, mine.files_module.WINDOW_SIZE = 2000, 1000
 _, make = mine.prepare({kind!r}, Path({place!r}))
 make(sys.argv[1], resume=True)
 """

@@ -99,7 +99,7 @@ def test_shares_are_those_of_polygons_clipped_by_cells(
     for module in (zones, zonal):
         monkeypatch.setattr(module, "BATCH_SIZE", batch)
     monkeypatch.setattr(zonal, "KEPT_COUNT", batch)
-    monkeypatch.setattr("zstore.geo.pyramid.boxes.BLOCK_SIZE", 8 * 8 * 8 * 2)
+    monkeypatch.setattr("zstore.base.boxes.BLOCK_SIZE", 8 * 8 * 8 * 2)
     rng = np.random.default_rng(batch)
     data = rng.integers(-50, 50, (3, 21, 19)).astype("i2")
     data[rng.random(data.shape) < 0.1] = -99

@@ -68,6 +68,7 @@ FORMER = {
     "zstore.resampling.grid": "zstore.geo.resampling.methods",
     "zstore.resampling.run": "zstore.geo.resampling.methods",
     "zstore.geo.pyramid.update": "zstore.geo.pyramid.build",
+    "zstore.geo.pyramid.boxes": "zstore.base.boxes",
     "zstore.engine.rectilinear": "zstore.engine.chunks",
     "zstore.engine.regular": "zstore.engine.chunks",
     "zstore.engine.consolidate": "zstore.engine.documents",

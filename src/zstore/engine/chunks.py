@@ -574,7 +574,7 @@ class RegularChunks(Chunks):
     async def _run_each(
         self, scheduler: Scheduler, batch: Callable[..., Fault | None], cells: list[Cell]
     ) -> bool:
-        """`_run_windows` of chunks that are decoded by who receives them; False where the store cannot."""
+        """Run a batch of chunks, each decoded where it is received; False if the store cannot."""
         count = min(thread_count(), STREAM_COUNT, len(cells))
         requests = [(self.key(cell), self._whole) for cell in cells]
         asked = [self.store.get_each(requests[k::count], self.chunk_size, count) for k in range(count)]

@@ -66,10 +66,8 @@ def bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout
 
 
 def _bind_layout(model: ArrayModel, *, allow_pickle: bool = False) -> BoundLayout:
-    fill: Any = model.fill_value
-    if fill is None:
-        fill = model.data_type.default_fill() if model.data_type.is_object else np.zeros((), model.dtype)[()]
-    chain = Chain.bind(model.codecs, ChunkSpec(model.grid.chunk_shape, model.dtype, fill, allow_pickle))
+    spec = ChunkSpec(model.grid.chunk_shape, model.dtype, model.effective_fill_value, allow_pickle)
+    chain = Chain.bind(model.codecs, spec)
     shards: list[ShardingIndexed] = []
     inner = chain
     while isinstance(inner.serializer, ShardingIndexed) and not inner.array_codecs and not inner.bytes_codecs:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from zstore.base.boxes import Box, Shape, inside
 from zstore.base.byterange import ByteRange
 from zstore.base.once import once
 from zstore.base.sizes import format_size
@@ -37,11 +38,9 @@ from zstore.indexing.select import plan_basic
 from zstore.jobs.plan import current_part, free_size, name_job
 from zstore.jobs.source import (
     MARK_COUNT,
-    Box,
     Cell,
     ChunkSet,
     Rows,
-    Shape,
     Source,
     Sources,
     StoredChunks,
@@ -500,8 +499,7 @@ class StoredArray(Source):
         fill, first = self.model.effective_fill_value, (slice(0, 1),) * self.model.ndim
         empty = []
         for cell in self.cells(box):
-            sides = zip(self.box(cell), box, strict=True)
-            part = np.asarray(items[tuple(slice(s.start - b.start, s.stop - b.start) for s, b in sides)])
+            part = np.asarray(items[inside(self.box(cell), box)])
             # In most chunks the first item already is not the fill value.
             empty.append(is_filled(part[first], fill) and is_filled(part, fill))
         return empty

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from zstore.base.boxes import Box, Shape
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError, ZstoreError, leave_out
@@ -36,9 +37,7 @@ MASK_SIZE = 1 << 27
 ROWS_COUNT = 1 << 16
 
 R = TypeVar("R")
-Shape = tuple[int, ...]
 Cell = tuple[int, ...]
-Box = tuple[slice, ...]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

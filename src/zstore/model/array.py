@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from sys import byteorder
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zstore.model.dtype import ORDER_CODECS, DataType, stored_dtype
+from zstore.model.dtype import ORDER_CODECS, DataType, Order, stored_dtype
 from zstore.model.grid import ChunkKeys, Grid, parse_chunk_shape, parse_shape
 
 ZarrFormat: TypeAlias = Literal[1, 2, 3]
@@ -40,6 +40,26 @@ class CodecModel:
         if not self.must_understand:
             document["must_understand"] = False
         return document
+
+    def is_reversal(self, ndim: int) -> bool:
+        """Whether it reverses the dimensions of chunks, and so stores items in the order "F"."""
+        reverse = [*range(ndim - 1, -1, -1)]
+        return self.name == "transpose" and list(self.configuration.get("order") or ()) == reverse
+
+
+def order_codecs(order: str, ndim: int) -> tuple[CodecModel, ...]:
+    """The codecs that store the items of chunks in an order: none for "C"; "F" is a transposition."""
+    return () if order == "C" else (CodecModel("transpose", {"order": [*range(ndim - 1, -1, -1)]}),)
+
+
+def bytes_codec(endian: Order) -> CodecModel:
+    """The codec that makes bytes of items in a byte order, which may differ by field."""
+    return CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {})
+
+
+def byte_order(codecs: Iterable[CodecModel]) -> Order:
+    """The byte order that a chain stores items in; None where it has none."""
+    return next((codec.configuration.get("endian") for codec in codecs if codec.name in ORDER_NAMES), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,13 +114,11 @@ class ArrayModel:
     def dtype(self) -> np.dtype[Any]:
         """The numpy dtype of the items in memory: in v1 and v2 in the stored byte order, in v3 in native."""
         if self.zarr_format != 3:
-            for codec in self.codecs:
-                if codec.name in ORDER_NAMES:
-                    order = codec.configuration.get("endian")
-                    if order not in (None, byteorder):
-                        # By way of an array, because numpy makes times without a unit native in any case.
-                        made: np.dtype[Any] = np.empty(0, stored_dtype(self.data_type.numpy, order)).dtype
-                        return made
+            order = byte_order(self.codecs)
+            if order not in (None, byteorder):
+                # By way of an array, because numpy makes times without a unit native in any case.
+                made: np.dtype[Any] = np.empty(0, stored_dtype(self.data_type.numpy, order)).dtype
+                return made
         return self.data_type.numpy
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 
 from zstore.base.once import ByContent
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError
-from zstore.model.array import ArrayModel, CodecModel, Parts
+from zstore.model.array import ArrayModel, CodecModel, Parts, bytes_codec, order_codecs
 from zstore.model.document import check_format, refuse_format, require
 from zstore.model.dtype import ORDER_CODECS, DataType, Order
 from zstore.model.grid import (
@@ -110,14 +110,12 @@ def _find_object_codec(document: Mapping[str, Any]) -> str | None:
 def _parse_chain(
     document: Mapping[str, Any], ndim: int, endian: Order, *, has_objects: bool
 ) -> tuple[CodecModel, ...]:
-    codecs = []
     order = require(document, "order")
-    if order == "F":
-        codecs.append(CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}))
-    elif order != "C":
+    if order not in ("C", "F"):
         raise MetadataError(f"order is {order!r}; expected 'C' or 'F'")
+    codecs = [*order_codecs(order, ndim)]
     if not has_objects:
-        codecs.append(CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {}))
+        codecs.append(bytes_codec(endian))
     filters = document.get("filters")
     if filters is not None:
         if not isinstance(filters, list):
@@ -245,9 +243,9 @@ def _render_chain(model: ArrayModel) -> tuple[str, Order, list[dict[str, Any]], 
     codecs = list(model.codecs)
     order = "C"
     if codecs and codecs[0].name == "transpose":
-        reverse = list(range(model.ndim - 1, -1, -1))
-        permutation = codecs.pop(0).configuration.get("order")
-        if list(permutation or ()) != reverse:
+        transpose = codecs.pop(0)
+        if not transpose.is_reversal(model.ndim):
+            permutation, reverse = transpose.configuration.get("order"), [*reversed(range(model.ndim))]
             raise refuse_format(f"transpose with order {permutation!r}", 2, f"{reverse} only")
         order = "F"
     endian: Order = None

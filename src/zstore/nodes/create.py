@@ -16,9 +16,9 @@ from zstore.engine.documents import check_own, check_path, place, publish_nodes
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, UnsupportedError, ZstoreError, located
 from zstore.model import v1, v2, v3
-from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
+from zstore.model.array import ArrayModel, CodecModel, ZarrFormat, bytes_codec, order_codecs
 from zstore.model.document import check_attributes, parse_json, render_json, spelled
-from zstore.model.dtype import ORDER_CODECS, DataType, Order, order_of, refuse, stored_dtype
+from zstore.model.dtype import DataType, Order, order_of, refuse, stored_dtype
 from zstore.model.grid import (
     ChunkKeys,
     check_chunk_size,
@@ -157,8 +157,8 @@ def _sharding(chunk_shape: tuple[int, ...], chain: tuple[CodecModel, ...]) -> Co
 
 
 def _v3_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: ChunkSpec) -> Codecs:
-    default = CodecModel(_object_codec(data_type)) if data_type.is_object else _bytes_codec(endian)
-    chain = _order_codecs(request.order, len(spec.shape)) + _read(request.filters, (), 3)
+    default = CodecModel(_object_codec(data_type)) if data_type.is_object else bytes_codec(endian)
+    chain = order_codecs(request.order, len(spec.shape)) + _read(request.filters, (), 3)
     chain += _read(request.serializer, (default,), 3) + _read(request.compressors, (ZSTD,), 3)
     if request.checksum and not _has_crc32c(chain):
         chain += (CRC32C,)
@@ -194,8 +194,8 @@ def _v2_chain(request: ArrayRequest, endian: Order, data_type: DataType, spec: C
         filter_codecs = complete_v2(filter_codecs, stored_dtype(spec.dtype, endian))
     if not _is_complete(compressors):
         compressor = complete_v2(compressor, np.dtype("u1"))
-    chain = _order_codecs(request.order, len(spec.shape))
-    chain += () if data_type.is_object else (_bytes_codec(endian),)
+    chain = order_codecs(request.order, len(spec.shape))
+    chain += () if data_type.is_object else (bytes_codec(endian),)
     if data_type.is_object and not any(
         codec.name.removeprefix("numcodecs.") in OBJECT_CODECS for codec in filter_codecs
     ):
@@ -214,16 +214,6 @@ def _object_codec(data_type: DataType) -> str:
     raise UnsupportedError(
         f"data type {data_type.name!r} needs a codec for objects: {', '.join(OBJECT_CODECS)}"
     )
-
-
-def _order_codecs(order: str, ndim: int) -> tuple[CodecModel, ...]:
-    if order == "C":
-        return ()
-    return (CodecModel("transpose", {"order": list(range(ndim - 1, -1, -1))}),)
-
-
-def _bytes_codec(endian: Order) -> CodecModel:
-    return CodecModel(ORDER_CODECS[type(endian)], {"endian": endian} if endian else {})
 
 
 def _chunk_keys(value: Any, zarr_format: int) -> ChunkKeys:

@@ -123,13 +123,7 @@ class ArrayNames(NodeNames[ArrayModel]):
     def order(self) -> Literal["C", "F"]:
         """The order of items in a chunk: "C" if the last dimension varies fastest, "F" if the first does."""
         first = next(iter(innermost_codecs(self._model)), None)
-        reverse = list(range(len(self._model.shape) - 1, -1, -1))
-        is_reversed = (
-            first is not None
-            and first.name == "transpose"
-            and list(first.configuration.get("order", ())) == reverse
-        )
-        return "F" if is_reversed else "C"
+        return "F" if first is not None and first.is_reversal(self._model.ndim) else "C"
 
     @property
     def cdata_shape(self: Any) -> Shape:

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from zstore._ext.engine import gather as kernels
+from zstore.base.boxes import Box, lengths, volume
 from zstore.engine.schedulers import enter_worker, thread_count
 from zstore.errors import ZstoreError, printable
 from zstore.training.order import Order
@@ -53,7 +54,6 @@ OnError = Literal["raise", "skip"]
 # The epoch (0 where all have the same blocks), the source, and its block: a number, and a cell for each
 # sampled axis.
 Key = tuple[int, int, int]
-Box = tuple[slice, ...]
 Arrays = list[Items]
 
 
@@ -408,7 +408,7 @@ class Feed:
     def _read(self, block: Block) -> None:
         """Read a block into memory."""
         member = self._making.samples.members[block.source]
-        shape = tuple(side.stop - side.start for side in block.box)
+        shape = lengths(block.box)
         try:
             if member.dtype.hasobject:
                 block.items = member.source.read(block.box)
@@ -516,7 +516,7 @@ class Feed:
         for d in reversed(self._axes[source]):
             number, cells[d] = divmod(number, blocks.shape[d])
         box = member.box(blocks, cells)
-        return SizedBox(box, prod(side.stop - side.start for side in box) * member.item_size)
+        return SizedBox(box, volume(box) * member.item_size)
 
     # Copying
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zstore.base.boxes import Box
 from zstore.base.once import once
 from zstore.errors import ChangedError, MetadataError, ZstoreError
 from zstore.extensions.registry import makers
@@ -17,8 +18,6 @@ from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.plugin.jobs import Source, source_of
 from zstore.storage.memory import MemoryStore
-
-Box = tuple[slice, ...]
 
 
 @dataclass(frozen=True)

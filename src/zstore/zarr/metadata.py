@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from zstore.codecs.numcodecs import numcodecs_object
 from zstore.engine.documents import render_node
 from zstore.model import v2, v3
-from zstore.model.array import ArrayModel
-from zstore.model.dtype import ORDER_CODECS
+from zstore.model.array import ArrayModel, byte_order
 from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
 from zstore.zarr.codecs import as_codec
@@ -217,7 +216,7 @@ def of_array(model: ArrayModel) -> ArrayV2Metadata | ArrayV3Metadata:
     keys = DefaultChunkKeyEncoding if model.keys.name == "default" else V2ChunkKeyEncoding
     return ArrayV3Metadata(
         shape=model.shape,
-        data_type=of_model(model.data_type, _order(model)),
+        data_type=of_model(model.data_type, byte_order(model.codecs)),
         chunk_grid=RegularChunkGridMetadata(grid.chunk_shape)
         if isinstance(grid, RegularGrid)
         else RectilinearChunkGridMetadata(_as_tuples(grid.render())),
@@ -239,7 +238,7 @@ def _of_v2(model: ArrayModel, documents: Mapping[str, Any]) -> ArrayV2Metadata:
     return ArrayV2Metadata(
         shape=model.shape,
         chunks=model.grid.chunk_shape,
-        dtype=of_model(model.data_type, _order(model)),
+        dtype=of_model(model.data_type, byte_order(model.codecs)),
         fill_value=model.fill_value,
         order=document.get("order", "C"),
         filters=tuple(made) or None,
@@ -248,12 +247,6 @@ def _of_v2(model: ArrayModel, documents: Mapping[str, Any]) -> ArrayV2Metadata:
         attributes=attributes,
         document={**document, "attributes": attributes},
     )
-
-
-def _order(model: ArrayModel) -> Any:
-    """The byte order that items are stored in."""
-    codecs: Iterable[Any] = model.codecs
-    return next((c.configuration.get("endian") for c in codecs if c.name in ORDER_CODECS.values()), None)
 
 
 def of_group(model: GroupModel) -> GroupMetadata:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from zstore.base.boxes import lengths, whole
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
 from zstore.geo.conventions.base import Affine, Variable
 from zstore.geo.pictures.bands import PictureBand, bands_of, find_band, find_rgb_bands
@@ -18,7 +19,6 @@ from zstore.geo.pictures.colours import colour_map
 from zstore.geo.pictures.looks import PLAIN, Look, categories_of, look_of
 from zstore.geo.pictures.png import Image
 from zstore.geo.pictures.relief import ground_cell, light
-from zstore.geo.pyramid.boxes import lengths
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level, sources_of
 from zstore.geo.pyramid.tiles import open_tiles
 from zstore.model.packing import decode
@@ -287,7 +287,7 @@ def _latest_items(dataset: Dataset, bands: Sequence[PictureBand], most_bytes: in
     if last < 0:
         return {}
     back, spent, cost = 0, 0, _cost(dataset, bands)
-    window = tuple(slice(0, length) for length in dataset.geo.shape)
+    window = whole(dataset.geo.shape)
     while most_bytes is None or spent + cost <= most_bytes:
         tried = {time: max(0, last - back)}
         read = [_read(dataset, band, tried, window, 1) for band in bands]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
+from zstore.base.boxes import Box, Shape, hull, volume, whole
 from zstore.engine.documents import read_node, render_node
 from zstore.engine.intents import Intent, find_unfinished, read_intent
 from zstore.errors import (
@@ -24,7 +25,6 @@ from zstore.errors import (
     is_loss,
 )
 from zstore.geo.conventions.base import Affine
-from zstore.geo.pyramid.boxes import Box, Shape, volume, whole
 from zstore.geo.pyramid.dataset import (
     MEMBER,
     Dataset,
@@ -121,13 +121,11 @@ def open_target(
     return target, target.zarr_format
 
 
-def build(
-    pyramid: PyramidPlan, target: Group | PlaceLike, options: How, *, overwrite: bool, resume: bool
-) -> Group:
+def build(pyramid: PyramidPlan, target: Group | PlaceLike, how: How) -> Group:
     """The group at `target` with the pyramid's levels.
 
-    With `overwrite`, levels of a pyramid that was there go, but for the finest where it is the source. With
-    `resume`, what a build of the same pyramid has left stays. Nobody sees the levels until all their cells
+    To overwrite removes levels of a pyramid that was there, but for the finest where it is the source. To
+    resume keeps what a build of the same pyramid has left. Nobody sees the levels until all their cells
     are there.
 
     Raises
@@ -135,15 +133,15 @@ def build(
         MetadataError: memory that holds no unit; `resume`, where another pyramid's build was interrupted.
     """
     group, is_new = _target(target, pyramid.encoding.zarr_format)
-    group = group.as_durable() if options.durable else group
+    group = group.as_durable() if how.durable else group
     nodes = NewNodes(group.store, group.path, group.zarr_format)
     arrays = pyramid.draft(nodes)
-    steps = _plan_steps(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, options)
+    steps = _plan_steps(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, how)
     record, former = _record(pyramid), read_record(group)
     work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
     left = read_intent(group.store, group.path)
-    taken = [] if resume and left is not None else [name for name in pyramid.made if name in group]
-    keeps = resume and current_part() is None
+    taken = [] if how.resume and left is not None else [name for name in pyramid.made if name in group]
+    keeps = how.resume and current_part() is None
     # A refresh is an update, which may have been interrupted.
     is_built = (left is None or left.work == "update_pyramid") and all(name in group for name in pyramid.made)
     if keeps and is_built and former is not None:
@@ -151,15 +149,15 @@ def build(
         if made is not None and _call(former) == _call(record):
             masked = (layer.recipe.mask.array for layer in pyramid.layers if layer.recipe.mask is not None)
             masks = [Array(one.store, one.path, one.model) for one in masked if isinstance(one, StoredArray)]
-            dataset, options = _checked_source(group, former, pyramid.dataset), replace(options, resume=True)
+            dataset = _checked_source(group, former, pyramid.dataset)
             mask = masks[0] if masks else None
-            return _update_from(group, *_checked(group), dataset, None, None, mask, options)
+            return _update_from(group, *_checked(group), dataset, None, None, mask, how)
     check_begun(group.store, group.path, work)
     _check_apart(pyramid, group)
-    if taken and not overwrite:
+    if taken and not how.overwrite:
         raise _levels_taken(group, taken)
-    options.stop_if_dry(lambda: _estimate(steps, options))
-    _check_fits(pyramid, group, options)
+    how.stop_if_dry(lambda: _estimate(steps, how))
+    _check_fits(pyramid, group, how)
     marks = _marks(pyramid) if keeps else {}
     sources = _sources(pyramid)
     job = begin(
@@ -168,8 +166,8 @@ def build(
         work,
         record,
         name=name_build(record),
-        resume=resume,
-        replace=overwrite and not resume,
+        resume=how.resume,
+        replace=how.overwrite and not how.resume,
         is_ready=False,
     )
     if job.is_resumed and former is not None and former.get("build") == job.name:
@@ -185,14 +183,14 @@ def build(
     else:
         taken = [name for name in pyramid.made if name in group]
         # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
-        if taken and not overwrite and (left is None or left.work == work):
+        if taken and not how.overwrite and (left is None or left.work == work):
             job.end()
             raise _levels_taken(group, taken)
         job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held)))
     pyramid.draft_groups(group, nodes, job.name)
     if job.is_resumed:
         nodes.check_own()
-    lost = _fill(steps, job, options, can_lose=True)
+    lost = _fill(steps, job, how, can_lose=True)
     job.check()
     if lost:
         pyramid = pyramid.without(lost)
@@ -214,22 +212,20 @@ def update(
     group: Group,
     former: Record,
     boxes: Mapping[str, Sequence[Box]],
-    options: How,
+    how: How,
     *,
     is_reshaped: bool,
-    resume: bool,
     marks: Mapping[str, Marks] | None = None,
     unread: Collection[str] = (),
 ) -> Group:
     """The pyramid's group, after all cells that depend on the boxes were made again.
 
     Each chunk of the levels is the old one or the new one meanwhile; levels grow when their new cells are
-    there.
+    there. To resume goes on by the journal of an update of the same boxes that was interrupted; of others,
+    all that was to be made is made again.
 
     former       the pyramid's record
     is_reshaped  whether levels have other lengths or tiles now
-    resume       go on by the journal of an update of the same boxes that was interrupted; of others, all that
-                 was to be made is made again
     marks        of the source's chunks, where the boxes are all that has changed, to keep a fingerprint with
     unread       the arrays to be brought up to date that cannot be read
 
@@ -242,9 +238,9 @@ def update(
         StoreError: the store fails, or other work is unfinished there.
         The error of an array that cannot be read.
     """
-    group = group.as_durable() if options.durable else group
-    steps = _plan_steps(pyramid, pyramid.held(group), boxes, options)
-    options.stop_if_dry(lambda: _estimate(steps, options))
+    group = group.as_durable() if how.durable else group
+    steps = _plan_steps(pyramid, pyramid.held(group), boxes, how)
+    how.stop_if_dry(lambda: _estimate(steps, how))
     record = _updated_record(pyramid, former)
     plain = {name: [[[s.start, s.stop] for s in box] for box in asked] for name, asked in boxes.items()}
     plain |= {name: [[[0, n] for n in former["variables"][name]["shape"]]] for name in unread}
@@ -254,7 +250,7 @@ def update(
     pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
     left = read_intent(group.store, group.path)
     made = Made.read(group.store, group.path, _call(former))
-    is_same = resume and left is not None and left.plan == pending
+    is_same = how.resume and left is not None and left.plan == pending
     if is_same and marks is not None and left is not None and left.name == former["build"]:
         # It was interrupted when all was said; where the fingerprint does not say so yet, all is made again.
         is_same = made is not None and made.is_current(sources)
@@ -281,7 +277,7 @@ def update(
     mark_levels(group, pyramid.made, name, "updating")
     if is_reshaped:
         pyramid.shrink(group)
-    lost = _fill(steps, job, options, is_replacing=not group.store.durable, can_lose=True)
+    lost = _fill(steps, job, how, is_replacing=not group.store.durable, can_lose=True)
     job.check()
     for error in lost.values():
         raise error
@@ -342,14 +338,14 @@ class _LayerSteps(NamedTuple):
 
 
 def _plan_steps(
-    pyramid: PyramidPlan, arrays: Mapping[str, Sequence[Array]], boxes: Boxes, options: How
+    pyramid: PyramidPlan, arrays: Mapping[str, Sequence[Array]], boxes: Boxes, how: How
 ) -> list[_LayerSteps]:
     """The steps that make all cells that depend on the boxes, those of masks first.
 
     Raises
         MetadataError: the caller's memory does not hold one unit.
     """
-    budget = Budget.of(options.memory)
+    budget = Budget.of(how.memory)
     return [
         _LayerSteps(layer, f"{layer.name}-{place}", pyramid.steps(layer, arrays, budget, box))
         for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask)
@@ -357,7 +353,7 @@ def _plan_steps(
     ]
 
 
-def _estimate(planned: Sequence[_LayerSteps], options: How) -> Estimate:
+def _estimate(planned: Sequence[_LayerSteps], how: How) -> Estimate:
     """The estimate of making the cells of these steps."""
     unit_count, read_size, write_size = 0, 0, 0
     for layer, _, steps in planned:
@@ -368,13 +364,13 @@ def _estimate(planned: Sequence[_LayerSteps], options: How) -> Estimate:
             unit_count += len(units)
             read_size += 0 if number else step.plan.total_count() * item_size
             write_size += sum(map(volume, written)) * item_size
-    memory_size = Budget.of(options.memory).size
+    memory_size = Budget.of(how.memory).size
     return Estimate(
         unit_count=unit_count, read_size=read_size, write_size=write_size, memory_size=memory_size
     )
 
 
-def _check_fits(pyramid: PyramidPlan, group: Group, options: How) -> None:
+def _check_fits(pyramid: PyramidPlan, group: Group, how: How) -> None:
     """Refuse a disk that is too full for the levels, as far as the first step of each layer tells.
 
     Raises
@@ -382,7 +378,7 @@ def _check_fits(pyramid: PyramidPlan, group: Group, options: How) -> None:
     """
 
     def expect() -> float:
-        store, budget = MemoryStore(), Budget.of(options.memory)
+        store, budget = MemoryStore(), Budget.of(how.memory)
         arrays = pyramid.draft(NewNodes(store, "", group.zarr_format))
         steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
         expected = 0.0
@@ -488,10 +484,7 @@ def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> lis
 
 def _few(boxes: Sequence[Box]) -> list[Box]:
     """The boxes, or one around them where there are more than `MOST_BOXES`."""
-    if len(boxes) <= MOST_BOXES:
-        return [*boxes]
-    sides = zip(*boxes, strict=True)
-    return [tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)]
+    return [*boxes] if len(boxes) <= MOST_BOXES else [hull(boxes)]
 
 
 def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
@@ -553,7 +546,7 @@ def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
 def _fill(
     planned: Sequence[_LayerSteps],
     job: BegunJob,
-    options: How,
+    how: How,
     *,
     is_replacing: bool = False,
     can_lose: bool = False,
@@ -565,9 +558,9 @@ def _fill(
     """
     lost = Lost(layer.name for layer, _, _ in planned if not layer.is_mask)
     first = [steps[0].plan for _, _, steps in planned if steps]
-    tick = counter(sum(plan.total_count() for plan in first) if options.progress else 0, options.progress)
+    tick = counter(sum(plan.total_count() for plan in first) if how.progress else 0, how.progress)
     try:
-        with job.runner(options.executor) as runner:
+        with job.runner(how.executor) as runner:
             for layer, label, steps in planned:
                 # What all others may be masked by is made before them.
                 sources = [layer.recipe.source] if can_lose and not layer.is_mask else []
@@ -711,7 +704,7 @@ def build_pyramid(
     pyramid = PyramidPlan.make(
         dataset, levels_grid, layers, encoding, profile, name_resampling(layers, method)
     )
-    return build(pyramid, root, how, overwrite=how.overwrite, resume=how.resume)
+    return build(pyramid, root, how)
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -790,7 +783,7 @@ def build_tile_pyramid(
         layers.append(replace(layer, sampling=_sampling(layer, sampling)))
     _check_empty(layers, dataset.place)
     pyramid = PyramidPlan.make(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
-    return build(pyramid, root, how, overwrite=how.overwrite, resume=how.resume)
+    return build(pyramid, root, how)
 
 
 def _choose_target(
@@ -973,7 +966,6 @@ def _update_from(
         boxes,
         how,
         is_reshaped=is_reshaped,
-        resume=how.resume,
         marks=marks,
         unread=unread,
     )
@@ -995,7 +987,7 @@ def update_levels(group: Group, boxes: Mapping[str, Sequence[Box]], how: How) ->
         for layer in planned.layers
     }
     # Coordinates beside the levels may have changed where shapes have not.
-    update(planned, group, record, changed, how, is_reshaped=True, resume=False)
+    update(planned, group, record, changed, replace(how, resume=False), is_reshaped=True)
 
 
 class _Left(NamedTuple):

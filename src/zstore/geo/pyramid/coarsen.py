@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, lengths
 from zstore.base.once import once
-from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
 from zstore.geo.pyramid.carried import Meant, carried_of
 from zstore.geo.pyramid.dataset import PlaceLike, open_only_array
 from zstore.geo.resampling.methods import downsample, plan_part

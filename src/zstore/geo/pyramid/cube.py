@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, lengths, whole
 from zstore.base.once import once
 from zstore.errors import ChangedError, MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Band, Variable
 from zstore.geo.conventions.content import parse_bands
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.timeaxis import TimeAxis
-from zstore.geo.pyramid.boxes import Box, Items, Shape, whole
 from zstore.geo.pyramid.carried import Coordinate, Ground, Meant, check_alike
 from zstore.geo.pyramid.dataset import Mask, open_dataset, open_only_array, read_window
 from zstore.geo.pyramid.warp import (
@@ -514,7 +514,7 @@ class _Asset(MadeSource):
 
     def read(self, box: Box, out: Items | None = None) -> Items:
         made = read_window(self.source, (*whole(self.source.shape[:-2]), *box[-2:]))
-        shaped: Items = made.reshape(*(side.stop - side.start for side in box))
+        shaped: Items = made.reshape(lengths(box))
         if out is None:
             return shaped
         out[...] = shaped

@@ -13,13 +13,13 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, volume, with_sides
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
 from zstore.geo.conventions.base import GeoModel, HeldArray, HeldGroup, Variable, plain_name, warn_of
 from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS, render_geo
-from zstore.geo.pyramid.boxes import Box, Items, volume, with_sides
 from zstore.model.document import spelled
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box, with_sides
 from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
@@ -28,7 +29,6 @@ from zstore.geo.conventions.cf import unwrap, unwrap_bounds
 from zstore.geo.conventions.content import circle_of, is_direction, render_variable
 from zstore.geo.conventions.levels import LENGTHS, axis_type
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.boxes import Box, with_sides
 from zstore.geo.pyramid.dataset import (
     MEMBER,
     Dataset,

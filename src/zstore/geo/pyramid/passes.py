@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.base.once import once
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import chunk_keys, is_stored
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.registry import resamplers
-from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, meet, volume, whole
 from zstore.geo.pyramid.dataset import Mask, Masking
 from zstore.geo.resampling.circle import on_circle
 from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, plan_part, trace_box
@@ -276,7 +276,7 @@ class Pass(LevelPlan):
             boxes[0] = tuple(slice(0, 0) for _ in unit)
         for level in range(len(self.levels), 0, -1):
             below = level - 1 if self.recipe.is_chained else 0
-            boxes[below] = hull(boxes[below], self._part(boxes[level], level).source)
+            boxes[below] = hull([boxes[below], self._part(boxes[level], level).source])
         return boxes
 
     def _part(self, box: Box, level: int) -> Piece:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, hull, inside, lengths, volume, whole, with_sides
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Documents, GeoModel, Level
@@ -18,7 +19,6 @@ from zstore.geo.conventions.crs import METRES_PER_RADIAN, Crs
 from zstore.geo.conventions.geozarr import enlarge_tiles, name_set
 from zstore.geo.conventions.tilesets.registry import TileMatrix, TileMatrixSet, load_tile_matrix_set
 from zstore.geo.conventions.write import load_profile
-from zstore.geo.pyramid.boxes import Box, Items, Shape, hull, inside, lengths, volume, whole, with_sides
 from zstore.geo.pyramid.dataset import Dataset, Mask, read_window
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, LevelPlan, Pass, Step, direct_depth, outer_chunks, plan_passes
@@ -523,7 +523,7 @@ class Warp:
         seen = [(block, window) for block, window in zip(blocks, windows, strict=True) if window is not None]
         if not seen:
             return False
-        around = reduce(hull, (window for _, window in seen))
+        around = hull([window for _, window in seen])
         read = with_sides(box, self.axes, around)
         parts = self._parts([block for block, _ in seen])
         is_apart = volume(around) > 2 * sum(volume(window) for _, window in seen)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, inside, lengths, whole, with_sides
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Variable
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import TileMatrix
-from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, lengths, with_sides
 from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
 from zstore.geo.pyramid.dataset import Dataset, Mask, PlaceLike, find_mask, make_mask, open_dataset
 from zstore.geo.pyramid.tile_grid import GridTransform, PlacedCells, Warp, cover, limits_of
@@ -347,7 +347,7 @@ class Warped(MadeSource):
         # Places of the source are told between the antimeridians: what lies beyond shows nowhere.
         if -half <= left and right <= half:
             sides = self._covered_plainly() or self._covered_blocks()
-        return with_sides([slice(0, length) for length in self.shape], self.axes, sides)
+        return with_sides(whole(self.shape), self.axes, sides)
 
     def _covered_plainly(self) -> tuple[slice, slice] | None:
         """The (y, x) window around a lattice of the source's places; None where lines between them bend."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, inside, lengths, volume, windows, with_sides
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
-from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, lengths, volume, windows, with_sides
 from zstore.geo.pyramid.calculate import physical
 from zstore.geo.pyramid.carried import Ground, Meant, carried_of
 from zstore.geo.pyramid.dataset import PlaceLike, open_only_array

@@ -15,6 +15,7 @@ from weakref import finalize
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, inside, volume
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import Model, ancestors, publish_nodes, render_node
@@ -29,7 +30,6 @@ from zstore.errors import (
     StoreError,
     UnsupportedError,
 )
-from zstore.geo.pyramid.boxes import Box, Items, Shape, inside, volume
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType

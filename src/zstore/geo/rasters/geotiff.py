@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from zstore.base.boxes import Items, windows, with_sides
 from zstore.base.once import once
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.conventions.base import Variable
 from zstore.geo.conventions.content import colours_of
-from zstore.geo.pyramid.boxes import Items, windows, with_sides
 from zstore.geo.pyramid.dataset import (
     Dataset,
     PlaceLike,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import whole
 from zstore.base.once import once
 from zstore.engine.documents import ancestors, publish_nodes
 from zstore.engine.schedulers import map_threads
@@ -449,7 +450,7 @@ class _Joining:
         return None
 
     def _counted(self, path: str, arrays: Sequence[Array]) -> dict[str, Any]:
-        """The units and calendar of an array of times that members state differently; {} for others."""
+        """The units and calendar that times of all members are counted in, if they differ; else {}."""
         units = [self._units(path, nodes) for nodes in self.members]
         if units[0] is None or "units" not in arrays[0].attrs:
             return {}
@@ -509,7 +510,7 @@ def _shown(array: Array) -> Array | Source:
 def _items(array: Array) -> Items:
     """All items of an array, of a file in one read."""
     source = source_of(array)
-    return source.read(tuple(slice(0, n) for n in array.shape)) if is_shown(array) else np.asarray(array[...])
+    return source.read(whole(array.shape)) if is_shown(array) else np.asarray(array[...])
 
 
 def _name(nodes: Mapping[str, Array | Group]) -> str:

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, lengths
 from zstore.base.locks import Lock
 from zstore.base.once import ByContent
 from zstore.errors import NotFoundError, StoreError, UnsupportedError, ZstoreError, located
-from zstore.geo.pyramid.boxes import Box, Items, Shape, lengths
 from zstore.geo.rasters.files import (
     FileArray,
     FileJob,

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from zstore.base.boxes import Box, lengths, volume, whole
 from zstore.errors import StoreError, UnsupportedError
-from zstore.geo.pyramid.boxes import Box, lengths, volume
 from zstore.model.json_attributes import AttributeWarning
 from zstore.storage.kinds import CLASSIC
 
@@ -64,7 +64,7 @@ class ClassicVariable:
         return prod(self.shape[self.is_record :]) * self.dtype.itemsize
 
     def __getitem__(self, window: Any) -> np.ndarray[Any, Any]:
-        box = tuple(slice(0, n) for n in self.shape) if window is ... else window
+        box = whole(self.shape) if window is ... else window
         items = np.empty(lengths(box), self.dtype)
         if items.size:
             self._read(box, items)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, lengths, whole
 from zstore.errors import StoreError, UnsupportedError
 from zstore.extensions.extras import optional
-from zstore.geo.pyramid.boxes import Box, Items, lengths
 from zstore.geo.rasters.hdf5_headers import Attribute, Hdf5Headers, Hdf5Object, Row, UnusualError
 
 # What h5py raises of files that say what it did not think of.
@@ -84,7 +84,7 @@ class Hdf5Variable:
         return chunks
 
     def __getitem__(self, window: Any) -> Any:
-        return read_box(self.dataset, tuple(slice(0, n) for n in self.shape) if window is ... else window)
+        return read_box(self.dataset, whole(self.shape) if window is ... else window)
 
 
 class Hdf5Group:

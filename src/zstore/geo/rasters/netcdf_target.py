@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, Shape, volume
 from zstore.base.once import once
 from zstore.errors import StoreError, UnsupportedError, located
 from zstore.extensions.extras import optional
-from zstore.geo.pyramid.boxes import Box, Items, Shape, volume
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.rasters.files import WindowGrid
 from zstore.geo.rasters.netcdf import KEPT, UNLIMITED, default_fill

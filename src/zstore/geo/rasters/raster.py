@@ -18,13 +18,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from zstore.base.boxes import Box, Items, inside, lengths, meet
 from zstore.errors import MetadataError, NotFoundError, RasterWarning, StoreError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
 from zstore.geo.conventions.cf import is_fill_nodata
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.write import render_geo
-from zstore.geo.pyramid.boxes import Box, Items, inside, lengths, meet
 from zstore.geo.pyramid.build import build_pyramid, update_levels
 from zstore.geo.pyramid.dataset import MASK_MEANINGS, MASK_VALUES, PlaceLike, join_attributes
 from zstore.geo.pyramid.levels import add_auxiliaries

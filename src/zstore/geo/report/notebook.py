@@ -223,7 +223,7 @@ def _slider(last: int) -> str:
 
 
 def _legend(picture: Picture) -> str:
-    """The colour map with the values at its two ends; "" of three bands, and of categories."""
+    """The colour map with the values at its two ends; "" for a picture of three bands or of categories."""
     if picture.colours is None:
         return ""
     steps = colour_map(picture.colours)[:: 255 // LEGEND_STEPS].tolist()

@@ -242,7 +242,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _extensions(own: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    """The schemas of the extensions that the store's own item names, and of those that are used."""
+    """The schemas of extensions: those in the store's own item, and those whose members the new one has."""
     text = json.dumps(made)
     used = [name for prefix, name in EXTENSIONS.items() if f'"{prefix}:' in text]
     named = [f"https://stac-extensions.github.io/{name}/schema.json" for name in used]

@@ -16,6 +16,7 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
+from zstore.base.boxes import whole
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, leave_out
 from zstore.model import v2
 from zstore.model.array import ZarrFormat
@@ -62,7 +63,7 @@ class ZstoreBackendArray(BackendArray):
         elif isinstance(key, indexing.VectorizedIndexer):
             read = self._array.vindex.__getitem__
         elif self._small is not None:
-            read = self._small.read(tuple(slice(0, n) for n in self.shape)).__getitem__
+            read = self._small.read(whole(self.shape)).__getitem__
         return indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.VECTORIZED, lambda parts: self._values(read(parts))
         )

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from xarray.backends.zarr import encode_zarr_variable
 
+from zstore.base.boxes import whole
 from zstore.errors import MetadataError
 from zstore.guests.dask import even_chunks
 from zstore.guests.xarray.read import open_variable
@@ -107,7 +108,7 @@ def plan_new(
         "dimension_names": encoded.dims,
         **_stored_options(carried, encoded, name, zarr_format, is_given=given is not None),
     }
-    places = tuple(slice(0, length) for length in encoded.shape)
+    places = whole(encoded.shape)
     return VariablePlan(name, encoded, places, options)
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.base.boxes import Box
 from zstore.base.once import once
 
-Box = tuple[slice, ...]
 Items = np.ndarray[Any, Any]
 Unit = tuple[int, ...]
 

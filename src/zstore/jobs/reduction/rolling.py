@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box
 from zstore.errors import UnsupportedError
 from zstore.jobs.reduction.methods import NONE, CellStates, Items, Method
-from zstore.jobs.reduction.plan import Box
 
 # Methods whose results of a window have a meaning.
 OF_WINDOWS = ("sum", "mean", "min", "max", "count", "std", "var")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from zstore.base.boxes import Box, lengths, volume
 from zstore.engine.schedulers import thread_count
 from zstore.engine.walk import is_stored
 from zstore.errors import StoreError
@@ -20,7 +21,7 @@ from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Progress, name_job, without_defaults
 from zstore.jobs.reduction import plan as plans
 from zstore.jobs.reduction.methods import CellStates, Items, Method, make_method
-from zstore.jobs.reduction.plan import Box, Course, Patch, Unit, part_of
+from zstore.jobs.reduction.plan import Course, Patch, Unit, part_of
 from zstore.jobs.reduction.rolling import RollingWindows
 from zstore.jobs.runner import UNITS_AHEAD, Runner, counter
 from zstore.jobs.source import Source
@@ -160,7 +161,7 @@ class Reduction(Plan[CellStates]):
 
     def item_count(self, unit: Unit) -> int:
         """The number of items that are read for a unit."""
-        return sum(prod(span.stop - span.start for span in self._around(box)) for box in self.boxes(unit))
+        return sum(volume(self._around(box)) for box in self.boxes(unit))
 
     def _around(self, box: Box) -> Box:
         """The items that the results of a box are made of."""
@@ -206,7 +207,7 @@ class Reduction(Plan[CellStates]):
 
     def _read(self, box: Box) -> Items:
         """The items of a box, in memory that each thread reuses."""
-        dtype, shape = self.method.dtype, tuple(span.stop - span.start for span in box)
+        dtype, shape = self.method.dtype, lengths(box)
         size = prod(shape) * dtype.itemsize
         if len(getattr(_memory, "held", b"")) < size:
             _memory.held = np.empty(max(size, self.course.box_size), np.uint8)
@@ -335,7 +336,7 @@ class Result:
         method.finish(cells, counts, where, made)
         if sizes is not None:
             made = np.moveaxis(made.reshape(-1, *kept), 0, sum(d < course.axes[0] for d in course.kept))
-        out[box] = made.reshape(tuple(span.stop - span.start for span in box))
+        out[box] = made.reshape(lengths(box))
 
     def pack(self) -> bytes:
         """The incomplete patches as bytes: the number and the planes of each."""

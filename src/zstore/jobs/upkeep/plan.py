@@ -10,8 +10,8 @@ from zstore.codecs.base import make_codec
 from zstore.engine.documents import GROUP_KEYS
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 from zstore.jobs.chunks import StoredArray, same_items
-from zstore.model.array import ArrayModel, CodecModel, ZarrFormat
-from zstore.model.dtype import ORDER_CODECS, stored_dtype
+from zstore.model.array import ORDER_NAMES, ArrayModel, CodecModel, ZarrFormat, byte_order
+from zstore.model.dtype import stored_dtype
 from zstore.model.grid import ChunkKeys, RectilinearGrid, check_names, lengths_by_name, own_lengths
 from zstore.model.group import GroupModel
 from zstore.model.json_attributes import render_fill
@@ -329,15 +329,13 @@ def _parts(
             codecs = list(codecs_to_v3(codecs, model.data_type))
     elif zarr_format != 3 == model.zarr_format:
         codecs = list(codecs_to_v2(codecs, model.data_type))
-    order = "C"
-    reverse = list(range(len(model.shape) - 1, -1, -1))
-    if codecs and codecs[0].name == "transpose" and list(codecs[0].configuration.get("order", ())) == reverse:
-        order = "F"
+    order = "F" if codecs and codecs[0].is_reversal(model.ndim) else "C"
+    if order == "F":
         codecs.pop(0)
     if zarr_format == 3:
         count = _leading(codecs, ARRAY_FIRST)
         return order, codecs[:count], codecs[count], codecs[count + 1 :]
-    rest = [codec for codec in codecs if codec.name not in ORDER_CODECS.values()]
+    rest = [codec for codec in codecs if codec.name not in ORDER_NAMES]
     count = _leading(rest, TYPED_FILTERS | V2_OBJECTS)
     return order, rest[:count], "auto", rest[count:]
 
@@ -349,7 +347,6 @@ def _leading(codecs: Sequence[CodecModel], names: frozenset[str]) -> int:
 
 def _stored(model: ArrayModel, chain: Sequence[CodecModel]) -> Any:
     """The data type with its stored byte order, which filters of v2 name too."""
-    if model.data_type.is_object:
+    if model.data_type.is_object or not any(codec.name in ORDER_NAMES for codec in chain):
         return model.data_type
-    orders = [codec.configuration.get("endian") for codec in chain if codec.name in ORDER_CODECS.values()]
-    return stored_dtype(model.dtype, orders[0]) if orders else model.data_type
+    return stored_dtype(model.dtype, byte_order(chain))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zstore.base.boxes import Box, Shape, hull, inside, lengths
 from zstore.base.system import memory_size
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import ChangedError, CodecError, MetadataError, NotFoundError, StoreError, UnsupportedError
@@ -28,11 +29,9 @@ from zstore.jobs.plan import Estimate, Plan, Unit, current_part, expect_size
 from zstore.jobs.runner import Executor, Runner
 from zstore.jobs.source import (
     UNKNOWN,
-    Box,
     Cell,
     ChunkSet,
     Marks,
-    Shape,
     Source,
     StoredChunks,
     cells_of,
@@ -444,7 +443,7 @@ class Recoding(_Units):
         source, target = self.source, self.target
         cells = self.cells_of(unit)
         whole, inner = _around(target, cells)
-        shape = [side.stop - side.start for side in whole]
+        shape = lengths(whole)
         if source.dtype.kind in "OT":
             memory = np.empty(prod(shape), source.dtype)
         else:
@@ -486,15 +485,8 @@ class Recoding(_Units):
 def _around(target: Source, cells: list[Cell]) -> tuple[Box, list[Box]]:
     """(the box around some chunks, the box of each chunk within it)."""
     boxes = [target.box(cell) for cell in cells]
-    whole = tuple(
-        slice(min(side.start for side in sides), max(side.stop for side in sides))
-        for sides in zip(*boxes, strict=True)
-    )
-    inside = [
-        tuple(slice(p.start - w.start, p.stop - w.start) for p, w in zip(box, whole, strict=True))
-        for box in boxes
-    ]
-    return whole, inside
+    whole = hull(boxes)
+    return whole, [inside(box, whole) for box in boxes]
 
 
 class _Comparison(_Units):

@@ -9,6 +9,7 @@ from itertools import product
 from math import prod
 from typing import Any, Unpack
 
+from zstore.base.boxes import Box
 from zstore.codecs.base import make_codec
 from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.engine.walk import Found, walk_nodes
@@ -18,7 +19,7 @@ from zstore.jobs.how import READS_ONLY, How, HowWords, long_call
 from zstore.jobs.plan import Progress
 from zstore.jobs.record import BegunJob, begin
 from zstore.jobs.runner import counter
-from zstore.jobs.source import Box, Cell
+from zstore.jobs.source import Cell
 from zstore.jobs.target import check_apart
 from zstore.jobs.upkeep.manifest import Comparing, Manifest, key_within, pair_keys
 from zstore.jobs.upkeep.spool import Spool

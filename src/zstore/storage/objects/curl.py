@@ -276,7 +276,7 @@ def _take(client: CurlClient) -> curl.Connections | None:
 
 
 def _give(client: CurlClient, connections: curl.Connections) -> None:
-    """Keep connections for the next batch; the oldest of all clients are closed, as there may be too many."""
+    """Keep connections for the next batch, and close those that are too many or too old."""
     closed, now = [], monotonic()
     with _guard:
         _idle.append((client, connections, now))

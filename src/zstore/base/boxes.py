@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,8 @@ import numpy as np
 BLOCK_SIZE = 16 << 20
 
 Items = np.ndarray[Any, np.dtype[Any]]
-Shape: TypeAlias = tuple[int, ...]
-Box: TypeAlias = tuple[slice, ...]
+Shape = tuple[int, ...]
+Box = tuple[slice, ...]
 T = TypeVar("T")
 
 
@@ -50,11 +50,10 @@ def meet(one: Box, other: Box) -> Box:
     return tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
 
 
-def hull(one: Box, other: Box) -> Box:
-    """The smallest box around both; empty ones are ignored."""
-    if not volume(one) or not volume(other):
-        return one if volume(one) else other
-    return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(one, other, strict=True))
+def hull(boxes: Sequence[Box]) -> Box:
+    """The smallest box around some; empty ones are ignored unless all are."""
+    sides = zip(*([box for box in boxes if volume(box)] or boxes[-1:]), strict=True)
+    return tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)
 
 
 def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[tuple[slice, slice]]:
