@@ -19,6 +19,12 @@ ITEMS = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 
 
 @pytest.fixture
+def none_is_brief(monkeypatch):
+    """Each read has a span, however little time it takes."""
+    monkeypatch.setattr(tracing, "BRIEF", 0)
+
+
+@pytest.fixture
 def server() -> Iterator[BucketServer]:
     with BucketServer() as server:
         yield server
@@ -35,7 +41,7 @@ def test_nothing_is_noted_without_a_trace(tmp_path):
     assert str(trace) == "span  count  seconds  chunks  MB  retries  errors"
 
 
-def test_reads_and_writes_are_noted_with_their_chunks_and_bytes(tmp_path):
+def test_reads_and_writes_are_noted_with_their_chunks_and_bytes(tmp_path, none_is_brief):
     zstore.create_array(tmp_path, data=ITEMS, chunks=(8, 8), shards=(32, 32))
     with zstore.trace() as trace:
         array = zstore.open_array(tmp_path, mode="r+")
@@ -165,7 +171,33 @@ def test_what_failed_is_noted_and_no_secret_is(server):
     assert "secret" not in repr(trace.spans)
 
 
-def test_spans_beyond_the_most_are_counted_only(tmp_path):
+def test_brief_reads_are_counted_only(tmp_path, monkeypatch):
+    array = zstore.create_array(tmp_path, data=ITEMS, chunks=(8, 8))
+    monkeypatch.setattr(tracing, "BRIEF", 10**12)
+    array[0]
+    with zstore.trace() as trace:
+        array[:16, 0]
+        with zstore.trace() as inner:
+            array[3, 4], array[5:5]
+        array[0]
+        assert trace.totals["read"].count == 4
+    array[0]
+    assert trace.spans == inner.spans == []
+    totals = [one.totals["read"] for one in (trace, inner)]
+    assert [(one.count, one.chunks, one.bytes) for one in totals] == [(4, 11, 324), (2, 1, 4)]
+    assert 0 < totals[1].seconds < totals[0].seconds
+    (tmp_path / "c/0/0").write_bytes(b"damaged")
+    with zstore.trace() as trace, pytest.raises(zstore.errors.CodecError):
+        array[0]
+    assert [span.error for span in trace.spans] == ["CodecError"]
+    monkeypatch.setattr(tracing, "BRIEF", 1)
+    with zstore.trace() as trace:
+        array[8]
+    assert [(span.name, span.attributes["chunks"]) for span in trace.spans] == [("read", 8)]
+    assert trace.totals["read"].seconds == trace.spans[0].seconds > 0
+
+
+def test_spans_beyond_the_most_are_counted_only(tmp_path, none_is_brief):
     array = zstore.create_array(tmp_path, data=ITEMS, chunks=(8, 8))
     with zstore.trace(most=3) as trace, zstore.trace() as inner:
         for _ in range(5):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, Token
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
@@ -14,9 +16,22 @@ from zstore.base.locks import Lock
 
 # Spans that a trace keeps; of more, it has the totals.
 MOST_SPANS = 100_000
+# Nanoseconds; making a span takes 2500.
+BRIEF = 100_000
 
 is_on = False
 """Whether any trace is running: whatever is called often asks this before it opens a span."""
+
+brief = 0
+"""Reads by the kernels of fewer nanoseconds are counted by them, and have no span."""
+
+
+def _none() -> tuple[int, int, int, int]:
+    return 0, 0, 0, 0
+
+
+brief_reads: Callable[[], tuple[int, int, int, int]] = _none
+"""Numbers of such reads, of their nanoseconds, chunks and bytes: the kernels' own, once they are loaded."""
 
 _traces: tuple[Trace, ...] = ()
 _lock = Lock()
@@ -79,27 +94,59 @@ class Total:
     retries: int = 0
     errors: Counter[str] = field(default_factory=Counter)
 
+    def add(self, span: TraceSpan) -> None:
+        """Add a span that has ended."""
+        attributes = span.attributes
+        self.count += 1
+        self.seconds += span.seconds
+        self.chunks += attributes.get("chunks", 0)
+        self.bytes += attributes.get("bytes", 0)
+        self.retries += attributes.get("retries", 0)
+        if span.error is not None:
+            self.errors[span.error] += 1
+
 
 class Trace(AbstractContextManager["Trace"]):
     """The spans of all that zstore does in this process while the context is open.
 
     `print(trace)` shows a table with one line for each name of spans. `spans` are the first ones that ended,
-    `totals` the sums of all of them.
+    `totals` the sums of all of them, and of reads that take less than 0.1 ms, which have no span.
     """
 
     def __init__(self, *, tracer: Any = None, most: int = MOST_SPANS) -> None:
         self.spans: list[TraceSpan] = []
-        self.totals: dict[str, Total] = defaultdict(Total)
-        self._tracer = tracer
+        self._beyond: dict[str, Total] = defaultdict(Total)
+        self._brief = [0, 0, 0, 0]
+        self.tracer = tracer
         self._most = most
         self._lock = Lock()
 
     def __enter__(self) -> Self:
+        self._add_brief(-1)
         _set((*_traces, self))
         return self
 
     def __exit__(self, *error: object) -> None:
         _set(tuple(trace for trace in _traces if trace is not self))
+        self._add_brief(1)
+
+    def _add_brief(self, sign: int) -> None:
+        self._brief = [n + sign * more for n, more in zip(self._brief, brief_reads(), strict=True)]
+
+    @property
+    def totals(self) -> dict[str, Total]:
+        """The sums by the names of spans."""
+        with self._lock:
+            found = defaultdict(Total, deepcopy(self._beyond))
+        for span in [*self.spans]:
+            found[span.name].add(span)
+        more = brief_reads() if self in _traces else (0, 0, 0, 0)
+        count, nanoseconds, chunks, size = (n + m for n, m in zip(self._brief, more, strict=True))
+        if count:
+            reads = found["read"]
+            reads.count, reads.seconds = reads.count + count, reads.seconds + nanoseconds / 1e9
+            reads.chunks, reads.bytes = reads.chunks + chunks, reads.bytes + size
+        return found
 
     def __str__(self) -> str:
         """A table: name, count, seconds, chunks, MB, retries and errors."""
@@ -122,31 +169,24 @@ class Trace(AbstractContextManager["Trace"]):
 
     def begun(self, span: TraceSpan) -> None:
         """Tell OpenTelemetry of a span that begins."""
-        if self._tracer is not None:
+        if self.tracer is not None:
             above = None if span.parent is None else (span.parent.exported or {}).get(id(self))
-            span.exported = {**(span.exported or {}), id(self): _exported(self._tracer, span, above)}
+            span.exported = {**(span.exported or {}), id(self): _exported(self.tracer, span, above)}
 
     def ended(self, span: TraceSpan) -> None:
-        """Add a span to the totals, and keep it."""
-        attributes = span.attributes
+        """Keep a span, or of more than are kept their sums."""
         exported = None if span.exported is None else span.exported.pop(id(self), None)
         if exported is not None:
-            for name, value in attributes.items():
+            for name, value in span.attributes.items():
                 exported.set_attribute(f"zstore.{name}", value)
             if span.error is not None:
                 exported.set_attribute("error.type", span.error)
             exported.end(int((span.begin + span.seconds) * 1e9))
-        with self._lock:
-            total = self.totals[span.name]
-            total.count += 1
-            total.seconds += span.seconds
-            total.chunks += attributes.get("chunks", 0)
-            total.bytes += attributes.get("bytes", 0)
-            total.retries += attributes.get("retries", 0)
-            if span.error is not None:
-                total.errors[span.error] += 1
-            if len(self.spans) < self._most:
-                self.spans.append(span)
+        if len(self.spans) < self._most:
+            self.spans.append(span)
+        else:
+            with self._lock:
+                self._beyond[span.name].add(span)
 
 
 def trace(*, tracer: Any = None, most: int = MOST_SPANS) -> Trace:
@@ -155,7 +195,8 @@ def trace(*, tracer: Any = None, most: int = MOST_SPANS) -> Trace:
     tracer  of OpenTelemetry, which is told of every span too, below the caller's own
     most    the spans that are kept; totals count all
 
-    Work in other processes is not seen. Attributes have paths and keys, never credentials.
+    Without a tracer, reads of files by `array[...]` that take less than 0.1 ms are counted, and have no
+    span. Work in other processes is not seen. Attributes have paths and keys, never credentials.
 
     >>> import numpy as np, zstore
     >>> array = zstore.create_array("memory://", data=np.arange(6), chunks=2)
@@ -183,9 +224,10 @@ def _exported(tracer: Any, span: TraceSpan, above: Any) -> Any:
 
 
 def _set(traces: tuple[Trace, ...]) -> None:
-    global _traces, is_on
+    global _traces, is_on, brief
     with _lock:
         _traces, is_on = traces, bool(traces)
+        brief = 0 if any(one.tracer is not None for one in traces) else BRIEF
 
 
 class _Nothing:

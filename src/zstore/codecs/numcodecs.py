@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zstore._ext.codecs import native
+from zstore.base.once import once
 from zstore.codecs.base import (
     UNBOUND,
     ArrayCodec,
@@ -194,7 +195,7 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
         """The encoded bytes."""
         source = np.frombuffer(data, np.uint8)
         with self._failures("encode", source.nbytes) as codec:
-            return _as_bytes(codec.encode(source))
+            return _as_bytes(self._compress(source) if self._compress is not None else codec.encode(source))
 
     def decode(self, data: Any, size_limit: int = 0) -> Any:
         """The bytes as they were before `encode`, never more than `size_limit` of them.
@@ -204,9 +205,8 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
         """
         source = np.frombuffer(data, np.uint8)
         with self._failures("decode", source.nbytes) as codec:
-            decompressor = self._decompressor()
-            if decompressor is not None:
-                return memoryview(self._decompress(decompressor, source.tobytes(), size_limit))
+            if self._decompressor is not None:
+                return memoryview(self._decompress(self._decompressor, source.tobytes(), size_limit))
             if self.codec_id == "base64":
                 # numcodecs ignores characters that are not Base64.
                 return self._limited(
@@ -219,6 +219,25 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
             raise self.fail(f"decodes to {decoded.nbytes} bytes, at most {size_limit} allowed")
         return decoded
 
+    # In a CPython without a lock, `get` of a dictionary that threads share may wait for the dictionary's own,
+    # which a fork can copy as held by nobody: what chunks need is looked up once, and numcodecs, which has
+    # such a dictionary, is not asked for what the standard library has.
+
+    @once
+    def _compress(self) -> Callable[[Any], bytes] | None:
+        codec: Any = self._codec
+        if self.codec_id == "bz2":
+            return partial(bz2.compress, compresslevel=codec.level)
+        if self.codec_id == "lzma":
+            options = {"format": codec.format, "check": codec.check, "preset": codec.preset}
+            return partial(lzma.compress, **options, filters=codec.filters)
+        return None
+
+    @once
+    def _is_raw(self) -> bool:
+        return self.codec_id == "lzma" and self._configuration.get("format") == lzma.FORMAT_RAW
+
+    @once
     def _decompressor(self) -> Callable[[], _Decompressor] | None:
         if self.codec_id == "bz2":
             return bz2.BZ2Decompressor
@@ -238,8 +257,7 @@ class NumcodecsCodec(ConfiguredCodec, BytesCodec):
             part = stream.decompress(data, room + 1)
             if len(part) > room:
                 raise self.fail(f"decodes to more than the {size_limit} bytes allowed")
-            is_raw = self._configuration.get("format") == lzma.FORMAT_RAW and self.codec_id == "lzma"
-            if not stream.eof and not is_raw:
+            if not stream.eof and not self._is_raw:
                 # The limit is one byte too large on purpose, so a complete stream has reached its end by now.
                 raise self.fail(f"the stream ends after {len(part)} decoded bytes without its end mark")
             parts.append(part)

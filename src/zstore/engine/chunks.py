@@ -15,11 +15,20 @@ import numpy as np
 
 from zstore._ext.engine.select import Layout, plan_basic
 from zstore._ext.engine.select import Plan as KernelPlan
-from zstore._ext.engine.transfer import Bundle, Folder, Stretches, covers_outer, read, read_many, write
+from zstore._ext.engine.transfer import (
+    Bundle,
+    Folder,
+    Stretches,
+    brief_reads,
+    covers_outer,
+    read,
+    read_many,
+    write,
+)
 from zstore.base import tracing
 from zstore.base.byterange import AtMost
 from zstore.base.once import once
-from zstore.base.tracing import NOTHING, AnySpan, span
+from zstore.base.tracing import NOTHING, AnySpan, note_span, span
 from zstore.base.waits import check_waits
 from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.sharding import is_filled
@@ -60,6 +69,8 @@ from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.local import make_directory
+
+tracing.brief_reads = brief_reads
 
 # What is the same for every chunk grid
 
@@ -177,12 +188,18 @@ class Chunks(ABC):
         """`read` of a plan made by `plan`, with less overhead: for small windows. Notes no span."""
         drive(self._read_box(BLOCKING, plan, out, missing_is_fault))
 
+    def read_traced(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
+        """`read_box` while a trace is open."""
+        with self.span("read", [plan], [out]):
+            self.read_box(plan, out, missing_is_fault)
+
     def span(self, name: str, plans: Sequence[Any], items: Sequence[Items]) -> AnySpan:
         """The span of a read or write, with the chunks that the plans visit."""
-        if not tracing.is_on:
-            return NOTHING
+        return span(name, **self._noted(plans, items)) if tracing.is_on else NOTHING
+
+    def _noted(self, plans: Sequence[Any], items: Sequence[Items]) -> dict[str, Any]:
         visits = sum([getattr(plan, "task_count", 0) for plan in plans])
-        return span(name, array=self._address, chunks=visits, bytes=sum([one.nbytes for one in items]))
+        return {"array": self._address, "chunks": visits, "bytes": sum([one.nbytes for one in items])}
 
     @once
     def _address(self) -> str:
@@ -354,6 +371,29 @@ class RegularChunks(Chunks):
             raise self._gone(error) from error
         if fault is not None:
             self._check(fault)
+
+    def read_traced(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
+        folder, brief = self.folder, tracing.brief
+        if folder is None or not brief:
+            super().read_traced(plan, out, missing_is_fault)
+            return
+        try:
+            found = read(
+                plan,
+                out,
+                folder=folder,
+                threads=thread_count(),
+                missing_is_fault=missing_is_fault,
+                brief=brief,
+            )
+        except OSError as error:
+            with self.span("read", [plan], [out]):
+                raise self._gone(error) from error
+        if type(found) is int:
+            note_span("read", found / 1e9, **self._noted([plan], [out]))
+        elif found is not None:
+            with self.span("read", [plan], [out]):
+                self._check(found)
 
     async def _read_box(
         self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool

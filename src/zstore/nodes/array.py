@@ -226,8 +226,7 @@ class Array(ArrayNames):
         else:
             out = np.empty(plan.shape, chunks.dtype)
             if tracing.is_on:
-                with chunks.span("read", [plan], [out]):
-                    chunks.read_box(plan, out, self._missing_is_fault)
+                chunks.read_traced(plan, out, self._missing_is_fault)
             else:
                 chunks.read_box(plan, out, self._missing_is_fault)
         return out if out.shape or _has_ellipsis(selection) else out[()]

@@ -301,4 +301,22 @@ static void zs_read_run(zs_batch *batch, int threads) {
     zs_batch_run(batch, threads);
 }
 
+/* Reads that were counted and not noted one by one, while a trace was open. */
+static struct {
+    _Atomic int64_t reads, nanoseconds, chunks, bytes;
+} zs_brief;
+
+static inline int64_t zs_tick(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return zs_nanoseconds(&now);
+}
+
+static inline void zs_brief_count(int64_t nanoseconds, int64_t chunks, int64_t bytes) {
+    atomic_fetch_add_explicit(&zs_brief.reads, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&zs_brief.nanoseconds, nanoseconds, memory_order_relaxed);
+    atomic_fetch_add_explicit(&zs_brief.chunks, chunks, memory_order_relaxed);
+    atomic_fetch_add_explicit(&zs_brief.bytes, bytes, memory_order_relaxed);
+}
+
 #endif

@@ -92,6 +92,13 @@ cdef extern from "read.h" nogil:
     int zs_covers_outer(const zs_batch *, const int64_t *cell)
     void zs_read_run(zs_batch *, int threads)
 
+    ctypedef struct zs_brief_reads:
+        int64_t reads, nanoseconds, chunks, bytes
+
+    zs_brief_reads zs_brief
+    int64_t zs_tick()
+    void zs_brief_count(int64_t nanoseconds, int64_t chunks, int64_t bytes)
+
 
 cdef extern from "write.h" nogil:
     enum:
@@ -151,6 +158,11 @@ def kept_counts():
     """Numbers of chunks that were taken from that cache, not there when part of one was read, dropped for others, and
     decoded again while there was no room."""
     return zs_shared.hits, zs_shared.misses, zs_shared.evictions, zs_shared.thrash
+
+
+def brief_reads():
+    """Numbers of brief reads that `read` has counted, of their nanoseconds, chunks and bytes."""
+    return zs_brief.reads, zs_brief.nanoseconds, zs_brief.chunks, zs_brief.bytes
 
 
 cdef int64_t thrash_limit = INT64_MAX
@@ -436,20 +448,24 @@ def covers_outer(Plan plan, tuple cell):
 
 
 def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None, tuple window=None, int threads=1,
-         bint missing_is_fault=False):
+         bint missing_is_fault=False, int64_t brief=0):
     """Fill `out` (of the plan's shape; for points 1-d) from files of `folder`, or from given bytes.
 
     `outer` holds the bytes of every outer chunk in the plan's order, `inner` those of every inner chunk; None stands
     for a missing chunk. `window` limits the work (and both lists) to those outer chunks of the plan. Returns None, or
-    the first fault.
+    the first fault. With `brief`, a read of fewer nanoseconds is counted in `brief_reads`, and of any other they are
+    returned.
     """
     cdef zs_batch batch
     cdef Py_buffer view
     cdef Buffers given
-    cdef int64_t first, last
+    cdef int64_t first, last, taken
+    cdef int64_t begin = zs_tick() if brief else 0
     first, last = window or (0, plan.outer_count)
     prepare(&batch, plan, window)
     if batch.n_tasks == batch.next:
+        if brief:
+            zs_brief_count(0, 0, 0)
         return None
     batch.missing_is_fault = missing_is_fault
     if inner is None:
@@ -464,7 +480,12 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
             zs_read_run(&batch, useful(&batch, threads))
         if zs_shared.thrash >= thrash_limit:
             hint()
-        return fault_of(&batch.fault, plan.layout.c.ndim)
+        if not begin or batch.fault.code:
+            return fault_of(&batch.fault, plan.layout.c.ndim)
+        taken = zs_tick() - begin
+        if taken >= brief:
+            return taken
+        zs_brief_count(taken, batch.n_tasks, view.len)
     finally:
         PyBuffer_Release(&view)
 
