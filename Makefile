@@ -131,7 +131,7 @@ sanitized: $(BUILT)
 # allocate, and the sanitizer's allocator leaves its locks taken in the child.
 sanitize: sanitized
 	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider tests/kernels tests/resampling tests/codecs tests/faults \
-		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py) \
+		$(addprefix tests/engine/test_,cache.py many.py puts.py recoding.py remote.py) \
 		-k "not leave_nothing_behind and not claims_take_no_memory and not forks_in_the_midst and not forked_child_goes_on and not may_have_little_more_memory"
 
 # Addresses are not laid out at random (setarch -R), which ThreadSanitizer of gcc 12 cannot do with.
@@ -140,7 +140,7 @@ threads: $(BUILT)
 	$(call instrument,$(THREADED),-fsanitize=thread -fno-omit-frame-pointer)
 	cd $(THREADED) && LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" PYTHONPATH=src \
 		TSAN_OPTIONS=ignore_noninstrumented_modules=1:report_signal_unsafe=0 setarch -R \
-		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels/test_copy.py tests/kernels/test_fold.py \
+		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels/test_copy.py tests/kernels/test_fold.py tests/kernels/test_curl.py \
 		$(addprefix tests/engine/test_,cache.py many.py pool.py puts.py recoding.py) \
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
 
