@@ -6,34 +6,12 @@ from typing import Any
 
 import click
 
-from zstore import convert as convert_zarr
 from zstore import cube as cube_of_items
-from zstore.cli.options import (
-    NUMBERS,
-    WORDS,
-    asked,
-    check_options,
-    cutting_options,
-    grid_options,
-    how_options,
-    one_of,
-    storage_options,
-    store_view,
-)
-
-# The options that say what is shown; the others say how it is stored, and are arguments of `convert`.
-SHOWN = (
-    *("bands", "time", "crs", "resolution", "like", "resampling", "nodata", "first"),
-    *("merge", "unpack", "mask", "mask_values", "mask_bits"),
-)
-ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
+from zstore.cli.options import NUMBERS, WORDS, grid_options, one_of, view_command
 
 
-@click.command()
+@view_command("a cube", "sampling")
 @click.argument("items", nargs=-1, required=True)
-@click.argument("target")
-@storage_options
-@cutting_options
 @click.option("--bands", **WORDS, help="Keys of assets or names of bands; without it, the only raster.")
 @click.option("--time", **one_of("day", "item", "orbit"), help="What is one moment: a day's scenes together.")
 @grid_options("scene")
@@ -46,9 +24,9 @@ ARGUMENTS = {**dict.fromkeys(SHOWN, ()), "codec": ("compressors",)}
 @click.option("--mask", metavar="BAND", help="A band of classes or flags, by which cells are left out.")
 @click.option("--mask-values", **NUMBERS, help="Classes of --mask that are left out, like 3,8,9.")
 @click.option("--mask-bits", **NUMBERS, help="Bits of --mask that are left out, 0 the lowest.")
-@how_options(convert_zarr)
-@click.pass_context
-def cube(ctx: click.Context, /, items: tuple[str, ...], target: str, **options: Any) -> None:
+def cube(
+    items: tuple[str, ...], like: str | None, bands: Any, mask_values: Any, mask_bits: Any, **options: Any
+) -> Any:
     """Store the scenes of ITEMS, JSON files of STAC items, along time on one grid, as the group TARGET.
 
     \b
@@ -56,14 +34,9 @@ def cube(ctx: click.Context, /, items: tuple[str, ...], target: str, **options: 
     zstore cube items.json clear.zarr --bands B04,B08 --mask SCL --mask-values 3,8,9 --unpack --merge median
     zstore cube items.json cube.zarr --bands red,nir --storage-option allow=https://example.com/scenes
     """
-    check_options(ctx, convert_zarr, "a cube", ARGUMENTS)
-    if options["like"] is not None and (options["crs"], options["resolution"]) != (None, None):
+    if like is not None and (options["crs"], options["resolution"]) != (None, None):
         raise click.UsageError("--like is a whole grid; expected it without --crs and --resolution")
-    bands = options["bands"]
     if bands is not None and len(bands) == 1:
         bands = bands[0]
-    with asked():
-        how = {name: options[name] for name in SHOWN if name not in ("bands", "like")}
-        how |= {name: how[name] or () for name in ("mask_values", "mask_bits")}
-        shown = cube_of_items(items[0] if len(items) == 1 else items, options["like"], bands, **how)
-    store_view(options, shown, target, label="sampling")
+    options |= {"mask_values": mask_values or (), "mask_bits": mask_bits or ()}
+    return cube_of_items(items[0] if len(items) == 1 else items, like, bands, **options)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from decimal import Decimal
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from math import isfinite
 from multiprocessing import get_context
 from pathlib import Path
@@ -552,14 +552,43 @@ def show_unfinished(unfinished: Iterable[Unfinished]) -> None:
             click.echo(f"  or put back what was there with: {work.undo}")
 
 
-def store_view(options: Mapping[str, Any], shown: Any, target: str, *, label: str) -> None:
-    """Store a view at TARGET by `convert`, as a command's options say, and print its path, shape and type."""
+def view_command(work: str, label: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A decorator that makes a command of a function that returns a view, which is stored at TARGET.
+
+    The function has the arguments and options below this decorator. The command has those of `convert` too,
+    by which the view is stored; then the path, shape and data type of the new array are printed.
+
+    work   the kind of work, for errors
+    label  of the progress bar
+    """
     from zstore import Array, convert
 
-    stored = {name: value for name, value in options.items() if value is not None}
-    if options["codec"] is not None:
-        stored["compressors"] = codec_of(options["codec"])
-    made = run_job(stored, convert, shown, target, label=label, target=target)
-    path, array = (target, made) if isinstance(made, Array) else (f"{target}/{shown.name}", made[shown.name])
-    document = {"path": path, "shape": array.shape, "dtype": str(array.dtype)}
-    say(options["as_json"], document, f"{path} {array.shape} {array.dtype}")
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        below: list[click.Parameter] = function.__click_params__  # type: ignore[attr-defined]
+        own = [one for one in below if isinstance(one, click.Option)]
+        names = [one.name or "" for one in below]
+        arguments = {**{one.name or "": () for one in own}, "codec": ("compressors",)}
+
+        @click.pass_context
+        @wraps(function)
+        def command(context: click.Context, /, target: str, **options: Any) -> None:
+            check_options(context, convert, work, arguments)
+            with asked():
+                shown = function(**{name: options[name] for name in names})
+            stored = {name: value for name, value in options.items() if value is not None}
+            if options["codec"] is not None:
+                stored["compressors"] = codec_of(options["codec"])
+            made = run_job(stored, convert, shown, target, label=label, target=target)
+            is_alone = isinstance(made, Array)
+            path, array = (target, made) if is_alone else (f"{target}/{shown.name}", made[shown.name])
+            document = {"path": path, "shape": array.shape, "dtype": str(array.dtype)}
+            say(options["as_json"], document, f"{path} {array.shape} {array.dtype}")
+
+        # From the last one up, as decorators add them.
+        command.__click_params__ = []  # type: ignore[attr-defined]
+        how_options(convert)(command).__click_params__.extend(own)
+        click.argument("target")(storage_options(cutting_options(command)))
+        command.__click_params__.extend(one for one in below if one not in own)  # type: ignore[attr-defined]
+        return click.command()(command)
+
+    return decorate
