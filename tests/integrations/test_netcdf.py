@@ -349,6 +349,34 @@ def test_headers_are_parsed_as_h5py_reads_them(tmp_path, write):
     assert 0 < left < 60
 
 
+def test_files_of_a_series_are_told_apart(tmp_path):
+    """Whatever of a file is at the same places as in the one before, and in one thing another."""
+    netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
+    said = {f"a{at}": f"word {at}" for at in range(12)}
+
+    def write(path, *, units="K", length=3, fill=-9, names=("p", "q"), **others):
+        with netCDF4.Dataset(path, "w") as made:
+            made.setncatts({**said, **others})
+            made.createDimension("time", None)
+            made.createDimension("x", length)
+            for name in names:
+                one = made.createVariable(name, "i4", ("time", "x"), fill_value=fill)
+                one.setncatts({**said, **others, "units": units})
+                one[:] = np.arange(length)[None]
+
+    changes = [{}, {"units": "C"}, {"length": 4}, {"fill": -8}, {"names": ("q", "p")}, {"a7": "other!"}, {}]
+    for at, change in enumerate(changes):
+        path = tmp_path / f"{at}.nc"
+        write(path, **change)
+        with open_netcdf(path) as expected:
+            assert _facts(HeaderGroup.of_file(path)) == _facts(expected)
+        opened = zstore.open_group(path)
+        assert dict(opened["p"].attrs)["units"] == change.get("units", "K")
+        assert opened["q"].shape == (1, change.get("length", 3)) and opened["q"].attrs["a7"] == change.get(
+            "a7", "word 7"
+        )
+
+
 def test_a_link_to_the_group_itself_is_left_to_h5py(tmp_path):
     h5py = pytest.importorskip("h5py", reason="it writes such a link")
     with h5py.File(tmp_path / "a.nc", "w", libver=("v108", "v108"), track_order=True) as made:

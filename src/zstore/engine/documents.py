@@ -285,6 +285,13 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
 _encoded: ByContent[bytes] = ByContent()
 
 
+def encode_nodes(models: Mapping[str, Model]) -> Iterator[tuple[str, bytes]]:
+    """(key, value) of each document of nodes by path."""
+    for path, model in models.items():
+        for name, document in render_node(model).items():
+            yield join_key(path, name), _encoded.get(document, render_json)
+
+
 def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, replaces: bool = False) -> None:
     """Write the documents of complete nodes, by their paths below `base`.
 

@@ -64,6 +64,8 @@ def split_codecs(codecs: Codecs) -> tuple[Codecs, CodecModel | None, Codecs]:
 
 
 def _is_filter(codec: CodecModel) -> bool:
+    if codec.name == "bytes":  # of most arrays
+        return False
     try:
         return isinstance(make_codec(codec), ArrayCodec)
     except ZstoreError:

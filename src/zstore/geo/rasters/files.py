@@ -18,7 +18,7 @@ import numpy as np
 from zstore.base.boxes import Box, Items, Shape, inside, volume
 from zstore.base.locks import Lock
 from zstore.base.once import once
-from zstore.engine.documents import Model, ancestors, publish_nodes, render_node
+from zstore.engine.documents import Model, ancestors, encode_nodes, publish_nodes, render_node
 from zstore.engine.making import delete_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
@@ -688,9 +688,10 @@ class FileStore(SourceStore):
     def of_job(cls, job: FileJob, url: str) -> Self:
         """The store of the nodes that a conversion into memory would make."""
         job.draft()
-        job.nodes.publish()
         documents = job.there.store
         assert isinstance(documents, MemoryStore)
+        for key, value in encode_nodes(job.models()):  # nobody else has the store
+            documents.put(job.there.key(key), value)
         paths = {name: job.there.key(path) for name, (path, _) in job.array_models.items()}
         return cls(url, documents, {paths[name]: one for name, one in job.file_arrays.items()})
 

@@ -11,11 +11,11 @@ Spec
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import prod
 from struct import iter_unpack, unpack_from
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,14 @@ FLOATS = {
     8: (b"\x3f\x00", bytes((0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0))),
 }
 Shape: TypeAlias = tuple[int, ...]
+T = TypeVar("T")
+# What was read from a file last: addresses, and the bytes there.
+Stretches: TypeAlias = list[tuple[int, bytes]]
+
+# What was made of stretches of a file, by what it was asked for with: another file of the series has most of
+# them alike, and nothing is made of these anew.
+KEPT_COUNT, KEPT_SIZE = 1024, 1 << 16
+_made: dict[tuple[Any, ...], tuple[Stretches, Any]] = {}
 
 
 # The most parts of a header, and blocks of a heap.
@@ -107,12 +115,14 @@ class Hdf5Object:
                 of a dataset: its lengths, those that it can grow to (None: without end), its items' type, its
                 chunks' lengths; without a shape, it is none
     address     of its items, or of its chunks' index
+    plain       the values of attributes that say all by themselves, once they are asked for
     """
 
     def __init__(
         self, messages: dict[int, bytes], attributes: list[Attribute], links: dict[str, int] | None
     ) -> None:
         self.links, self.attributes = links, {one.name: one for one in attributes}
+        self.plain: dict[str, Any] | None = None
         self.shape: Shape | None = None
         if links is None and LAYOUT in messages:
             self.shape, self.largest = _space(messages[SPACE])
@@ -135,6 +145,8 @@ class Hdf5Headers:
         self._size = os.fstat(self._file).st_size
         self._objects: dict[int, Hdf5Object] = {}
         self._heaps: dict[int, dict[int, bytes]] = {}
+        self._stretches: Stretches = []
+        self._depth = 0
         self.names: dict[int, str] = {}
 
     def __enter__(self) -> Hdf5Headers:
@@ -166,7 +178,7 @@ class Hdf5Headers:
     def object(self, address: int) -> Hdf5Object:
         """The group or dataset at an address."""
         if address not in self._objects:
-            self._objects[address] = self._object(address)
+            self._objects[address] = self._once(self._object, address)
         return self._objects[address]
 
     def texts(self, attribute: Attribute) -> list[str]:
@@ -210,7 +222,30 @@ class Hdf5Headers:
         least = size if least is None else least
         if address + least > self._size:
             raise UnusualError(f"the file ends before {address + least}")
-        return os.pread(self._file, size, address)
+        data = os.pread(self._file, size, address)
+        if self._depth:
+            self._stretches.append((address, data))
+        return data
+
+    def _once(self, make: Callable[..., T], *where: int) -> T:
+        """The result of `make`, which reads from these addresses on; of the same bytes it is made once."""
+        key = (make.__name__, *where)
+        begin = len(self._stretches)
+        kept: tuple[Stretches, T] | None = _made.get(key)
+        if kept is not None and all(os.pread(self._file, len(b), at) == b for at, b in kept[0]):
+            self._stretches += kept[0] if self._depth else []
+            return kept[1]
+        self._depth += 1
+        made = make(*where)
+        self._depth -= 1
+        stretches = self._stretches[begin:]
+        if not self._depth:
+            self._stretches.clear()
+        if sum(len(data) for _, data in stretches) <= KEPT_SIZE:
+            if len(_made) >= KEPT_COUNT:
+                _made.clear()
+            _made[key] = stretches, made
+        return made
 
     def _list(self, entry: tuple[int, int, int], item_size: int) -> bytes:
         """The bytes of a list of items, which the global heap holds."""
@@ -258,7 +293,10 @@ class Hdf5Headers:
         if not messages.keys() <= {SPACE, LINKS, TYPE, LAYOUT, FILTERS, ATTRIBUTES}:
             raise UnusualError(f"messages of the kinds {sorted(messages)}")
         if ATTRIBUTES in messages:
-            attributes += self._stored_attributes(messages[ATTRIBUTES])
+            body = messages[ATTRIBUTES]
+            heap, index = unpack_from("<QQ", body, 4 if body[1] & 1 else 2)
+            if heap != NOWHERE:
+                attributes += self._once(self._stored_attributes, heap, index)
         attributes.sort(key=(lambda one: one[0]) if is_ordered else (lambda one: one[1].name))
         named = [one for _, one in attributes]
         if LINKS not in messages:
@@ -270,12 +308,15 @@ class Hdf5Headers:
 
         The first is (-1, whether attributes have an order, b"").
         """
+        first = len(self._stretches)
         head = self.read(address, USUAL_SIZE, 16)
         flags = head[5]
         at = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
         begin = at + (1 << (flags & 3))
         end = begin + int.from_bytes(head[at:begin], "little")
         block = head[: end + 4] if end + 4 <= len(head) else self.read(address, end + 4)
+        if self._depth:  # what follows the header is none of it
+            self._stretches[first:] = [(address, block)]
         parts = [_checked(block, b"OHDR\2")[begin:end]]
         step = 6 if flags & 4 else 4
         yield -1, flags & 4, b""
@@ -293,16 +334,14 @@ class Hdf5Headers:
                     yield kind, int.from_bytes(part[at + 4 : at + step], "little"), body
                 at += step + size
 
-    def _stored_attributes(self, body: bytes) -> Iterator[tuple[int, Attribute]]:
+    def _stored_attributes(self, heap: int, index: int) -> list[tuple[int, Attribute]]:
         """(order, attribute) of those that are kept beside the header."""
-        heap, index = unpack_from("<QQ", body, 4 if body[1] & 1 else 2)
-        if heap == NOWHERE:
-            return
-        objects = _FractalHeap(self, heap)
+        objects, found = _FractalHeap(self, heap), []
         for record in self._records(index, 8, 17):
             if record[8] & 2:
                 raise UnusualError("an attribute that is shared")
-            yield unpack_from("<I", record, 9)[0], _attribute(objects.get(record[:8]))
+            found.append((unpack_from("<I", record, 9)[0], _attribute(objects.get(record[:8]))))
+        return found
 
     def _links(self, body: bytes, links: dict[str, tuple[int, int]]) -> dict[str, int]:
         """The addresses of a group's links by name, in their order."""

@@ -464,9 +464,12 @@ def _plain_value(value: Any, item_size: Callable[[], int]) -> Any:
 
 
 def _header_attributes(headers: Hdf5Headers, node: Hdf5Object) -> dict[str, Any]:
-    return {
-        name: _header_value(headers, one) for name, one in node.attributes.items() if name not in INTERNAL
-    }
+    own = {name: one for name, one in node.attributes.items() if name not in INTERNAL}
+    if any(one.type.holds for one in own.values()):
+        return {name: _header_value(headers, one) for name, one in own.items()}
+    if node.plain is None:  # those of another file of the series, if they are alike
+        node.plain = {name: _header_value(headers, one) for name, one in own.items()}
+    return dict(node.plain)
 
 
 def _header_value(headers: Hdf5Headers, one: Attribute) -> Any:

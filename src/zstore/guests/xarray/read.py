@@ -17,9 +17,11 @@ from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
 from zstore.base.boxes import whole
+from zstore.base.once import once
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, leave_out
 from zstore.model import v2
 from zstore.model.array import ZarrFormat
+from zstore.model.grid import RegularGrid
 from zstore.model.group import Consolidated, GroupModel
 from zstore.model.json_attributes import parse_fill
 from zstore.nodes.array import Array
@@ -46,24 +48,26 @@ class ZstoreBackendArray(BackendArray):
 
     def __init__(self, array: Array) -> None:
         # What shows as an array is read by boxes that suit it, and not chunk by chunk; a small one whole.
-        self._array: Any = array
-        self._small: Source | None = None
-        if is_shown(array):
-            source = source_of(array)
-            self._array = view(source)
-            self._small = source if array.nbytes <= SMALL_SIZE else None
+        self._given = array
+        self._small = source_of(array) if array.nbytes <= SMALL_SIZE and is_shown(array) else None
         self.shape = array.shape
         # Of structured items xarray takes the machine's byte order only.
         self.dtype = array.dtype.newbyteorder("=") if array.dtype.names else array.dtype
 
+    @once
+    def _array(self) -> Any:
+        return view(source_of(self._given)) if is_shown(self._given) else self._given
+
     def __getitem__(self, key: Any) -> Any:
-        read: Callable[[Any], Any] = self._array.read
+        read: Callable[[Any], Any]
         if isinstance(key, indexing.OuterIndexer):
             read = self._array.oindex.__getitem__
         elif isinstance(key, indexing.VectorizedIndexer):
             read = self._array.vindex.__getitem__
         elif self._small is not None:
             read = self._small.read(whole(self.shape)).__getitem__
+        else:
+            read = self._array.read
         return indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.VECTORIZED, lambda parts: self._values(read(parts))
         )
@@ -100,7 +104,9 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
     """
     dimensions, attributes = _split_attributes(array)
     # The stored objects, so that each is fetched and written once.
-    preferred = _compact(array.write_chunk_sizes, array.model.grid.chunk_shape)
+    grid = array.model.grid
+    is_even = isinstance(grid, RegularGrid)
+    preferred = grid.chunk_shape if is_even else _compact(array.write_chunk_sizes, grid.chunk_shape)
     encoding = _describe_encoding(array)
     encoding["preferred_chunks"] = dict(zip(dimensions, preferred, strict=True))
     if masks_fill:
@@ -183,8 +189,11 @@ def _nczarr_dimensions(array: Array, attributes: Mapping[str, Any]) -> tuple[str
 
 def _describe_encoding(array: Array) -> dict[str, Any]:
     """The encoding of an array: how it is stored, under the names that xarray's Zarr backend uses."""
-    encoding: dict[str, Any] = {"chunks": _compact(array.read_chunk_sizes, array.chunks)}
-    encoding["shards"] = None if array.shards is None else _compact(array.write_chunk_sizes, array.shards)
+    chunks, shards = array.chunks, array.shards
+    if not isinstance(array.model.grid, RegularGrid):
+        chunks = _compact(array.read_chunk_sizes, chunks)
+        shards = None if shards is None else _compact(array.write_chunk_sizes, shards)
+    encoding: dict[str, Any] = {"chunks": chunks, "shards": shards}
     if array.dtype.kind == "T":
         encoding["dtype"] = array.dtype
     if array.zarr_format == 2:
