@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import Context
 from importlib.machinery import ExtensionFileLoader
@@ -206,16 +206,17 @@ def is_direct() -> bool:
 
 
 async def changed_in_turn(
-    change: Callable[[], Coroutine[Any, Any, T]], bucket: object, key: object = None
+    change: Callable[[], Coroutine[Any, Any, T]], bucket: object, keys: Iterable[object] = ()
 ) -> T:
     """The result of a change in a bucket, made after those have come to their end that nobody waits for.
 
-    key  that is changed: what is under way there, too, comes before
+    keys  that are changed: what is under way there, too, comes before
 
     If nobody awaits it any more it goes on: what has been sent may be kept, and must not come after what is
     written next.
     """
-    while not {bucket, key}.isdisjoint(_changing.values()):
+    places = {bucket, *keys}
+    while not places.isdisjoint(_changing.values()):
         await pause(LOOK_TIME)
     if is_direct():
         return await change()

@@ -294,18 +294,14 @@ class ObjectStore(BatchStore):
     def _bucket(self) -> tuple[str, str]:
         return self._backend.address.kind, self._backend.address.bucket
 
-    def _change(
-        self, change: Callable[[], Coroutine[Any, Any, T]], key: str | None = None, *, is_single: bool = True
-    ) -> T:
-        """The result of a request that changes the bucket; or of several, where it is not `is_single`."""
-        changed = self._in_turn(change, key)
-        return self._wait(changed) if is_single else wait_for(changed)
+    def _change(self, change: Callable[[], Coroutine[Any, Any, T]], *keys: str, is_single: bool = True) -> T:
+        """The result of a request that changes the bucket, or of several, where it is not `is_single`.
 
-    def _in_turn(
-        self, change: Callable[[], Coroutine[Any, Any, T]], key: str | None
-    ) -> Coroutine[Any, Any, T]:
-        """A change of the bucket, which comes after those that nobody waits for."""
-        return changed_in_turn(change, self._bucket, key and (self._bucket, self._backend.path(key)))
+        It comes after those that nobody waits for.
+        """
+        places = [(self._bucket, self._backend.path(key)) for key in keys]
+        changed = changed_in_turn(change, self._bucket, places)
+        return self._wait(changed) if is_single else wait_for(changed)
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Write the object, whole or not at all.
@@ -344,19 +340,28 @@ class ObjectStore(BatchStore):
             check_key(key)
             self.check_writable(key)
 
-        async def put(item: tuple[str, bytes]) -> Version | ChangedError:
-            key, value = item
+        async def put(item: tuple[str, bytes]) -> Version | StoreError:
             try:
-                return await self._in_turn(partial(self._backend.put_new, key, value), key)
-            except ChangedError as error:
+                return await self._backend.put_new(*item)
+            except StoreError as error:  # the others come to their end
                 return error
 
         items = [*zip(keys, values, strict=True)]
-        found = wait_for(ask_all(put, items))
-        for (key, value), version in zip(items, found, strict=True):
+        made: list[str | ChangedError | None] = []
+        failures = []
+        for (key, value), version in zip(
+            items, self._change(partial(ask_all, put, items), *keys, is_single=False), strict=True
+        ):
             if isinstance(version, Version):
                 self._note(key, version, value)
-        return [version.strong if isinstance(version, Version) else version for version in found]
+                made.append(version.strong)
+            elif isinstance(version, ChangedError):
+                made.append(version)
+            else:
+                failures.append(version)
+        if failures:
+            raise failures[0]
+        return made
 
     def seen(self, key: str, *, again: bool = False) -> Part | None:
         """As `Store.seen`, for documents of Zarr v3 that are not very long."""
