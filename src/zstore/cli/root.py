@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Iterator
 from difflib import get_close_matches
-from errno import ENOTDIR
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from zstore import __version__
 from zstore.base.limits import set_durable
-from zstore.errors import ExtensionError, StoreError, UnknownExtensionError, ZstoreError, going_on
+from zstore.errors import ExtensionError, UnknownExtensionError, ZstoreError, going_on
 from zstore.extensions.extras import package_hint
 from zstore.extensions.registry import commands
 
@@ -34,19 +33,32 @@ OTHER_WORDS = {
     "translate": "convert SOURCE TARGET",
     "warp": "mosaic SOURCE TARGET --crs CODE",
     "reproject": "mosaic SOURCE TARGET --crs CODE",
+    **dict.fromkeys(("sync", "rsync", "mirror"), "copy SOURCE TARGET --if-exists changed"),
+    **dict.fromkeys(("stats", "mean", "sum"), "reduce PATH --method mean"),
+    **dict.fromkeys(("du", "size"), "info PATH --sizes"),
+    **dict.fromkeys(("rm", "delete", "remove"), "`rm -r PATH`, or in Python `del group[NAME]`"),
+    **dict.fromkeys(("mv", "move", "rename"), "`mv`, or `zstore copy SOURCE TARGET` and `rm -r SOURCE`"),
 }
-# The options of zstore for those that other tools have.
-OTHER_OPTIONS = {
-    **dict.fromkeys(("--compressor", "--compressors", "--compression", "--compress"), "--codec"),
-    **dict.fromkeys(("--chunk", "--chunksize", "--chunk-size", "--blocksize"), "--chunks"),
-    **dict.fromkeys(("--variable", "--variables", "--var", "--vars", "--arrays", "--band"), "--bands"),
-    **dict.fromkeys(("--sel", "--time", "--date", "--dates", "--where"), "--select"),
-    **dict.fromkeys(("--extent", "--bounds", "--projwin", "--te", "--clip"), "--bbox"),
-    **dict.fromkeys(("--threads", "--workers", "--jobs"), "--processes"),
-    **dict.fromkeys(("--force", "--replace"), "--overwrite"),
-    **dict.fromkeys(("--apply", "--in-place", "--save"), "--write"),
-    **dict.fromkeys(("--dim", "--dims", "--dimension", "--over"), "--axis"),
-    "--zarr-format": "--format",
+MOSAIC = "`zstore mosaic SOURCE TARGET --crs CODE`"
+# The options of zstore for those that other tools have; where the command has none of them, what to type.
+OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("--compressor", "--compressors", "--compression", "--compress", "--co"), ("--codec",)),
+    **dict.fromkeys(("--chunk", "--chunksize", "--chunk-size", "--blocksize"), ("--chunks",)),
+    **dict.fromkeys(("--variable", "--variables", "--var", "--vars", "--arrays", "--band"), ("--bands",)),
+    **dict.fromkeys(("--sel", "--time", "--date", "--dates", "--where"), ("--select",)),
+    **dict.fromkeys(("--extent", "--bounds", "--projwin", "--te", "--clip"), ("--bbox",)),
+    **dict.fromkeys(("--threads", "--workers", "--jobs"), ("--processes",)),
+    **dict.fromkeys(("--force", "--replace"), ("--overwrite",)),
+    **dict.fromkeys(("--apply", "--in-place", "--save"), ("--write",)),
+    **dict.fromkeys(("--dim", "--dims", "--dimension", "--over"), ("--axis",)),
+    "--zarr-format": ("--format",),
+    "--tree": ("`zstore tree PATH`",),
+    **dict.fromkeys(("--t_srs", "--a_srs", "--s_srs", "--srs", "--epsg", "--dst-crs"), ("--crs", MOSAIC)),
+    **dict.fromkeys(("--resampling", "--resample", "--r", "--interpolation"), ("--method", "--sampling")),
+    **dict.fromkeys(("--depth", "--max-depth", "--levels"), ("--level",)),
+    **dict.fromkeys(("--tr", "--res"), ("--resolution", MOSAIC)),
+    **dict.fromkeys(("--of", "--to"), ("the ending of TARGET, as in NAME.tif, NAME.nc or NAME.zarr",)),
+    **dict.fromkeys(("--stats", "--mean"), ("`zstore reduce PATH --method mean`",)),
 }
 QUOTES = "'\""
 # The command line, in the `meta` of every context of it.
@@ -97,7 +109,9 @@ class _Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             if args[0] in OTHER_WORDS:
-                ctx.fail(f"No such command {args[0]!r}; type `zstore {OTHER_WORDS[args[0]]}`.")
+                meant = OTHER_WORDS[args[0]]
+                meant = meant if meant.startswith("`") else f"`zstore {meant}`"
+                ctx.fail(f"No such command {args[0]!r}; type {meant}.")
             near = ["--help"] if args[0] == "help" else get_close_matches(args[0], commands.names(), 1)
             if near:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
@@ -137,17 +151,11 @@ class _Commands(click.Group):
             except ZstoreError as error:
                 if ctx.params["traceback"]:
                     raise
-                text = str(error)
-                if isinstance(error, StoreError) and error.errno == ENOTDIR:
-                    from zstore.nodes.nearby import say_file
-
-                    text += say_file(error.path or "")
-                _fail(ctx, self._with_flags(ctx, text))
+                _fail(ctx, self._with_flags(ctx, str(error)))
             except click.NoSuchOption as error:
-                meant = OTHER_OPTIONS.get(error.option_name)
-                known = error.ctx.command.params if error.ctx is not None else ()
-                if any(meant in option.opts for option in known):
-                    text = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
+                meant = _meant_option(error, ctx.meta[LINE])
+                if meant:
+                    text = f"No such option {error.option_name!r}{meant}"
                     raise click.UsageError(text, error.ctx) from None
                 raise
             except click.UsageError as error:
@@ -166,6 +174,21 @@ class _Commands(click.Group):
                     raise
                 name = "memory ran out" if isinstance(error, MemoryError) else type(error).__name__
                 _fail(ctx, f"{name}: {error} (zstore did not foresee this; --traceback shows where)")
+
+
+def _meant_option(error: click.NoSuchOption, line: tuple[str, ...]) -> str:
+    """The end of an error message: the option to type in place of another tool's; "" if it is not known."""
+    name = error.option_name
+    # GDAL's have one dash.
+    short = [word for word in line if word.startswith(name) and len(word) > 2 and not word.startswith("--")]
+    meant = OTHER_OPTIONS.get(f"-{short[0]}" if short else name, ())
+    known = {one for each in (error.ctx.command.params if error.ctx else ()) for one in each.opts}
+    for option in meant:
+        if option in known:
+            return f". Did you mean {option!r}?"
+        if not option.startswith("--"):
+            return f"; type {option}."
+    return ""
 
 
 def _broken_command(name: str, reason: ExtensionError) -> click.Command:

@@ -16,6 +16,11 @@ MODULE_ADVICE = {
     "rechunk": "zstore.convert(source, target, chunks=...)",
     "consolidate_metadata": "zstore.consolidate(store, path)",
     "from_array": "zstore.create_array(store, data=array), or zstore.convert(array, target)",
+    "open_mfdataset": "xarray.open_dataset('*.nc', engine='zstore', chunks={}), or zstore.open('*.nc')",
+    "to_zarr": "dataset.zstore.to_zarr(path), or zstore.save(path, array)",
+    **dict.fromkeys(
+        ("DirectoryStore", "NestedDirectoryStore", "FSStore", "ZipStore"), "a path or a URL in its place"
+    ),
     "tune": "zstore_tune.tune of the package zstore-tune",
     "save_array": "zstore.save(store, array)",
     "save_group": "zstore.save(store, name=array, ...)",
@@ -37,6 +42,9 @@ ARRAY_ADVICE = {
     "isel": "array[5, :, 3:7], or array.oindex",
     "open": "zstore.open_array",
     "sel": "zstore.select(array, {dimension: value})",
+    **dict.fromkeys(("plot", "rio"), "xarray.open_dataset(path, engine='zstore')[name]"),
+    "chunk": "zstore.to_dask(array)",
+    "to_zarr": "zstore.convert(array, 'NAME.zarr')",
     "store_path": "array.store and array.path",
     "with_config": "array.cached(size), or zstore.open_array with other arguments",
     "synchronizer": "nothing in its place: writers lock the chunks that they write",
@@ -44,6 +52,8 @@ ARRAY_ADVICE = {
 }
 GROUP_ADVICE = {
     **{name: f"zstore.reduce(group, {name!r}, axis, out=...)" for name in METHODS},
+    **{name: f"group[name].{name}, of an array" for name in ("shape", "dtype", "chunks", "ndim", "dims")},
+    **dict.fromkeys(("coords", "data_vars", "variables"), "xarray.open_dataset(path, engine='zstore')"),
     "groupby": "zstore.reduce(group, 'mean', by='month', out=...)",
     "isel": "group[name][5, :, 3:7], or zstore.select(group, {dimension: value}) by coordinates",
     "resample": "zstore.reduce(group, 'mean', every='month', out=...)",

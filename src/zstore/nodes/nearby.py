@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from urllib.parse import unquote_to_bytes, urlsplit
 
 from zstore.engine.documents import METADATA_NAMES, ancestors, find_documents, node_kind, parse_node
 from zstore.errors import ZstoreError
 from zstore.model.array import ArrayModel
 from zstore.storage.base import Store, join_key
-from zstore.storage.kinds import ending_of, kind_by_name, kind_of_file
+from zstore.storage.kinds import ending_of, kind_by_name, say_file
 from zstore.storage.local import LocalStore
 
 # The most names of a directory that are compared, and the most that a message mentions.
@@ -32,7 +31,7 @@ def say_near(store: Store, path: str) -> str:
     folder = store.local_path()
     if folder is not None:
         if (folder / path).is_file():
-            return say_file((folder / path).as_uri())
+            return say_file(folder / path)
         # Directories above the store's own may have the node, so the search covers the whole file system.
         full = folder / path
         store, path = LocalStore(full.anchor, read_only=True), str(full.relative_to(full.anchor))
@@ -46,16 +45,6 @@ def say_names(name: str, names: list[str]) -> str:
     """The end of an error message: of some names those like a missing one, or the first ones."""
     close = get_close_matches(name, names, MOST_SAID)
     return f"; near it: {listed(close)}" if close else f"; there are: {listed(names)}" if names else ""
-
-
-def say_file(url: str) -> str:
-    """The end of an error message: the file at or above a "file://" URL where a directory was expected."""
-    place = Path(os.fsdecode(unquote_to_bytes(urlsplit(url).path)))
-    obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
-    if obstacle is None:
-        return ""
-    kind = kind_of_file(obstacle)
-    return f", found {kind.noun} at {str(obstacle)!r}: {kind.reading.format(path=obstacle)}"
 
 
 def _hints(store: Store, path: str, folder: Path | None) -> Iterator[str]:

@@ -37,7 +37,7 @@ from zstore.nodes import above as higher
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
-from zstore.nodes.nearby import MOST_SAID, listed, say_file, say_near
+from zstore.nodes.nearby import MOST_SAID, listed, say_near
 from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
 from zstore.storage.kinds import VIEW
@@ -235,7 +235,8 @@ def open_group(
     if isinstance(at.model, GroupModel):
         return Group(at.store, at.path, at.model, access)
     if at.model is not None:
-        raise MetadataError("an array is there, expected a group", path=place(at.store, at.path))
+        said = "an array is there, expected a group; zstore.open_array opens it"
+        raise MetadataError(said, path=place(at.store, at.path))
     is_replaced = at.mode == "w"
     with _advised(at.mode):
         return make_group(
@@ -474,7 +475,7 @@ def _open_store(
     except StoreError as error:
         if error.errno != errno.ENOTDIR or mode in ("w", "w-"):
             raise
-        message = f"no {what} there; expected a directory{say_file(error.path or '')}"
+        message = f"no {what} there; {error.message.removeprefix('cannot open: ')}"
         raise NotFoundError(message, path=error.path) from error
 
 

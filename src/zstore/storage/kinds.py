@@ -142,11 +142,13 @@ KINDS = (
     FileKind(
         "a table or text",
         (".csv", ".tsv", ".txt", ".xlsx", ".md", ".xml", ".yaml", ".yml"),
+        reading="pandas reads a table: pandas.read_csv('{path}').to_xarray().zstore.to_zarr('NAME.zarr')",
         writing="nothing here writes one; `zstore convert SOURCE NAME.zarr` makes a Zarr",
     ),
     FileKind(
         "a file of arrays of another library",
         (".npy", ".npz", ".mat", ".pkl", ".pt"),
+        reading="numpy reads an array: zstore.create_array('NAME.zarr', data=numpy.load('{path}'))",
         writing="nothing here writes one; numpy does: numpy.save('NAME.npy', zstore.open(SOURCE)[...])",
     ),
     FileKind(
@@ -170,6 +172,15 @@ def kind_of_file(path: str | os.PathLike[str]) -> FileKind:
     with Path(path).open("rb") as file:
         begin = file.read(MARK_SIZE)
     return kind_by_mark(begin) or kind_by_name(os.fspath(path)) or OTHER
+
+
+def say_file(place: Path) -> str:
+    """The end of an error message: the file at or above a path where a directory was expected."""
+    obstacle = next((path for path in (place, *place.parents) if path.is_file()), None)
+    if obstacle is None:
+        return ""
+    kind = kind_of_file(obstacle)
+    return f", found {kind.noun} at {str(obstacle)!r}: {kind.reading.format(path=obstacle)}"
 
 
 def kind_by_mark(begin: bytes) -> FileKind | None:

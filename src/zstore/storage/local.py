@@ -38,6 +38,7 @@ from zstore.storage.base import (
     failure,
     hold_file,
 )
+from zstore.storage.kinds import say_file
 
 # The errors that mean that there is nothing at a path.
 MISSING = (FileNotFoundError, NotADirectoryError)
@@ -469,6 +470,10 @@ class LocalStore(Store):
         if error.errno == errno.EXDEV:
             place = os.path.realpath(f"{self._root}/{key}")
             reason = REASONS[errno.EXDEV].replace("of the store", f"of the store, to {place!r}")
+        elif error.errno == errno.ENOTDIR:
+            with suppress(OSError):
+                found = say_file(Path(self._root))
+                reason = f"expected a directory{found}" if found else reason
         return failure(action, self.url, key, error, reason)
 
 

@@ -51,8 +51,10 @@ LINKING = ("", "file", "view", "virtual")
 INSIDE = re.compile("(?<=[^/#])[/#]")
 # What stands between a scheme and a local path, where it is not "://".
 JOINTS = {"zip": "::"}
-# A scheme that lacks a slash; one letter is a drive.
-SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/?(?!/)")
+# A scheme that lacks a slash or its colon; one letter is a drive.
+SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?::/?(?!/)|//)")
+# The beginning of a path on a drive of Windows.
+DRIVE = re.compile(r"[A-Za-z]:[\\/]+")
 # The ending of a file that opens as a store, at the end of a path or before that of a node inside.
 FILE = re.compile(
     "(?:{})(?=[/#?]|$)".format("|".join(re.escape(e) for k in KINDS if k.scheme for e in k.endings)),
@@ -157,7 +159,7 @@ def open_store(
             file = find_pattern(path)
         if file is not None:
             scheme, text, inside = file
-        elif ":" in path:
+        elif (":" in path or "//" in path) and not os.path.lexists(path):
             _check_slip(path)
         elif "#" in path and os.path.isdir(path[: path.index("#")]) and not os.path.lexists(path):  # noqa: PTH112
             path = path.replace("#", "/", 1)
@@ -283,15 +285,21 @@ def _pipeline(file: str, kind: FileKind) -> str:
 
 
 def _check_slip(path: str) -> None:
-    """Refuse a new path that begins as a URL does whose scheme lacks a slash, or both of a server's.
+    """Refuse a path of Windows, and a new one that begins as a URL whose scheme lacks slashes.
 
     Raises
         StoreError: it does.
     """
+    drive = DRIVE.match(path)
+    if drive is not None and os.name != "nt" and not os.path.isdir(path[:2]):  # noqa: PTH112
+        meant = f"/mnt/{path[0].lower()}/{path[drive.end() :]}".replace("\\", "/")
+        raise StoreError(
+            f"{path!r} is a path of Windows, and there are no drives here; did you mean {meant!r}?"
+        )
     slip = SLIP.match(path)
     if slip is None or os.path.isdir(f"{slip[1]}:"):  # noqa: PTH112
         return
-    has_slash = path[slip.end() - 1] == "/"
+    has_slash = path[slip.end() - 2 : slip.end()] == ":/"
     if has_slash or (REMOTE.fullmatch(slip[1].lower()) and not os.path.lexists(path)):
         rest = path[slip.end() :]
         meant = f"file:///{rest}" if slip[1].lower() == "file" else f"{slip[1]}://{rest}"
