@@ -14,7 +14,7 @@ import pytest
 import zstore
 from zstore.extensions.registry import jobs
 from zstore.geo.rasters import zarr_to_netcdf, zarr_to_raster
-from zstore.jobs.how import MEANINGS, WORDS, How, HowWords, refused, words_of
+from zstore.jobs.how import MEANINGS, WORDS, How, HowWords, refused
 from zstore.jobs.plan import Estimate
 from zstore.jobs.units import Job
 
@@ -52,7 +52,7 @@ def call_of(name: str) -> Any:
 
 
 def row_of(name: str, function: Any) -> str:
-    cells = ("yes" if word in words_of(function) else "–" for word in WORDS)
+    cells = ("–" if word in refused(function) else "yes" for word in WORDS)
     return f"| `{name}` | {' | '.join(cells)} |"
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.engine.intents import WORKS, find_unfinished
+from zstore.engine.intents import INTENT, WORKS, find_unfinished
 from zstore.errors import ChangedError, MetadataError, StoreError
 from zstore.jobs.plan import name_job
-from zstore.jobs.record import RECORD, asked_as, begin, resumable
+from zstore.jobs.record import asked_as, begin, resumable
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -62,7 +62,7 @@ def test_a_journal_that_has_outlived_its_record_says_nothing() -> None:
     journal = begin_one(store).journal()
     journal.put("a", 0, b"1")
     journal.write()
-    store.delete(RECORD)
+    store.delete(INTENT)
     begin_one(store)  # and is killed before it writes any
     assert begin_one(store, resume=True).journal().get("a", 0) is None
 
@@ -84,7 +84,7 @@ def test_addresses_are_recorded_without_their_secrets() -> None:
     store, plan = MemoryStore(), {"source": "zip::https://me:hush@h/x.zip?sig=hush-hush", "levels": 3}
     with asked_as(["zstore", "convert", "https://me:hush@h/x?sig=hush-hush|zip:a", "b"]):
         begin_one(store, plan=plan)
-    assert b"hush" not in bytes(store.get(RECORD) or b"hush")
+    assert b"hush" not in bytes(store.get(INTENT) or b"hush")
     [found] = find_unfinished(store, "")
     assert found.again.startswith("zstore convert 'https://...@h/x?...|zip:a' b")
     assert begin_one(store, plan=plan, resume=True).is_resumed
@@ -145,7 +145,7 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_record_is_shown_and_never_believed(name: str) -> None:
     store = MemoryStore()
-    store.put(RECORD, HOSTILE[name])
+    store.put(INTENT, HOSTILE[name])
     [found] = find_unfinished(store, "")
     known = {f"{work.function}(..., {work.again}=True)" for work in WORKS.values()}
     known |= {"what began it(...)", "zstore convert 'a; rm -rf ~' '$(x)' --resume"}
@@ -211,4 +211,4 @@ def test_record_and_journal_of_a_bucket_end_in_one_request(monkeypatch: Any) -> 
         journal.write()
     job.end()
     first, last = store.requests
-    assert len(first) == 2 and len(last) == 4 and last[-1] == RECORD and [*store.list("")] == []
+    assert len(first) == 2 and len(last) == 4 and last[-1] == INTENT and [*store.list("")] == []

@@ -179,11 +179,6 @@ def refused(function: Callable[..., Any]) -> Mapping[str, str]:
     return words
 
 
-def words_of(function: Callable[..., Any]) -> list[str]:
-    """The words that a long call takes."""
-    return [name for name in WORDS if name not in refused(function)]
-
-
 def _document(text: str, taken: list[str], refused: Mapping[str, str]) -> str:
     """The docstring, with the words that a call takes, and the reasons for those that it refuses."""
     # As newer Pythons keep docstrings: without the indentation of the source.

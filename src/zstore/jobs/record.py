@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from zstore.base.waits import in_haste
 from zstore.engine.documents import ancestors, check_above, node_kind, place, read_documents
@@ -62,10 +62,6 @@ QUERY = re.compile(r'(https?://[^\s?"|\\]+\?)([^\s"|\\]+)')
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# The names by which jobs call an intent.
-RECORD, read_record = INTENT, read_intent
-Record: TypeAlias = Intent
 
 
 @dataclass

@@ -8,10 +8,11 @@ from typing import Any, Generic, TypeVar
 
 from zstore.base.once import once
 from zstore.engine.documents import Model, check_own, parse_node, publish_nodes, render_node
+from zstore.engine.intents import Intent, read_intent
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
-from zstore.jobs.record import BegunJob, Record, begin, begin_new, read_record
+from zstore.jobs.record import BegunJob, begin, begin_new
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Sources, Versions
 from zstore.jobs.target import check_outside
@@ -165,10 +166,10 @@ class Task(ABC, Generic[R]):
         return self
 
     @once
-    def former(self) -> Record | None:
+    def former(self) -> Intent | None:
         """The record of unfinished work at the target, where the call could go on with it or replace it."""
         how = self.how
-        return read_record(*self.there) if how.resume or how.overwrite or how.dry_run else None
+        return read_intent(*self.there) if how.resume or how.overwrite or how.dry_run else None
 
     @property
     def keeps(self) -> bool:

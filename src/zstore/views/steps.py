@@ -20,7 +20,6 @@ import numpy as np
 from zstore.base.once import once
 from zstore.errors import ChangedError
 from zstore.indexing.transform import IndexTransform, Points
-from zstore.model.dtype import is_same_type
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
@@ -450,8 +449,3 @@ class Overlay(ViewStep):
         if nodata != nodata:
             return items == items
         return items != np.asarray(nodata).astype(items.dtype)
-
-
-def is_cast(step: ViewStep, dtype: np.dtype[Any]) -> bool:
-    """Whether items of a step must be converted to become those of a dtype; byte order alone is no matter."""
-    return not is_same_type(step.dtype, dtype)

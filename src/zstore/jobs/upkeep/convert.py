@@ -34,7 +34,7 @@ from zstore.engine.documents import (
     read_node,
     render_node,
 )
-from zstore.engine.intents import JOB
+from zstore.engine.intents import JOB, Intent, read_intent
 from zstore.engine.making import create_node, delete_keys
 from zstore.engine.walk import Found, walk_nodes
 from zstore.errors import StoreError, UnsupportedError, ZstoreError, is_loss, leave_out
@@ -48,7 +48,7 @@ from zstore.jobs.chunks import (
 )
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.jobs.plan import Estimate, current_part, free_size, name_job, without_defaults
-from zstore.jobs.record import BegunJob, Record, begin, read_record, resumable
+from zstore.jobs.record import BegunJob, begin, resumable
 from zstore.jobs.runner import Executor, counter
 from zstore.jobs.source import ChunkSet, Made, Marks, Source, Sources, Versions
 from zstore.jobs.target import check_apart
@@ -242,7 +242,7 @@ class _Conversion(Task["Array | Group"]):
         there: Location,
         options: ConvertOptions,
         how: How,
-        find_rooms: Callable[[Record | None], list[Room]],
+        find_rooms: Callable[[Intent | None], list[Room]],
         *,
         check: bool,
     ) -> None:
@@ -482,7 +482,7 @@ def _list_rooms(
     scratch: str | PathLike[str] | Store | None,
     options: Mapping[str, Any] | None,
     executor: Executor | None,
-    former: Record | None,
+    former: Intent | None,
 ) -> list[Room]:
     """The stores for scratch arrays, the best first.
 
@@ -581,7 +581,7 @@ def convert_metadata(
                 path=here.url(below),
             )
         store.check_writable(here.key(below))
-    left = read_record(store, base)
+    left = read_intent(store, base)
     plan = {"zarr_format": zarr_format, "remove_old": remove_old}
     is_left = left is not None and left.work == "convert_metadata"
     job = begin(store, base, "convert_metadata", plan, replace=is_left)

@@ -27,7 +27,7 @@ from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.base.once import once
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node, forget_consolidated
-from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, JOB, parse_intent
+from zstore.engine.intents import FORMER, FORMER_SHAPE, INTENT, JOB, parse_intent, read_intent
 from zstore.engine.making import delete_keys, makes_node
 from zstore.engine.schedulers import map_threads, thread_count
 from zstore.errors import (
@@ -42,7 +42,7 @@ from zstore.errors import (
 from zstore.jobs.chunks import MEMORY_SIZE, REQUEST_COUNT, Location, of_files_by_content
 from zstore.jobs.how import How, HowWords, long_call
 from zstore.jobs.plan import Estimate, Plan, check_free, current_part
-from zstore.jobs.record import BegunJob, begin, check_begun, read_record
+from zstore.jobs.record import BegunJob, begin, check_begun
 from zstore.jobs.runner import counter
 from zstore.jobs.source import Made, Marks
 from zstore.jobs.target import check_apart
@@ -213,7 +213,7 @@ def copy(
         replaces = how.if_exists == "overwrite" and not how.resume
         return begin(*there, "copy", arguments, resume=how.resume, replace=replaces, is_empty=is_empty)
 
-    former = read_record(*there)
+    former = read_intent(*there)
     if former is not None and not how.resume and how.if_exists != "overwrite":
         start()  # says what is unfinished there
     # Other choices ask of each key, whether the copy is finished or not.
@@ -704,7 +704,7 @@ class Planner:
             return False
         if name in (FORMER, FORMER_SHAPE) or _is_job(key):
             above = self.here.key(key).removesuffix(INTENT)
-            if key.endswith(INTENT) and read_record(self.here.store, above.rstrip("/")) is None:
+            if key.endswith(INTENT) and read_intent(self.here.store, above.rstrip("/")) is None:
                 return False  # that of a creation which has made its node
             raise StoreError(
                 "there is unfinished work in what is to be copied; expected it to be ended or deleted, or "
