@@ -57,7 +57,6 @@ from zstore.engine.schedulers import (
     Joining,
     Scheduler,
     as_they_come,
-    drive,
     proven,
     thread_count,
 )
@@ -67,7 +66,7 @@ from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
 from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
-from zstore.storage.base import Store, join_key, join_url
+from zstore.storage.base import Store, drive, join_key, join_url
 from zstore.storage.local import make_directory
 
 tracing.brief_reads = brief_reads

@@ -19,10 +19,10 @@ from zstore.base.locks import Lock
 from zstore.base.tracing import span
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
 from zstore.engine.layout import BoundLayout
-from zstore.engine.schedulers import BLOCKING, Act, InFlight, Scheduler, as_they_come, drive, proven
+from zstore.engine.schedulers import BLOCKING, Act, InFlight, Scheduler, as_they_come, proven
 from zstore.errors import CodecError, StoreError, ZstoreError
 from zstore.model.array import ArrayModel
-from zstore.storage.base import Part, Parts, Request, Store
+from zstore.storage.base import Part, Parts, Request, Store, drive
 
 # Shards and their indexes
 

@@ -20,8 +20,7 @@ from zstore._ext.engine.transfer import hint_at_thrash, limit_chunks
 from zstore.base.limits import read_count
 from zstore.base.system import memory_size, processor_count
 from zstore.base.waits import HEARING, LeftError, Waits, current_waits
-from zstore.errors import say_no_memory
-from zstore.storage.base import Parts, Request, Store, Values
+from zstore.storage.base import Parts, Request, Store, Values, drive
 
 # Threads, and memory for decoded chunks: settings of the process
 
@@ -303,20 +302,6 @@ READ_COUNT = 32
 SHORT_SIZE = 64 << 10
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits the `BLOCKING` scheduler only, and so never suspends; return its result."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-    except (SystemError, RuntimeError, ValueError) as error:
-        say_no_memory(error)
-        raise
-    coroutine.close()
-    raise AssertionError("the coroutine awaited something other than the blocking scheduler")
 
 
 def proven(store: Store, requests: Sequence[Request], values: list[T]) -> list[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf, prod
+from math import prod
 from types import EllipsisType
 from typing import Any, TypeAlias, overload
 
@@ -15,12 +15,12 @@ import numpy.typing as npt
 from zstore.base import tracing
 from zstore.codecs.base import has_checksum
 from zstore.engine.chunks import Chunks, open_chunks
-from zstore.engine.documents import ARRAY_KEYS, read_node
+from zstore.engine.documents import read_node
 from zstore.engine.explain import Explanation, explain
 from zstore.engine.objects import as_items
 from zstore.engine.resize import resize
-from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler, drive
-from zstore.errors import NotFoundError, SelectionError, StoreError, located, printable, without_secrets
+from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler
+from zstore.errors import NotFoundError, SelectionError, located, printable, without_secrets
 from zstore.indexing.select import (
     AnyLayout,
     Fields,
@@ -43,7 +43,7 @@ from zstore.nodes import above
 from zstore.nodes.indexers import Indexer, async_scheduler
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
-from zstore.storage.base import Store, hold_name, join_key
+from zstore.storage.base import Store, drive, hold_name
 
 Items: TypeAlias = npt.NDArray[Any]
 Selector = Callable[[AnyLayout, tuple[int, ...], Any], Selected]
@@ -485,28 +485,18 @@ class Array(ArrayNames):
         """The same array with a cache of its own in memory, of at most `size` bytes.
 
         For reads that return to the same chunks: overlapping windows, single rows. Of arrays in a directory,
-        of native codecs or none, decoded chunks are kept, else the bytes of chunks and shards as they are
-        stored. What has changed in the store is read again: files are looked at, unless somebody writes to
-        them through a memory map; of other chunks, one byte is asked for, unless that was done in the last
-        `fresh_for` seconds. `math.inf` says that nothing changes. Arrays in memory need no cache.
+        of native codecs or none, decoded chunks are kept, of files else nothing, as the system keeps their
+        bytes; else the bytes of chunks and shards as they are stored. What has changed in the store is read
+        again: files are looked at, unless somebody writes to them through a memory map; of other chunks, one
+        byte is asked for, unless that was done in the last `fresh_for` seconds. `math.inf` says that nothing
+        changes. Arrays in memory need no cache.
 
         Raises
             StoreError: the store does not tell whether values have changed; expected `fresh_for=math.inf`.
         """
-        from zstore.storage.cached import KeptStore  # which few need, and which loads SQLite
-
-        store, access = self._store, replace(self._access, cache_size=size)
-        is_plain = getattr(self._chunks, "folder", None) is not None or store.in_memory
-        if size > 0 and not is_plain:
-            entry = store.entry(join_key(self._path, ARRAY_KEYS[self.zarr_format]))
-            if fresh_for != inf and (entry is None or entry.version is None):
-                raise StoreError(
-                    "cannot be cached: the store does not tell whether values have changed; expected "
-                    "fresh_for=math.inf, where they never do",
-                    path=self._where(),
-                )
-            store = KeptStore(store, size, fresh_for=fresh_for)
-        return Array(store, self._path, self._model, access)
+        is_in_folder = getattr(self._chunks, "folder", None) is not None
+        store = self._store if is_in_folder else self._kept_store(size, fresh_for)
+        return Array(store, self._path, self._model, replace(self._access, cache_size=size))
 
     # Other ways to select
 

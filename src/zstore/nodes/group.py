@@ -298,6 +298,17 @@ class Group(GroupNames):
         """
         return tuple(self._walk("", max_depth, unreadable))
 
+    def cached(self, size: int, *, fresh_for: float = 0) -> Group:
+        """The same group, whose arrays share a cache in memory of at most `size` bytes, as `Array.cached`.
+
+        With `fresh_for`, what threads ask for at one time is asked for once. Arrays in a directory have the
+        cache of the process (`set_cache_size`) in any case.
+
+        Raises
+            StoreError: the store does not tell whether values have changed; expected `fresh_for=math.inf`.
+        """
+        return Group(self._kept_store(size, fresh_for), self._path, self._model, self._access)
+
     def batches(self, names: Iterable[str] | None = None, **options: Any) -> Any:
         """Batches of samples of arrays, by name: `group.batches(["t2m", "z"], sample={"time": 2})`.
 

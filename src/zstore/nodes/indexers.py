@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from zstore.engine.schedulers import BLOCKING, Scheduler, drive
+from zstore.engine.schedulers import BLOCKING, Scheduler
+from zstore.storage.base import drive
 
 Items: TypeAlias = npt.NDArray[Any]
 

@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import wraps
+from math import inf
 from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar
 
 import numpy.typing as npt
 
 from zstore.engine.documents import ARRAY_KEYS, GROUP_KEYS, place, read_node, write_node
-from zstore.errors import NotFoundError
+from zstore.errors import NotFoundError, StoreError
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.group import GroupModel
 from zstore.nodes import above
 from zstore.nodes.advice import OPTION_ADVICE
-from zstore.storage.base import Store, join_key
+from zstore.storage.base import Store, document_range, join_key
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -248,6 +249,22 @@ class StoredNode(Generic[Model]):
             StoreError: its store cannot promise that.
         """
         return type(self)(self._store.as_durable(), self._path, self._model, self._access)
+
+    def _kept_store(self, size: int, fresh_for: float) -> Store:
+        """The node's store with `size` bytes of its values in memory; directories and memory as they are."""
+        if size <= 0 or self._store.in_memory or self._store.local_path("") is not None:
+            return self._store
+        from zstore.storage.cached import KeptStore  # which few need, and which loads SQLite
+
+        keys = ARRAY_KEYS if isinstance(self._model, ArrayModel) else GROUP_KEYS
+        (part,) = self._store.get_parts([(join_key(self._path, keys[self.zarr_format]), document_range())])
+        if fresh_for != inf and (part is None or part.version is None):
+            raise StoreError(
+                "cannot be cached: the store does not tell whether values have changed; expected "
+                "fresh_for=math.inf, where they never do",
+                path=self._where(),
+            )
+        return KeptStore(self._store, size, fresh_for=fresh_for)
 
     def tile(
         self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any

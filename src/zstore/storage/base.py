@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
@@ -760,6 +760,20 @@ class Store(ABC):
     def __repr__(self) -> str:
         ending = ", read_only=True" if self.read_only else ""
         return f"{type(self).__name__}({without_secrets(self.url)!r}{ending})"
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits nothing that suspends, on the calling thread; return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    except (SystemError, RuntimeError, ValueError) as error:
+        say_no_memory(error)
+        raise
+    coroutine.close()
+    raise AssertionError("the coroutine awaited something that has to be waited for")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

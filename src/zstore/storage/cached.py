@@ -9,19 +9,31 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from zstore._ext.engine.transfer import kept_counts, kept_size
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
+from zstore.base.waits import wait_for_result
 from zstore.errors import NotFoundError, StoreError
-from zstore.storage.base import CHANGES, BatchStore, Part, Parts, PrefixStore, Request, Store, check_key
+from zstore.storage.base import (
+    CHANGES,
+    BatchStore,
+    Part,
+    Parts,
+    PrefixStore,
+    Request,
+    Store,
+    check_key,
+    drive,
+)
 from zstore.storage.url import open_store
 
 FILE = "zstore-ranges-1.sqlite3"
@@ -73,13 +85,108 @@ class _CachedVersion(NamedTuple):
     total_size: int
 
 
+_Answers: TypeAlias = dict[Request, Part | None]
+
+
+class _Blocking:
+    """Asks a store, and waits, on the calling thread: a coroutine that awaits this only never suspends."""
+
+    @staticmethod
+    def loop() -> Any:
+        """The event loop without which what has been asked for is not answered; None: a thread is enough."""
+        return None
+
+    @staticmethod
+    async def get_parts(store: Store, requests: Sequence[Request]) -> Parts:
+        return store.get_parts(requests)
+
+    @staticmethod
+    async def wait(future: Future[_Answers]) -> _Answers:
+        return wait_for_result(future)
+
+
+class _Awaiting(_Blocking):
+    """Asks a store, and waits, on an event loop."""
+
+    @staticmethod
+    def loop() -> Any:
+        from asyncio import get_running_loop
+
+        return get_running_loop()
+
+    @staticmethod
+    async def get_parts(store: Store, requests: Sequence[Request]) -> Parts:
+        return await store.get_parts_async(requests)
+
+    @staticmethod
+    async def wait(future: Future[_Answers]) -> _Answers:
+        from asyncio import wrap_future
+
+        return await wrap_future(future)
+
+
+class _Sent:
+    """Requests that readers have sent to a store, and the futures of others that wait for the same.
+
+    Who waits for an event loop may keep it from going on, or wait for one that has stopped: only readers on
+    the same loop wait for what was asked for there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # By request, the loop of the reader that sent it, and the futures.
+        self._waiting: dict[Request, tuple[Any, list[Future[_Answers]]]] = {}
+        self._process = os.getpid()
+
+    async def get_parts(self, ask: type[_Blocking], store: Store, requests: Sequence[Request]) -> Parts:
+        """The store's answers; what another reader is asking for comes from there, unless that one fails."""
+        own, theirs = self._join(requests, ask.loop())
+        answers: _Answers = {}
+        try:
+            answers.update(zip(own, await ask.get_parts(store, [*own]) if own else (), strict=True))
+        finally:
+            self._answer(own, answers)
+        for future in theirs.values():
+            answers.update(await ask.wait(future))
+        left = [request for request in theirs if request not in answers]
+        answers.update(zip(left, await ask.get_parts(store, left) if left else (), strict=True))
+        return [answers[request] for request in requests]
+
+    def _join(
+        self, requests: Sequence[Request], loop: Any
+    ) -> tuple[dict[Request, bool], dict[Request, Future[_Answers]]]:
+        """(requests of this reader's own, each with whether others may wait for it; those of others)."""
+        with self._lock:
+            if self._process != os.getpid():  # a forked child has none of the threads
+                self._waiting, self._process = {}, os.getpid()
+            own, theirs = dict[Request, bool](), dict[Request, Future[_Answers]]()
+            for request in dict.fromkeys(requests):
+                their_loop, futures = self._waiting.get(request, (None, None))
+                if futures is not None and their_loop in (None, loop):
+                    futures.append(theirs.setdefault(request, Future()))
+                else:
+                    own[request] = futures is None and not _is_kept_out(request[0])
+            self._waiting.update((request, (loop, [])) for request, is_shared in own.items() if is_shared)
+        return own, theirs
+
+    def _answer(self, own: Mapping[Request, bool], answers: _Answers) -> None:
+        """Give these answers to all who wait for them; those without one ask for themselves."""
+        with self._lock:
+            shared = [request for request, is_shared in own.items() if is_shared]
+            waiting = {request: self._waiting.pop(request)[1] for request in shared}
+        for request, futures in waiting.items():
+            for future in filter(Future.set_running_or_notify_cancel, futures):
+                future.set_result({request: answers[request]} if request in answers else {})
+
+
 class Caching(BatchStore, PrefixStore):
     """A view of a store with a cache of ranges that were read from it, for values that have not changed.
 
     Every read asks the store for one byte of a kept value, which tells its version: data of that version only
     is taken from the cache. For `fresh_for` seconds after its version was told, a chunk is not asked for;
-    inf: never again. Documents and intents, and whatever is read under a lock, are always asked for, and
-    chunks after any change by this view.
+    inf: never again. Threads that want the same of a chunk at one time ask for it once then. Documents and
+    intents, and whatever is read under a lock, are always asked for, and chunks after any change by this
+    view.
     """
 
     def __init__(
@@ -94,6 +201,7 @@ class Caching(BatchStore, PrefixStore):
     def _forget(self) -> None:
         # When a value was last told, by key, and its size and version; None for a missing one.
         self._told: dict[str, tuple[float, Part | None]] = {}
+        self._sent = _Sent()
         self._change_count = 0
         self._held = threading.local()
 
@@ -107,9 +215,14 @@ class Caching(BatchStore, PrefixStore):
         """Keep these ranges, and drop those of other versions of the same values."""
         raise NotImplementedError
 
+    @property
+    def _believes(self) -> bool:
+        """Whether the calling thread may take what was told a moment ago for what is there."""
+        return self.fresh_for > 0 and not self._held.__dict__.get("count")
+
     def _fresh(self, keys: Iterable[str]) -> dict[str, Part | None]:
         """Sizes and versions of values that need not be asked for, by key; None for missing values."""
-        if not self.fresh_for or self._held.__dict__.get("count"):
+        if not self._believes:
             return {}
         since = time.monotonic() - self.fresh_for
         told = ((key, self._told.get(key)) for key in keys if not _is_kept_out(key))
@@ -117,6 +230,9 @@ class Caching(BatchStore, PrefixStore):
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions; one round of requests at most if nothing has changed."""
+        return drive(self._get_parts(requests, _Blocking))
+
+    async def _get_parts(self, requests: Sequence[Request], ask: type[_Blocking]) -> Parts:
         for key, _ in requests:
             check_key(key)
         change_count = self._change_count
@@ -132,7 +248,8 @@ class Caching(BatchStore, PrefixStore):
             if key not in requested and key not in now
         ]
         wanted = [*(requests[index] for index in asked), *((key, ByteRange(0, 1)) for key in probed)]
-        responses = self.store.get_parts(wanted) if wanted else []
+        get_parts = partial(self._sent.get_parts, ask) if self._believes else ask.get_parts
+        responses = await get_parts(self.store, wanted) if wanted else []
         parts: Parts = [None] * len(requests)
         told: dict[str, Part | None] = dict(zip(probed, responses[len(asked) :], strict=True))
         for index, part in zip(asked, responses, strict=False):
@@ -147,7 +264,7 @@ class Caching(BatchStore, PrefixStore):
                 parts[index] = Part(data, part.total_size, part.version)
             elif part is not None:
                 changed.append(index)
-        again = self.store.get_parts([requests[index] for index in changed]) if changed else []
+        again = await ask.get_parts(self.store, [requests[index] for index in changed]) if changed else []
         for index, part in zip(changed, again, strict=True):
             parts[index] = part
             told[requests[index][0]] = part
@@ -191,6 +308,7 @@ def _changing(function: Any) -> Any:
         finally:
             self._change_count += 1
             self._told.clear()
+            self._sent = _Sent()
 
     return method
 
@@ -238,7 +356,7 @@ class KeptStore(Caching):
         _kept.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_told", "_held", "_lock", "_ranges")
+        own = ("_told", "_sent", "_held", "_lock", "_ranges")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -249,6 +367,9 @@ class KeptStore(Caching):
         view = KeptStore(self.store.as_durable(), self.limit_size, fresh_for=self.fresh_for)
         view.read_only = self.read_only
         return view
+
+    async def get_parts_async(self, requests: Sequence[Request]) -> Parts:
+        return await self._get_parts(requests, _Awaiting)
 
     def _look_up(
         self, requests: Sequence[Request]
@@ -356,7 +477,7 @@ class CachedStore(Caching):
         self._has_failed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_told", "_held", "_lock", "_connection", "_abandoned", "_process", "_has_failed")
+        own = ("_told", "_sent", "_held", "_lock", "_connection", "_abandoned", "_process", "_has_failed")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

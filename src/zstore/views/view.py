@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.base.once import once
-from zstore.engine.schedulers import BLOCKING, Scheduler, drive
+from zstore.engine.schedulers import BLOCKING, Scheduler
 from zstore.errors import SelectionError, UnsupportedError
 from zstore.indexing.transform import IndexTransform, parse, parse_orthogonal, parse_points
 from zstore.model.array import ZarrFormat
@@ -24,6 +24,7 @@ from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
 from zstore.plugin.jobs import Source, SourceStore, StoredArray, name_job, source_of
+from zstore.storage.base import drive
 from zstore.storage.kinds import VIEW, kind_by_name
 from zstore.storage.memory import MemoryStore
 from zstore.views import document, flat, plan

@@ -40,7 +40,7 @@ def _server_options(port: int, command: Callable[..., Any]) -> Callable[..., Any
         ),
         click.option(
             "--max-age", type=click.IntRange(min=0), default=60, show_default=True,
-            help="Seconds for which browsers may keep answers.",
+            help="Seconds for which browsers may keep answers, and the server chunks of stores with latency.",
         ),
         click.option(
             "--cells", type=click.IntRange(min=1), default=1 << 24, show_default=True,

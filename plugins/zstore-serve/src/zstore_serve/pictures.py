@@ -51,7 +51,8 @@ class Settings:
     cell_count  cells that are read
     time        seconds
     size        pixels along each side of a picture
-    max_age     seconds until a browser asks whether the answer has changed
+    max_age     seconds until a browser asks whether the answer has changed; as long, chunks of stores with
+                latency are kept in memory
     """
 
     cell_count: int = 1 << 24

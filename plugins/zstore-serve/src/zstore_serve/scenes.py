@@ -7,14 +7,22 @@ import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError, leave_out, left_out
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    StoreError,
+    UnsupportedError,
+    ZstoreError,
+    leave_out,
+    left_out,
+)
 from zstore.plugin.conventions import Affine, Crs, TimeAxis, Variable
 from zstore.plugin.nodes import decode, open_ahead
 from zstore.plugin.pictures import PictureBand, bands_of, find_band, find_rgb_bands
@@ -30,6 +38,8 @@ CRS84 = Crs.from_user("OGC:CRS84")
 # How many groups deep grids are looked for, and how many grids are served at most.
 DEPTH = 3
 MOST_SCENES = 64
+# Bytes of a store with latency that are kept in memory: a map of one screen needs some 5 to 50 MB.
+KEPT_SIZE = 128 << 20
 LONGEST_TITLE = 120
 MIDNIGHT = "T00:00:00"
 # So many are shown together at most.
@@ -195,11 +205,16 @@ def full_turn(crs: Crs) -> float:
 
 
 def open_scenes(
-    sources: Iterable[Any], storage_options: Mapping[str, Any] | None = None, others: Collection[str] = ()
+    sources: Iterable[Any],
+    storage_options: Mapping[str, Any] | None = None,
+    others: Collection[str] = (),
+    *,
+    max_age: float = 0,
 ) -> dict[str, Scene]:
     """The scenes of the given stores by id; of a store that is no grid itself, those of the groups in it.
 
-    others  the ids of other scenes, which these do not get
+    others   the ids of other scenes, which these do not get
+    max_age  seconds for which chunks of stores with latency are kept, KEPT_SIZE bytes of each store; 0: not
 
     Raises
         NotFoundError: one of the stores does not exist.
@@ -208,11 +223,19 @@ def open_scenes(
     scenes: dict[str, Scene] = {}
     for source in sources:
         if isinstance(source, zstore.Array | zstore.Group):
-            _add_scenes(source, scenes, others)
+            _add_scenes(_kept(source, max_age), scenes, others)
             continue
         with open_ahead(source, storage_options=storage_options) as node:
-            _add_scenes(node, scenes, others)
+            _add_scenes(_kept(node, max_age), scenes, others)
     return scenes
+
+
+def _kept(node: Any, max_age: float) -> Any:
+    """The node with the chunks of its store kept in memory, if that has latency and tells of changes."""
+    if max_age > 0 and node.store.request_count > 1:
+        with suppress(StoreError):
+            return node.cached(KEPT_SIZE, fresh_for=max_age)
+    return node
 
 
 def _add_scenes(node: Any, scenes: dict[str, Scene], others: Collection[str]) -> None:

@@ -93,7 +93,8 @@ def router(
         NotFoundError: one of the stores does not exist.
         MetadataError: one of the stores holds no grid of two dimensions.
     """
-    service = Service(Watch(sources, storage_options), settings or Settings())
+    settings = settings or Settings()
+    service = Service(Watch(sources, storage_options, max_age=settings.max_age), settings)
     return Router(routes=service.routes(), redirect_slashes=False, default=_no_such_path)
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from time import monotonic
 from typing import Any
@@ -51,16 +52,20 @@ class _Source:
 class Watch(Mapping[str, Scene]):
     """The scenes of the given stores by id; those of one store are of one state of its documents.
 
+    max_age  seconds for which chunks of stores with latency are kept in memory; 0: not
+
     Raises
         NotFoundError: one of the stores does not exist.
         MetadataError: one of the stores holds no grid of two dimensions.
     """
 
-    def __init__(self, places: tuple[Any, ...], storage_options: Mapping[str, Any] | None = None) -> None:
-        self._options = storage_options
+    def __init__(
+        self, places: tuple[Any, ...], storage_options: Mapping[str, Any] | None = None, *, max_age: float = 0
+    ) -> None:
+        self._open = partial(open_scenes, storage_options=storage_options, max_age=max_age)
         self._sources: list[_Source] = []
         for place in places:
-            self._sources.append(_Source(place, open_scenes([place], storage_options, self)))
+            self._sources.append(_Source(place, self._open([place], others=self)))
 
     def __getitem__(self, name: str) -> Scene:
         return next(source.scenes[name] for source in self._sources if name in source.scenes)
@@ -99,7 +104,7 @@ class Watch(Mapping[str, Scene]):
                     return
                 if not any(versions.values()):
                     raise NotFoundError("all documents are gone")
-                scenes = open_scenes([_reopened(source.place)], self._options, others)
+                scenes = self._open([_reopened(source.place)], others=others)
                 # What is written while the store is being opened shows here.
                 before, versions = versions, _find_versions(scenes)
                 if all(versions.get(document, version) == version for document, version in before.items()):

@@ -27,6 +27,7 @@ from zstore.base.locks import Lock
 from zstore.base.system import copy_to_load
 from zstore.base.waits import HasteError, current_waits, wait_for_result
 from zstore.errors import StoreError
+from zstore.storage.base import drive
 
 COMPILED = "obstore._obstore"
 
@@ -190,14 +191,9 @@ def late() -> Iterator[None]:
 def _run_directly(coroutine: Coroutine[Any, Any, T]) -> T:
     _direct.count = getattr(_direct, "count", 0) + 1
     try:
-        coroutine.send(None)
-    except StopIteration as end:
-        found: T = end.value
-        return found
+        return drive(coroutine)
     finally:
         _direct.count -= 1
-        coroutine.close()
-    raise AssertionError("something waits for a loop where there is none")
 
 
 def is_direct() -> bool:
