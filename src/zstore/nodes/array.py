@@ -485,11 +485,10 @@ class Array(ArrayNames):
         """The same array with a cache of its own in memory, of at most `size` bytes.
 
         For reads that return to the same chunks: overlapping windows, single rows. Of arrays in a directory,
-        of native codecs or none, decoded chunks are kept, of files else nothing, as the system keeps their
-        bytes; else the bytes of chunks and shards as they are stored. What has changed in the store is read
-        again: files are looked at, unless somebody writes to them through a memory map; of other chunks, one
-        byte is asked for, unless that was done in the last `fresh_for` seconds. `math.inf` says that nothing
-        changes. Arrays in memory need no cache.
+        decoded chunks are kept, those of native codecs and of none; elsewhere the bytes of chunks and shards
+        as they are stored. What has changed in the store is read again: files are looked at, unless somebody
+        writes to them through a memory map; of other chunks, one byte is asked for, unless that was done in
+        the last `fresh_for` seconds. `math.inf` says that nothing changes. Arrays in memory need no cache.
 
         Raises
             StoreError: the store does not tell whether values have changed; expected `fresh_for=math.inf`.

@@ -217,7 +217,7 @@ class Caching(BatchStore, PrefixStore):
 
     @property
     def _believes(self) -> bool:
-        """Whether the calling thread may take what was told a moment ago for what is there."""
+        """Whether versions from a moment ago are good enough for the calling thread."""
         return self.fresh_for > 0 and not self._held.__dict__.get("count")
 
     def _fresh(self, keys: Iterable[str]) -> dict[str, Part | None]:
