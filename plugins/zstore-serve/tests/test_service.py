@@ -1056,6 +1056,9 @@ def test_the_first_tile_of_a_bucket_takes_three_rounds_of_requests(
             get(application, tile)
             asked = [path for _, path in server.requests]
             assert server.late == [] and len(set(asked)) == len(asked)
+            # Seen in other colours, the same chunks are asked for no more.
+            get(application, tile.replace("4000", "3000"))
+            assert [path for _, path in server.requests] == asked
             return opening, set(asked) - opening
 
     opening, chunks = run(first)
