@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,3 +195,41 @@ def test_wrappers_that_only_know_loops_are_not_passed_by():
     store = Noting({"a": default_buffer_prototype().buffer.from_bytes(b"12")})
     assert bytes(ZarrStore(store).get("a")) == b"12"
     assert seen == ["a"]
+
+
+@pytest.fixture
+def adapter(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """zstore's adapter of URLs, with what zarr-python's branch has for it."""
+    branch = {
+        "AdapterResolution": lambda store: SimpleNamespace(store=store, path="", zarr_format=None),
+        "URLPipelineAdapter": object,
+    }
+    monkeypatch.setitem(sys.modules, "zarr.abc.url_pipeline", SimpleNamespace(**branch))
+    monkeypatch.setattr(zarr.errors, "URLPipelineError", ValueError, raising=False)
+    monkeypatch.delitem(sys.modules, "zstore.guests.zarr_python.urls", raising=False)
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    [(name, place)] = project["entry-points"]["zarr.url_adapters"].items()
+    yield EntryPoint(name, place, "zarr.url_adapters").load()
+    sys.modules.pop("zstore.guests.zarr_python.urls", None)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_any_store_opens_by_its_url_behind_zstore(adapter, mode, tmp_path):
+    url = f"sqlite:///{tmp_path}/a.db"
+    zstore.create_array(url, "t", data=np.arange(5))
+    segment = SimpleNamespace(raw=f"zstore:{url}")
+    context = SimpleNamespace(preceding=(), read_only=mode == "r", storage_options=None)
+    found = asyncio.run(adapter.open_pipeline_segment(segment, context))
+    assert found.store._is_open
+    array = zarr.open_array(found.store, path="t", mode=mode)
+    assert array[3] == 3
+    if mode == "r":
+        with pytest.raises(ValueError, match="read-only"):
+            array[3] = 4
+
+
+def test_nothing_stands_before_zstore_in_a_url(adapter):
+    segment = SimpleNamespace(raw="zstore:memory://a")
+    context = SimpleNamespace(preceding=("s3://b",), preceding_url="s3://b")
+    with pytest.raises(ValueError, match=r"expected it at the beginning, as in 'zstore:sqlite:///a\.db'"):
+        asyncio.run(adapter.open_pipeline_segment(segment, context))
