@@ -6,10 +6,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from copy import copy
 from functools import lru_cache, partial
 from itertools import islice
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -115,6 +116,12 @@ class Chunks(ABC):
     @property
     def field_layout(self) -> AnyLayout:
         return self.write_layout
+
+    def emptied(self) -> Self:
+        """The same chunks, of which none is kept decoded yet."""
+        made = copy(self)
+        made.__dict__.pop("folder", None)
+        return made
 
     def key(self, cell: Cell) -> str:
         """The store key of the chunk (or shard) at a cell of the grid."""

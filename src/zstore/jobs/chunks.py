@@ -448,13 +448,16 @@ class StoredArray(Source):
 
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         # The cache of decoded chunks belongs to the object that reads files.
-        is_file = self.store.local_path(self.path) is not None
-        chunks = self._chunks if self._caches or not is_file else self._open()
+        chunks = self._chunks if self._caches or not self._is_in_files else self._chunks.emptied()
         plan = plan_basic(chunks.layout, box)
         if out is None:
             out = np.empty(plan.shape, self.dtype)
         chunks.read(plan, out, missing_is_fault=self.missing_is_fault)
         return out
+
+    @once
+    def _is_in_files(self) -> bool:
+        return self.store.local_path(self.path) is not None
 
     def listing(
         self, *, keeps_marks: bool = False, least: int = 0, has_documents: bool = True

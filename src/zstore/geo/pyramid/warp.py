@@ -35,11 +35,11 @@ __all__ = ["GeoGrid", "mosaic", "reproject"]
 # The code of a CRS, in the place of a grid.
 CODE = re.compile(r"[A-Za-z]{3,}:[A-Za-z0-9]+")
 # Rows and columns of the blocks that are sampled at a time; places depend on a block, and on no selection.
-BLOCK_LENGTH = 256
+BLOCK_LENGTH = 512
 # Rows and columns under which the source is read at a time: some blocks.
 READ_LENGTH = 1024
-# The blocks whose places are kept for the next source: of a MiB each, a few for every thread.
-KEPT_COUNT = 16
+# The blocks whose places are kept for the next source: of 4 MiB each, a few for every thread.
+KEPT_COUNT = 8
 # The places of scenes whose scales are kept for the next scenes there.
 TILE_COUNT = 1024
 # In cells of the source: how far an approximated place may be off.
