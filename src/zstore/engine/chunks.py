@@ -67,7 +67,7 @@ from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
 from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
-from zstore.storage.base import Store, drive, join_key, join_url
+from zstore.storage.base import Part, Store, drive, join_key, join_url
 from zstore.storage.local import make_directory
 
 tracing.brief_reads = brief_reads
@@ -629,19 +629,24 @@ class RegularChunks(Chunks):
             return False
         has_failed = threading.Event()
 
+        def scatter(parts: Sequence[tuple[int, Part | None]]) -> None:
+            values = [part and part.data for _, part in parts]
+            proven(self.store, [requests[at] for at, _ in parts], values)
+            with span("decode", chunks=len(parts), bytes=self.chunk_size * len(parts)):
+                for (at, _), value in zip(parts, values, strict=True):
+                    self._check(batch(outer=[value], window=(at, at + 1)))
+
         async def run(k: int) -> None:
-            values = as_they_come(streams[k])
+            found = as_they_come(streams[k])
             while not has_failed.is_set():
                 with span("fetch") as noted:
-                    some = next(values, None)
-                    asked = [(k + number * count, part and part.data) for number, part in some or ()]
-                    noted.note(chunks=len(asked), bytes=stored_size([value for _, value in asked]))
+                    some = next(found, None)
+                    sizes = [len(part.data) for _, part in some or () if part is not None]
+                    noted.note(chunks=len(some or ()), bytes=sum(sizes))
                 if some is None:
                     return
-                proven(self.store, [requests[at] for at, _ in asked], [value for _, value in asked])
-                with span("decode", chunks=len(asked), bytes=self.chunk_size * len(asked)):
-                    for at, value in asked:
-                        self._check(batch(outer=[value], window=(at, at + 1)))
+                scatter([(k + number * count, part) for number, part in some])
+                del some  # so that no chunks are held while others are waited for
 
         async def run_or_end(k: int) -> None:
             try:

@@ -394,8 +394,12 @@ class Scheduler:
 
 def as_they_come(values: Iterator[T]) -> Iterator[T]:
     """The values of an iterator that waits for a store; a caller who is interrupted meanwhile leaves it."""
-    while (found := _answer(lambda: next(values, _END))) is not _END:
+    while True:
+        found = _answer(lambda: next(values, _END))
+        if found is _END:
+            return
         yield found
+        del found  # while the next one is waited for, nobody holds it
 
 
 def _answer(request: Callable[[], T]) -> T:

@@ -207,7 +207,7 @@ class Backend:
         progress_size = current_limits().progress_size if self.is_http else 0
         items = ((self.path(fetch.key), fetch) for fetch in fetches)
         found = curl.get_each(items, self.request_count, progress_size, count, RECEIVED_SIZE // share)
-        return (self._noted_some(client, some) for some in found)
+        return map(partial(self._noted_some, client), found)
 
     def _noted_some(
         self, client: Any, some: Sequence[tuple[Fetch, Answer | None]]

@@ -237,6 +237,7 @@ class CurlClient:
                     break
                 self._note_trust([answer for _, answer in found])
                 yield found
+                del found  # so that no bodies are held while others are waited for
         finally:
             stream.leave()
         _give(self, connections)

@@ -169,6 +169,7 @@ class ObjectStore(BatchStore):
         for some in found:
             failed += [one for one in some if isinstance(one[1], Exception)]
             yield self._parts_of(requests, [one for one in some if not isinstance(one[1], Exception)])
+            del some  # so that no bodies are held while others are waited for
         for first in range(0, len(failed), count):
             some = failed[first : first + count]
             numbers = [at for fetch, _ in some for at in fetch.members]
