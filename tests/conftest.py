@@ -1,4 +1,4 @@
-"""What all tests have: servers that fail are asked again soon, and processes begin soon."""
+"""What all tests have: servers are soon asked again, processes begin soon, and no example has a deadline."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from zstore.storage import remote
 
 # What is loaded by the process of which those of pools, of dask and of drills are forked.
 LOADED = ("tests.faults.writers", "zstore.nodes.open", "zstore.geo.pyramid.build")
+# How long an example takes depends on what else the machine does.
+settings.register_profile("zstore", deadline=None)
+settings.load_profile("zstore")
 for setting in ("DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "MULTIPROCESSING__CONTEXT"):
     os.environ.setdefault(f"DASK_{setting}", "forkserver")
 

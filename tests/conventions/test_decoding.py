@@ -21,9 +21,7 @@ from .nodes import FakeArray, FakeGroup
 
 pyproj = pytest.importorskip("pyproj", reason="CRSs are parsed with pyproj (extra 'geo')")
 xr = pytest.importorskip("xarray", reason="what coordinates are to be is xarray's word (extra 'xarray')")
-QUICK = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+QUICK = settings(max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 NUMBERS = st.integers(-(2**40), 2**40)
 
 

@@ -57,7 +57,7 @@ KEYS = words(
 ATTRIBUTES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(
     ATTRIBUTES, ATTRIBUTES, ATTRIBUTES, ATTRIBUTES, st.sampled_from(["u1", "i8", "f4", "?", "S3", "M8[s]"])
 )
@@ -93,7 +93,7 @@ def read_and_check(group: FakeGroup) -> None:
         registry.resolve(offer.name)().check(group, geo)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES, st.sampled_from(["layout", "tile_matrix_set", "datasets", "tileMatrices", "transform"]))
 def test_any_multiscales(value, member) -> None:
     entry = {

@@ -120,7 +120,7 @@ def without_tiles(geo: GeoModel) -> GeoModel:
     return replace(geo, levels=tuple(replace(level, tile_shape=None) for level in geo.levels))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(models(), st.sampled_from([2, 3]))
 def test_parsing_what_was_rendered_gives_the_model_back(geo, zarr_format) -> None:
     documents, notices = render_geo(geo, zarr_format)
@@ -131,7 +131,7 @@ def test_parsing_what_was_rendered_gives_the_model_back(geo, zarr_format) -> Non
     assert found == geo
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(models(), st.sampled_from([2, 3]), st.sampled_from([name for name in PROFILES if name != "default"]))
 def test_every_profile_gives_the_model_back(geo, zarr_format, profile) -> None:
     try:
@@ -151,7 +151,7 @@ def test_every_profile_gives_the_model_back(geo, zarr_format, profile) -> None:
 
 
 # What each convention says of a model by itself, as far as it says anything.
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(models(), st.sampled_from([2, 3]), st.sampled_from([offer.name for offer in CONVENTIONS]))
 def test_every_convention_gives_its_share_of_the_model_back(geo, zarr_format, name) -> None:
     convention = registry.resolve(name)()
@@ -197,7 +197,7 @@ def test_every_convention_gives_its_share_of_the_model_back(geo, zarr_format, na
                 assert replace(facts.variable, attributes=expected.attributes) == expected
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(models(), st.sampled_from([2, 3]))
 def test_every_convention_finds_its_own_documents_right(geo, zarr_format) -> None:
     tree = build_tree(render_geo(geo, zarr_format)[0], geo, zarr_format)

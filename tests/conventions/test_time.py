@@ -189,7 +189,7 @@ def test_numbers_that_no_date_can_hold() -> None:
         TimeAxis.from_dates(["yesterday"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(-(2**55), 2**55).map(lambda n: n - n % 1000), min_size=1, max_size=5))
 def test_dates_come_back(counts) -> None:
     dates = np.array(counts, "datetime64[us]")

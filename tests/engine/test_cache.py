@@ -333,7 +333,7 @@ def test_a_forked_child_goes_on_with_what_is_kept(array: zstore.Array) -> None:
             thread.join()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data(), kind=st.sampled_from(sorted(FORMATS)))
 def test_kept_chunks_read_like_numpy(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str

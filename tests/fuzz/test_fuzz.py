@@ -31,9 +31,7 @@ targets = load()
 
 
 @pytest.mark.parametrize("name", targets.TARGETS)
-@settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
-)
+@settings(max_examples=25, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 @given(seed=st.integers(0, 2**63))
 def test_only_errors_of_zstore_come_out(name, seed):
     target = targets.TARGETS[name]

@@ -44,7 +44,7 @@ def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
     return tuple(draw(st.sampled_from([entries, [*entries, ...], [..., *entries]])))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_transforms_compose_and_divide_as_selections_of_numpy(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))

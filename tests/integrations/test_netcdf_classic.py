@@ -201,7 +201,7 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, kind: str) -> None:
         assert caught.value.path == str(path) and not (tmp_path / "out.zarr").exists()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_header_is_an_error_or_a_file(tmp_path: Path, data: st.DataObject) -> None:
     original = tmp_path / "in.nc"

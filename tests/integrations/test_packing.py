@@ -48,7 +48,7 @@ def _stated(codec: Any) -> dict[str, Any]:
     return {"name": codec.name, "configuration": dict(codec.configuration)}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.sampled_from(["i1", "u1", "i2", "u2", "i4"]),
     st.floats(1e-6, 1e3),

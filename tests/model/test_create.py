@@ -8,7 +8,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr.codecs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError, UnsupportedError
@@ -43,7 +43,6 @@ def test_what_is_made_when_nothing_is_said():
     assert document["dimension_separator"] == "."
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**7), max_size=4), st.sampled_from(["uint8", "float64", "complex128"]))
 def test_automatic_chunks_are_of_a_size_to_work_with(shape, dtype):
     item_size = np.dtype(dtype).itemsize

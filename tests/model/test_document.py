@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError
@@ -27,7 +27,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(), VALUES, max_size=5))
 def test_what_is_rendered_parses_to_the_same(document):
     data = render_json(document)

@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError, UnsupportedError
@@ -43,7 +43,6 @@ def test_names_typestrs_and_dtypes_agree(name):
         )
 
 
-@settings(deadline=None)
 @given(data=st.data(), name=st.sampled_from(CORE), zarr_format=st.sampled_from([2, 3]))
 def test_every_bit_pattern_survives(data, name, zarr_format):
     data_type = DataType.from_name(name)

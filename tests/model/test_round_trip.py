@@ -54,7 +54,7 @@ def draw_fill(data, model):
     return np.frombuffer(raw, dtype)[0]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(data=st.data(), zarr_format=st.sampled_from([2, 3]), is_sharded=st.booleans())
 def test_models_come_back(data, zarr_format, is_sharded):
     dtype = data.draw(st.sampled_from(DTYPES[zarr_format]))

@@ -10,7 +10,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zstore.errors import ExtensionError, MetadataError, UnsupportedError
@@ -151,7 +151,6 @@ def is_same(data_type, one, other):
     return data_type.fill_bits(one) == data_type.fill_bits(other)
 
 
-@settings(deadline=None)
 @given(data=st.data(), name=st.sampled_from(PLAIN))
 def test_every_bit_pattern_survives_v3(data, name):
     data_type = DataType.from_name(name)
@@ -169,7 +168,6 @@ def test_every_bit_pattern_survives_v3(data, name):
     assert is_same(data_type, back, value)
 
 
-@settings(deadline=None)
 @given(data=st.data(), typestr=st.sampled_from([t for t in TYPESTRS if t not in ("<f16", ">c32")]))
 def test_every_bit_pattern_survives_v2(data, typestr):
     data_type, order = DataType.from_typestr(typestr)

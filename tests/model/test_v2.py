@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError, UnsupportedError
@@ -84,7 +84,6 @@ def documents(draw):
     return {".zarray": zarray, **({".zattrs": attributes} if attributes else {})}
 
 
-@settings(deadline=None)
 @given(documents())
 def test_parsed_documents_render_to_themselves(given_):
     model = v2.parse_array(given_, path="a")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zstore.errors import MetadataError, UnsupportedError
@@ -93,7 +93,6 @@ def models(draw):
     )
 
 
-@settings(deadline=None)
 @given(models())
 def test_rendered_models_parse_to_themselves(model):
     documents = v3.render_array(model)

@@ -199,7 +199,6 @@ def test_zstore_reads_and_changes_what_tensorstore_writes(tmp_path, dtype, locat
 
 
 MORE = settings(
-    deadline=None,
     max_examples=60,
     derandomize=True,
     database=None,

@@ -21,7 +21,6 @@ from .selections import numpy_selections, orthogonal, orthogonal_to_numpy, point
 # More examples than the usual ones: ZSTORE_EXAMPLES=5000, each time other ones.
 MORE = int(os.environ.get("ZSTORE_EXAMPLES", "0"))
 QUICK = settings(
-    deadline=None,
     max_examples=MORE or 100,
     derandomize=not MORE,
     database=None,

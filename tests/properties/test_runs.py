@@ -112,7 +112,7 @@ def test_writing(name):
     np.testing.assert_array_equal(array[...], expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any(data: st.DataObject) -> None:
     shape = data.draw(st.tuples(*[st.integers(1, 6)] * data.draw(st.integers(2, 4))))

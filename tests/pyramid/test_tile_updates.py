@@ -75,7 +75,7 @@ def marks_of(path: Path) -> dict[str, tuple[int, int]]:
 # The same as built anew
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     place=st.sampled_from(sorted(PLACES)),
     sampling=st.sampled_from(["nearest", "bilinear", "cubic", "average"]),
@@ -279,7 +279,7 @@ def test_an_empty_region_makes_no_tile(tmp_path: Path) -> None:
     assert marks_of(tmp_path / "made") == marks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9))))
 def test_rectangles_come_to_just_the_tiles(tiles: set[tuple[int, int]]) -> None:
     found = [

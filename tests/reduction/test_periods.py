@@ -59,14 +59,14 @@ def decoded(store) -> xr.Dataset:
         )
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(st.data())
 def test_periods_are_those_of_xarray(data):
     compare_periods(data)
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_many_periods_are_those_of_xarray(data):
     compare_periods(data)
@@ -181,7 +181,7 @@ def test_several_dimensions_are_reduced_with_time_and_weights():
     np.testing.assert_allclose(group["t"].reduce("mean", "lon", weights="w"), row, rtol=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.sampled_from(["f4", "f8", "i2", "u8", "?"]), st.sampled_from([None, 3]), st.integers(0, 9))
 def test_weighted_means_are_those_of_numpy(dtype, nodata, seed):
     rng = np.random.default_rng(seed)

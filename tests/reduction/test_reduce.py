@@ -129,7 +129,7 @@ def close(made, wanted, method: str, values: np.ndarray) -> None:
     np.testing.assert_allclose(made, wanted, rtol=rounding, atol=np.finfo(np.float64).eps * ULPS * most)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(arrays(), st.data())
 def test_numbers_are_reduced_as_numpy_does(drawn, data):
     values, chunks, shards = drawn
@@ -147,7 +147,7 @@ def test_numbers_are_reduced_as_numpy_does(drawn, data):
         assert np.asarray(made).dtype == np.asarray(wanted).dtype
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(arrays(least=1), st.data())
 def test_extremes_are_numpys(drawn, data):
     values, chunks, shards = drawn
@@ -173,7 +173,7 @@ def test_extremes_are_numpys(drawn, data):
             np.testing.assert_array_equal(array.reduce(method, axis), wanted, err_msg=method)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(arrays(dtypes=("uint8", "int16", "uint32", "int64", "float16", "float32", "float64")), st.data())
 def test_nodata_is_left_out(drawn, data):
     values, chunks, shards = drawn
@@ -196,7 +196,7 @@ def test_nodata_is_left_out(drawn, data):
             np.testing.assert_array_equal(array.reduce(method, axis, nodata=hole), wanted, err_msg=method)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(arrays(dtypes=COMPLEX), st.data())
 def test_complex_numbers_have_sums_and_means(drawn, data):
     values, chunks, shards = drawn
@@ -211,7 +211,7 @@ def test_complex_numbers_have_sums_and_means(drawn, data):
         array.reduce("min")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arrays(dtypes=("uint8", "int32", "uint64", "float32", "float64"), least=1), st.data())
 def test_groups_are_what_their_items_alone_would_be(drawn, data):
     values, chunks, shards = drawn

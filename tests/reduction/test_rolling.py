@@ -20,14 +20,14 @@ xr = pytest.importorskip("xarray")
 METHODS = ("sum", "mean", "min", "max", "count", "std", "var")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_windows_are_those_of_xarray(data):
     compare_windows(data)
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.data())
 def test_many_windows_are_those_of_xarray(data):
     compare_windows(data)

@@ -180,7 +180,7 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, tuple[int, ...], str, Any, int]:
     return array, factors, draw(st.sampled_from(tuple(REFERENCE))), nodata, draw(st.sampled_from([1, 3]))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(cases())
 def test_any_layout_follows_the_definition(case: tuple[np.ndarray, tuple[int, ...], str, Any, int]) -> None:
     array, factors, method, nodata, threads = case

@@ -64,7 +64,7 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(asked())
 def test_every_sample_comes_once_with_numpys_items(one: dict[str, Any]) -> None:
     shape, sample, leads = one.pop("shape"), one["sample"], one["lead"]

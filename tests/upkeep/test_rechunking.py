@@ -120,7 +120,6 @@ def cheap_files(monkeypatch):
 
 @settings(
     max_examples=80,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -468,7 +467,7 @@ def test_killed_often_on_the_way_to_a_bucket_or_from_one(number, is_target, opti
     drill_bucket(1 + number % 4, is_target, options, tmp_path, seed=1 + number)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_chunks_that_touch(data):
     """Against going through all chunks one by one."""

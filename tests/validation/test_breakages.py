@@ -158,7 +158,7 @@ def check_several(data: st.DataObject) -> None:
     assert plan_fix(plan.store).changes == {}
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=20, suppress_health_check=QUIET)
 @given(st.data())
 def test_fixing_several_breakages_moves_no_pixel(data: st.DataObject) -> None:
     check_several(data)
@@ -203,7 +203,7 @@ def test_no_array_is_written_over_chunks_that_no_node_describes() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=2000, suppress_health_check=QUIET)
 @given(st.data())
 def test_fixing_several_breakages_moves_no_pixel_however_long_one_looks(data: st.DataObject) -> None:
     check_several(data)

@@ -138,14 +138,14 @@ def check(data: st.DataObject) -> None:
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=25, suppress_health_check=QUIET)
 @given(st.data())
 def test_fixing_never_leaves_a_store_worse(data: st.DataObject) -> None:
     check(data)
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=3000, suppress_health_check=QUIET)
 @given(st.data())
 def test_fixing_never_leaves_a_store_worse_however_long_one_looks(data: st.DataObject) -> None:
     check(data)

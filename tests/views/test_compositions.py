@@ -251,7 +251,7 @@ def check(view: Any, expected: Items, draw: Callable[[Any], Any]) -> None:
     assert tuple(map(sum, view.write_chunk_sizes)) == view.shape
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_compositions_are_numpys(data: st.DataObject) -> None:
     view, expected = data.draw(pairs())
@@ -263,7 +263,7 @@ def test_compositions_are_numpys(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=20_000)
 @given(st.data())
 def test_many_deep_compositions_are_numpys(data: st.DataObject) -> None:
     view, expected = data.draw(pairs(depth=7))

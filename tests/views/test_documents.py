@@ -199,7 +199,7 @@ VALUES = st.sampled_from(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_damaged_documents_are_refused_or_read(data: st.DataObject, tmp_path_factory: Any) -> None:
     path = tmp_path_factory.mktemp("damaged")
@@ -272,7 +272,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(members=st.lists(st.dictionaries(st.sampled_from("abc"), JSON), min_size=1, max_size=9))
 def test_objects_of_tables_are_as_they_were(members: list[Any]) -> None:
     tables = tables_of(members)

@@ -131,7 +131,7 @@ def test_a_selection_that_does_not_fit(array: zstore.Array, selection: Any) -> N
         array.lazy[selection]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_writing_through_views(data: st.DataObject) -> None:
     expected = [DATA.copy(), DATA + 1000, DATA + 2000]
