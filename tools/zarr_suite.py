@@ -150,7 +150,6 @@ def main(source: str, *files: str) -> int:
     """Run the tests and print the outcomes, and the causes of failures by their number."""
     import pytest
 
-    sys.meta_path.insert(0, Renamed())
     counting = Counting()
     words = ["-qq", "--no-header", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore"]
     if source == "--pyargs":
@@ -180,6 +179,9 @@ def main(source: str, *files: str) -> int:
     print(f"all: {dict(kinds)}")
     return 0
 
+
+if __name__ in ("__main__", "__mp_main__"):  # processes that tests start import the same
+    sys.meta_path.insert(0, Renamed())
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
