@@ -588,7 +588,7 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool
 
 
 def _document_locked(store: Store, path: str, found: Documents) -> AbstractContextManager[None]:
-    """Wait for whoever changes attributes or the shape of the node `found`: his document would come back."""
+    """The lock of a node's document: a change of attributes or shape under way would put it back."""
     name = next((name for name in (*ARRAY_KEYS.values(), *GROUP_KEYS.values()) if name in found), None)
     return nullcontext() if name is None else store.lock(join_key(path, name))
 

@@ -111,7 +111,7 @@ class N5Store(BatchStore):
         ]
 
     def _part(self, stored: str, found: Part | None, byte_range: ByteRange | None) -> Part | None:
-        """A block as it was found, or the bytes of the document for the attributes that were found."""
+        """A stored block as it is; in place of attributes of N5, the document made of them."""
         if not stored.endswith(ATTRIBUTES):
             return found
         data = self._document(stored.removesuffix(ATTRIBUTES).rstrip("/"), found and found.data)

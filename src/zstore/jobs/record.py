@@ -249,7 +249,7 @@ class BegunJob:
         self.check_held()
 
     def check_held(self) -> None:
-        """Check that the place is still this job's.
+        """Check that the intent at the target is still this job's.
 
         Raises
             ChangedError: somebody else has ended it, or taken the place over.

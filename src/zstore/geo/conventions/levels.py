@@ -57,7 +57,7 @@ class Statement(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """The place of the statement in the order in which they count."""
+        """The number of the statement in the order in which statements count, 0 for the first."""
         if self.source in DERIVED:
             return len(EXACT) + 1 + DERIVED.index(self.source)
         return next((place for place, name in enumerate(EXACT) if self.source.endswith(name)), len(EXACT))
@@ -779,7 +779,7 @@ def is_ome(items: Any) -> bool:
 
 
 def former_version(image: Mapping[str, Any]) -> str | None:
-    """The version of an image before transformations, stated or told by its form; None: a later one."""
+    """The version of an image that is older than transformations; None for a later one."""
     stated, axes = image.get("version"), image.get("axes")
     if stated is not None:
         return stated if stated in FORMER_VERSIONS else None

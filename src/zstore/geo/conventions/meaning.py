@@ -607,7 +607,7 @@ def _place_grid(grid: Grid, entry: LevelEntry | None, root: Facts | None) -> tup
 def _choose_crs(
     stated: Sequence[tuple[str, Crs]], path: str, findings: list[Finding]
 ) -> tuple[str, Crs | None]:
-    """The first (source, CRS) of those stated; without any, coordinates are the source of one assumed."""
+    """The first (source, CRS) in documents, checked against the others; without any, coordinates tell it."""
     if not stated:
         return COORDINATES, None
     source, crs = stated[0]

@@ -52,7 +52,7 @@ def hillshade(
 
 
 def light(colours: Bytes, values: Cells, valid: Cells, cell: tuple[float, float]) -> Bytes:
-    """Colours lit as the relief of heights is; those of flat ground stay, and where slopes are not known.
+    """Colours shaded by the slopes of heights; those of flat ground and of unknown slopes stay.
 
     Heights are raised where cells are so long that slopes would not show.
 

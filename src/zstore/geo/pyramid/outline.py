@@ -199,7 +199,7 @@ class _Outline:
 
     @once
     def _loses_ground(self) -> bool:
-        """Whether a dimension of a grid is reduced, so that no place of it holds any more."""
+        """Whether a dimension of a grid is reduced, so that results have no position on the ground."""
         if self.rolling is not None:
             return False
         grounds = ((one, one.ground) for one in self._meant.values())

@@ -129,7 +129,7 @@ class _Hierarchy:
                 yield below, found
 
     def leave_out(self, below: str, found: Model | ZstoreError, error: ZstoreError) -> None:
-        """Go on without a node that was found, with its error at the end of the call."""
+        """Leave out a node; its error is raised at the end of the call."""
         self.left_out.append((self.at.key(below), found))
         leave_out(below, error)
 

@@ -669,7 +669,7 @@ def check_spatial(node: NodeView) -> Iterator[Found]:
 
 
 def _check_place(node: NodeView) -> Iterator[Found]:
-    """The attributes missing of those that readers place the arrays of a group by, unless it is a level."""
+    """Missing attributes by which readers locate the arrays of a group that is no level."""
     is_level = node.parent is not None and "multiscales" in node.parent.attrs
     if is_level or not isinstance(node, GroupView) or "spatial:dimensions" not in node.attrs:
         return

@@ -83,7 +83,7 @@ def _finer(pyramid: Pyramid, level: LevelPlace, name: str) -> list[tuple[Grid, l
 
 
 def _steps(source: LevelPlace, level: LevelPlace, name: str, pair: tuple[int, int]) -> list[int]:
-    """The whole factors per axis from a level to a coarser one, (y, x) of them given."""
+    """The whole factor along each axis from a level to a coarser one; `pair` has those along y and x."""
     grid = source.grids[name]
     dims = grid.node.dims or (None,) * len(grid.node.shape)
     steps = [level.others.get(dim or "", 1) // source.others.get(dim or "", 1) for dim in dims]
