@@ -486,6 +486,7 @@ def asynchronous(zarr: Any) -> dict[str, Any]:
             [n async for n, _ in g.members()],
             await g.contains("x"),
             type(y).__name__,
+            y.with_config({"order": "F"}).config.order,
         )
 
     a = asyncio.run(_m())

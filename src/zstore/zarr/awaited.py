@@ -82,6 +82,10 @@ class AsyncArray(_Awaited):
         """Write a selection."""
         await in_thread(self.array.__setitem__, selection, value)
 
+    def with_config(self, config: Any) -> AsyncArray:
+        """The array under another configuration, as `Array.with_config`."""
+        return AsyncArray(self.array.with_config(config))
+
     async def nchunks_initialized(self) -> int:
         """The number of stored chunks."""
         return await in_thread(lambda: self.array.nchunks_initialized)
