@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,3 +91,16 @@ def test_damage_and_missing_chunks_are_errors_where_they_are_to_be(tmp_path: Pat
     (tmp_path / "a/c/1").write_bytes(b"no chunk")
     with pytest.raises(CodecError, match="c/1"):
         ZstoreEngine.open(store).read_selection(request("basic", ...), **PROTOTYPE)
+
+
+def test_zarr_python_refuses_writes_to_stores_that_are_read_only(tmp_path, monkeypatch):
+    zarr.create_array(LocalStore(tmp_path), data=CELLS, chunks=(4, 4))
+    said = []
+    plain = SimpleNamespace(write_selection=lambda *_, **__: said.append("no"))
+    hierarchy = SimpleNamespace(array_engine=lambda *_: plain)
+    branch = SimpleNamespace(DefaultHierarchyEngine=lambda store: hierarchy)
+    monkeypatch.setitem(sys.modules, "zarr.core.engine", branch)
+    engine = ZstoreEngine.open(LocalStore(tmp_path, read_only=True))
+    engine.write_selection(request("basic", np.s_[:2]), np.zeros((2, 9), "i8"), **PROTOTYPE)
+    assert said == ["no"]
+    assert (zarr.open_array(LocalStore(tmp_path), mode="r")[...] == CELLS).all()

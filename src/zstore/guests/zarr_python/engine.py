@@ -110,7 +110,9 @@ class ZstoreEngine:
             getattr(array, f"set_{request.kind}_selection")(_flat(request), items, fields=fields or None)
 
         options = {"prototype": prototype, "fields": fields}
-        array = None if self._has_own_order else self._for(prototype)
+        # A store that is read only is refused by zarr-python, with its own error.
+        is_plain = self._has_own_order or self._store.read_only
+        array = None if is_plain else self._for(prototype)
         self._done(request, array, write, lambda plain: plain.write_selection(request, value, **options))
 
     def _done(
