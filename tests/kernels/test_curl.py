@@ -222,6 +222,19 @@ def test_bodies_of_a_stream_wait_for_room(server: Server, most_size: int) -> Non
     assert sorted(bytes(one[2]) for one in found) == sorted(bodies)
 
 
+@pytest.mark.parametrize("way", [lambda asked: curl.Connections().get(asked, TERMS, int), stream])
+def test_bodies_stay_as_they_are_while_memory_is_used_again(server: Server, way: Any) -> None:
+    held: list[tuple[bytes, Any]] = []
+    for turn in range(6):
+        bodies = [bytes([turn, k]) * (9000 + 1000 * k) for k in range(20)]
+        server.answers = [[answer("200 OK", f"Content-Length: {len(body)}", body=body)] for body in bodies]
+        found = way([(server.url + b"/a", None, [], -1)] * len(bodies))
+        assert sorted(bytes(one[2]) for one in found) == sorted(bodies)
+        held += [(bytes(one[2]), one[2]) for one in found[turn % 2 :: 3]]
+        del found  # two of three are let go of
+        assert all(bytes(body) == text for text, body in held)
+
+
 def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: Server) -> None:
     server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(4)]
     one = curl.Stream(curl.Connections(), (8, 5.0, 0.3, 60.0, 0), 8, 1)

@@ -1,7 +1,7 @@
 /* GETs of many values, which the calling thread makes at once through libcurl, over connections that are kept. */
 #ifndef ZS_BATCH_H
 #define ZS_BATCH_H
-#include "curl.h"
+#include "body.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum {
     ZS_WAITING,
     ZS_UNDER_WAY,
     ZS_DONE,     /* all bytes that were wanted came */
-    ZS_REFUSED,  /* the server answered with a status of an error or another address, and `data` */
+    ZS_REFUSED,  /* the server answered with a status of an error or another address, and a body */
     ZS_UNSIZED,  /* it did not say how long its answer is */
     ZS_UNRANGED, /* it sent the whole value in place of the range */
     ZS_BROKEN,   /* the connection broke after the request was sent */
@@ -41,7 +41,7 @@ typedef struct {
     int64_t length, begin, end, total;
     int is_odd, has_head; /* a header came twice, or is none; whether the answer's head has ended */
     char tag[ZS_TEXT], version[ZS_TEXT], kind[ZS_TEXT], packing[ZS_TEXT];
-    char *data;
+    zs_body body;
     int64_t size, wanted, held; /* bytes that came, that are to come, and that are counted as held */
     struct zs_batch *batch;
     int is_paused; /* its body waits until there is room for it */
@@ -176,11 +176,11 @@ static int zs_expect_body(zs_request *request) {
         } else if (request->end - request->begin != request->length) return ZS_UNASKED;
         if (request->wanted > ZS_MOST_TRUSTED) return ZS_UNASKED;
     }
-    free(request->data);
-    request->data = malloc(request->wanted ? (size_t)request->wanted : 1);
+    zs_body_give(&request->body);
+    zs_body_take(request->wanted ? request->wanted : 1, &request->body);
     request->size = 0;
     request->begun = request->heard;
-    return request->data ? ZS_UNDER_WAY : ZS_UNASKED;
+    return request->body.data ? ZS_UNDER_WAY : ZS_UNASKED;
 }
 
 /* Whether a body would take more memory than there is for those that were not taken. */
@@ -206,7 +206,7 @@ static size_t zs_take_body(char *piece, size_t one, size_t size, void *of) {
     }
     room = request->wanted - request->size;
     taken = (int64_t)size < room ? (int64_t)size : room;
-    memcpy(request->data + request->size, piece, (size_t)taken);
+    memcpy(request->body.data + request->size, piece, (size_t)taken);
     request->size += taken;
     return taken < (int64_t)size || (taken == room && request->wanted != request->length) ? 0 : size;
 }
@@ -389,6 +389,7 @@ static void zs_leave(zs_batch *batch) {
     batch->has_begun = 0;
     for (int i = 0; i < batch->next; i++)
         if (batch->requests[i].easy) zs_end(batch, &batch->requests[i]);
+    zs_bodies_settle();
 }
 
 static int zs_connections_open(zs_connections *at) {

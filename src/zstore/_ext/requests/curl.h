@@ -68,7 +68,10 @@ static pthread_once_t zs_curl_once = PTHREAD_ONCE_INIT;
 static _Atomic int zs_asking;  /* requests that are under way in this process */
 static _Atomic int zs_batches; /* batches that are */
 
+static void zs_bodies_forked(void);
+
 static void zs_curl_forked(void) {
+    zs_bodies_forked();
     atomic_store(&zs_asking, 0);
     atomic_store(&zs_batches, 0);
 }

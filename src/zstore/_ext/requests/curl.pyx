@@ -15,6 +15,10 @@ cdef extern from *:
     enum:
         ZS_DONE, ZS_REFUSED, ZS_UNSIZED, ZS_UNRANGED, ZS_BROKEN, ZS_STALLED, ZS_SLOW, ZS_UNASKED
 
+    ctypedef struct zs_body:
+        char *data
+        int64_t room
+
     ctypedef struct zs_request:
         const char *url
         const char *range
@@ -26,7 +30,7 @@ cdef extern from *:
         const char *version
         const char *kind
         const char *packing
-        char *data
+        zs_body body
         int64_t size, held
         void *easy
         double asked, ended
@@ -58,6 +62,7 @@ cdef extern from *:
     void zs_ask(zs_batch *, zs_request *) nogil
     void zs_end(zs_batch *, zs_request *) nogil
     void zs_leave(zs_batch *) nogil
+    void zs_body_give(zs_body *) nogil
     int zs_connections_open(zs_connections *) nogil
     void zs_connections_close(zs_connections *) nogil
 
@@ -98,14 +103,14 @@ def reason_of(int code):
 
 cdef class Body:
     """The bytes of an answer, as a read-only buffer."""
-    cdef char *data
+    cdef zs_body body
     cdef Py_ssize_t size
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+        PyBuffer_FillInfo(view, self, self.body.data, self.size, 1, flags)
 
     def __dealloc__(self):
-        free(self.data)
+        zs_body_give(&self.body)
 
 
 cdef class Connections:
@@ -170,7 +175,7 @@ cdef class Connections:
                 zs_leave(&batch)
                 for k in range(count):
                     zs_headers_freed(batch.requests[k].headers)
-                    free(batch.requests[k].data)
+                    zs_body_give(&batch.requests[k].body)
                 free(batch.requests)
 
 
@@ -260,7 +265,7 @@ cdef class Stream:
             zs_leave(&self.batch)
             for place in range(PLACES):
                 zs_headers_freed(self.batch.requests[place].headers)
-                free(self.batch.requests[place].data)
+                zs_body_give(&self.batch.requests[place].body)
             free(self.batch.requests)
         self.batch.requests = NULL
 
@@ -289,8 +294,8 @@ cdef void fill(zs_request *request, tuple given) except *:
 
 cdef tuple answer_of(zs_request *request):
     cdef Body body = Body.__new__(Body)
-    body.data, body.size = request.data, request.size
-    request.data = NULL
+    body.body, body.size = request.body, request.size
+    memset(&request.body, 0, sizeof(zs_body))
     return (
         request.outcome if request.outcome >= ZS_DONE else ZS_UNASKED,
         request.status,
