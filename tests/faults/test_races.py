@@ -35,6 +35,13 @@ CALLS = {
     "pyramid, resume": "zstore.build_pyramid(source, target, resume=True)",
     "pyramid, overwrite": "zstore.build_pyramid(source, target, overwrite=True)",
 }
+# Of two processes, who opens what it has made may find that the other has just removed it.
+REPLACING_CALLS = {
+    "convert, overwrite": "zstore.convert(source, target, chunks=(32, 128), overwrite=True)",
+    "reduce, overwrite": (
+        "zstore.reduce(zstore.open_array(source, 'v'), 'sum', 0, out=target, overwrite=True)"
+    ),
+}
 REFUSED = re.compile(
     "refused: (ChangedError"
     "|StoreError (a copy|a conversion|a reduction|the building of a pyramid) is unfinished"
@@ -254,6 +261,9 @@ def make_turns(request: pytest.FixtureRequest) -> Callable[[], Turns]:
         ("pyramid",),
         ("pyramid, resume",),
         ("pyramid", "pyramid, resume"),
+        ("pyramid, overwrite",),
+        ("convert, overwrite",),
+        ("reduce, overwrite",),
     ],
     ids=", ".join,
 )
@@ -266,7 +276,7 @@ def test_jobs_whose_requests_take_turns_leave_one_whole_result(
         return turns
 
     def ask(name: str) -> Any:
-        call = compile(CALLS[name], name, "eval")
+        call = compile({**CALLS, **REPLACING_CALLS}[name], name, "eval")
         return lambda store: eval(call, {**known, "target": PrefixStore(store, "t")})
 
     source = MemoryStore(f"races of {names}")  # a name is the same source for all

@@ -178,9 +178,10 @@ def build(pyramid: PyramidPlan, target: Group | PlaceLike, how: How) -> Group:
     job.watch(sources)
     # In a group that is there, makers are kept away from each level.
     held = ("",) if is_new else pyramid.made
-    if job.is_resumed:
+    if job.is_resumed or is_new:
+        # A group that is there by now is another call's, which has made it since, with levels of its own.
         job.hold(held)
-    else:
+    if not job.is_resumed:
         taken = [name for name in pyramid.made if name in group]
         # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
         if taken and not how.overwrite and (left is None or left.work == work):
