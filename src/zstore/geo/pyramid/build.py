@@ -178,15 +178,17 @@ def build(pyramid: PyramidPlan, target: Group | PlaceLike, how: How) -> Group:
     job.watch(sources)
     # In a group that is there, makers are kept away from each level.
     held = ("",) if is_new else pyramid.made
-    if job.is_resumed or is_new:
-        # A group that is there by now is another call's, which has made it since, with levels of its own.
+    if job.is_resumed:
         job.hold(held)
-    if not job.is_resumed:
+    else:
         taken = [name for name in pyramid.made if name in group]
         # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
         if taken and not how.overwrite and (left is None or left.work == work):
             job.end()
             raise _levels_taken(group, taken)
+        if is_new:
+            # A group that is there by now is another call's, which has made it since, with its own levels.
+            job.hold(held)
         job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held)))
     pyramid.draft_groups(group, nodes, job.name)
     if job.is_resumed:
