@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from zstore.base.boxes import Box, Items, Shape, lengths, whole
-from zstore.base.once import once
+from zstore.base.once import ByContent, once
 from zstore.errors import ChangedError, MetadataError, NotFoundError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Band, Variable
 from zstore.geo.conventions.content import parse_bands
@@ -308,6 +308,16 @@ class _Scene:
         return _Asset(address, band, said, values, own[:1] or (Band(band),), moment, has_bands, options)
 
 
+# Of a hundred thousand scenes, most state a grid and a meaning that others have, too.
+_GRIDS = ByContent[tuple[GeoGrid, np.dtype[Any]]]()
+_VARIABLES = ByContent[Variable]()
+
+
+def _parse_stated(said: Sequence[Any]) -> tuple[GeoGrid, np.dtype[Any]]:
+    code, (rows, columns), numbers, dtype = said
+    return GeoGrid(Crs.from_user(code), Affine.from_user(numbers), (int(rows), int(columns))), np.dtype(dtype)
+
+
 def make_scene(
     url: str, storage_options: Any, key: str, said: Any, values: Any, bands: Any, moment: str, has_bands: bool
 ) -> _Asset:
@@ -422,8 +432,7 @@ class _Asset(MadeSource):
         if code is None or not shape or not numbers or dtype is None:
             return None
         try:
-            rows, columns = map(int, shape)
-            return GeoGrid(Crs.from_user(code), Affine.from_user(numbers), (rows, columns)), np.dtype(dtype)
+            return _GRIDS.get([code, shape, numbers, dtype], _parse_stated)
         except (TypeError, ValueError, OverflowError) as error:
             raise MetadataError(f"the item states a grid that is none: {error}", path=self.address) from error
 
@@ -439,22 +448,24 @@ class _Asset(MadeSource):
     @once
     def variable(self) -> Variable:
         """The meaning of the cells: as the item states it, else as the raster does."""
-        own = Variable()
-        if self._stated is None:
-            own = self._dataset.geo.variables[self._dataset.only_name]
+        values = [self._value(name) for name in ("nodata", "scale", "offset", "unit")]
+        if self._stated is not None:
+            key = [self.dtype.str, self._names, values, [[*vars(band).values()] for band in self.bands]]
+            return _VARIABLES.get(key, lambda _: self._variable(values))
+        own = self._dataset.geo.variables[self._dataset.only_name]
+        others = own.nodata, own.scale_factor, own.add_offset, own.units
+        pairs = zip(values, others, strict=True)
+        return self._variable([other if value is None else value for value, other in pairs])
 
-        def said(name: str, else_: Any) -> Any:
-            value = self._value(name)
-            return else_ if value is None else value
-
-        nodata = said("nodata", own.nodata)
+    def _variable(self, values: Sequence[Any]) -> Variable:
+        nodata, scale, offset, units = values
         return Variable(
             dtype=self.dtype,
             dimensions=self._names,
             nodata=None if nodata is None else fit_nodata(nodata, self.dtype),
-            scale_factor=said("scale", own.scale_factor),
-            add_offset=said("offset", own.add_offset),
-            units=said("unit", own.units),
+            scale_factor=scale,
+            add_offset=offset,
+            units=units,
             bands=self.bands,
         )
 

@@ -23,6 +23,7 @@ from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
 from zstore.geo.pyramid.dataset import Dataset, Mask, PlaceLike, find_mask, make_mask, open_dataset
 from zstore.geo.pyramid.tile_grid import GridTransform, PlacedCells, Warp, cover, limits_of
 from zstore.geo.resampling.sample import SAMPLINGS
+from zstore.indexing.transform import IndexTransform, parse
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
@@ -200,7 +201,7 @@ def overlay_warped(warps: Sequence[Warped], *, first: bool, boxes: dict[Any, Box
     for warped in warps:
         check_alike(warps[0].variable, warped.variable, warped.place)
     places = place_warped(warps, {} if boxes is None else boxes)
-    views = [view(warped)[box] for warped, box in zip(warps, places, strict=True)]
+    views = [view_within(warped, box) for warped, box in zip(warps, places, strict=True)]
     holes = [warped.warp.nodata for warped in warps]
     return overlay(views, starts_of(places), shape=warps[0].shape, nodata=holes, first=first)
 
@@ -222,6 +223,17 @@ def place_warped(warps: Sequence[Warped], boxes: dict[Any, Box]) -> list[Box]:
         boxes[place] = boxes.get(place) or warped.covered()
         places.append(boxes[place])
     return places
+
+
+def view_within(warped: Warped, box: Box) -> View:
+    """A view of an array within a box."""
+    return view(warped).selected(_box_selection(warped.shape, tuple((side.start, side.stop) for side in box)))
+
+
+@lru_cache(TILE_COUNT)
+def _box_selection(shape: Shape, bounds: tuple[tuple[int, int], ...]) -> IndexTransform:
+    """The selection of a box, which scenes of one tile share."""
+    return parse(shape, tuple(slice(*side) for side in bounds))
 
 
 def starts_of(boxes: Sequence[Box]) -> list[list[int]]:
@@ -464,7 +476,7 @@ def warp_array(
     hole = fit_nodata(hole, source.dtype)
     if variable.nodata is not None and hole != variable.nodata and hole == hole:
         raise MetadataError(f"nodata is {hole!r}; expected {variable.nodata!r}, the array's own", path=place)
-    transform = GridTransform(own.crs, own.affine, own.shape, grid.crs, grid.affine, TOLERANCE)
+    transform, scale = _transform(own, grid)
     warp = Warp(
         source=source,
         axes=axes,
@@ -473,14 +485,23 @@ def warp_array(
         nodata=hole,
         others=variable.other_nodata,
         mask=None,
-        scale=_scale(transform, grid),
+        scale=scale,
         window=WINDOW,
     )
-    meaning = replace(variable, nodata=hole, other_nodata=(), dtype=source.dtype.newbyteorder("="))
-    return Warped(warp, grid, array, meaning, place)
+    dtype = source.dtype.newbyteorder("=")
+    is_same = type(hole) is type(variable.nodata) and hole == variable.nodata
+    if not is_same or variable.other_nodata or variable.dtype != dtype:
+        variable = replace(variable, nodata=hole, other_nodata=(), dtype=dtype)
+    return Warped(warp, grid, array, variable, place)
 
 
 @lru_cache(TILE_COUNT)
+def _transform(own: GeoGrid, grid: GeoGrid) -> tuple[GridTransform, tuple[float, float]]:
+    """The way from one grid to another, and its scale."""
+    transform = GridTransform(own.crs, own.affine, own.shape, grid.crs, grid.affine, TOLERANCE)
+    return transform, _scale(transform, grid)
+
+
 def _scale(transform: GridTransform, grid: GeoGrid) -> tuple[float, float]:
     """(y, x) cells of the grid per cell of the source, in the source's middle if that lies in the grid."""
     rows, columns = transform.source_shape
