@@ -14,6 +14,7 @@ import xarray
 
 import zstore
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.storage.url import use_storage_options
 
 # (zone, easting, date, band of 20 m half a cell beside) of each scene: two zones on one day, one scene twice.
 SCENES = [
@@ -284,6 +285,8 @@ def test_documents_lead_to_no_other_places(items: Any, tmp_path: Path) -> None:
         zstore.cube(away / "items.json", bands="B04")
     allowed = zstore.cube(away / "items.json", bands="B04", storage_options={"allow": str(tmp_path)})
     assert allowed.read().any()
+    with use_storage_options({"allow": [str(tmp_path)]}):  # as every command has them
+        assert zstore.cube(away / "items.json", bands="B04").shape == allowed.shape
 
 
 def _with(item: Any, name: str, value: Any) -> Any:

@@ -19,6 +19,8 @@ from zstore.storage.memory import MemoryStore
 
 from ..storage.bucket_server import BucketServer
 
+# Seconds after which requests that should be there are not coming any more, however busy the machine is.
+HANG = 300
 DATA = np.arange(24 * 8 * 12).reshape(24, 8, 12)
 
 
@@ -40,7 +42,7 @@ class DistantStore(MemoryStore):
             self.waiting += 1
             self.most_waiting = max(self.most_waiting, self.waiting)
             self._guard.notify_all()
-            self._guard.wait_for(lambda: self.most_waiting >= self.expected, 10)
+            self._guard.wait_for(lambda: self.most_waiting >= self.expected, HANG)
         time.sleep(0.02)
         with self._guard:
             self.waiting -= 1

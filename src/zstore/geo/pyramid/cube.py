@@ -43,7 +43,7 @@ from zstore.nodes.open import open as open_node
 from zstore.plugin.jobs import Source, source_of
 from zstore.plugin.views import Addresses, MadeBy, MadeSource, View, concat, overlay, stack, view
 from zstore.storage.references import absolute_address
-from zstore.storage.url import is_remote, open_store, with_storage_options
+from zstore.storage.url import current_storage_options, is_remote, open_store, with_storage_options
 
 # What is made of several valid cells of one moment.
 MERGES: dict[str, Any] = {"mean": np.nanmean, "median": np.nanmedian, "min": np.nanmin, "max": np.nanmax}
@@ -120,7 +120,7 @@ def cube(
         raise UnsupportedError(
             f"merge is {merge!r}, unpack {unpack}; expected one of {known}, of unpacked cells"
         )
-    scenes = sorted(read_items(items, storage_options), key=lambda scene: scene.moment)
+    scenes = sorted(read_items(items, current_storage_options()), key=lambda scene: scene.moment)
     if not scenes:
         raise MetadataError("there are no items; expected one or more")
     wanted = [bands] if isinstance(bands, str) else [*(bands or (_only_raster(scenes, mask),))]
