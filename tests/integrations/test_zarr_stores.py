@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -202,15 +201,12 @@ def adapter(monkeypatch: pytest.MonkeyPatch) -> Any:
     """zstore's adapter of URLs, with what zarr-python's branch has for it."""
     branch = {
         "AdapterResolution": lambda store: SimpleNamespace(store=store, path="", zarr_format=None),
-        "URLPipelineAdapter": object,
+        "URLPipelineError": ValueError,
     }
-    monkeypatch.setitem(sys.modules, "zarr.abc.url_pipeline", SimpleNamespace(**branch))
-    monkeypatch.setattr(zarr.errors, "URLPipelineError", ValueError, raising=False)
-    monkeypatch.delitem(sys.modules, "zstore.guests.zarr_python.urls", raising=False)
+    monkeypatch.setattr(zarr.abc, "url_pipeline", SimpleNamespace(**branch), raising=False)
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     [(name, place)] = project["entry-points"]["zarr.url_adapters"].items()
-    yield EntryPoint(name, place, "zarr.url_adapters").load()
-    sys.modules.pop("zstore.guests.zarr_python.urls", None)
+    return EntryPoint(name, place, "zarr.url_adapters").load()
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])

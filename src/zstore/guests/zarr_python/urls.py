@@ -8,38 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
-
-from zarr.abc.url_pipeline import (  # type: ignore[import-not-found,unused-ignore]
-    AdapterResolution,
-    URLPipelineAdapter,
-)
-from zarr.errors import URLPipelineError  # type: ignore[attr-defined,unused-ignore]
+from typing import Any
 
 from zstore.guests.zarr_python.stores import ZstoreStore
 from zstore.storage.url import open_store
 
-if TYPE_CHECKING:
-    from zarr.abc.url_pipeline import PipelineContext, PipelineSegment
-
 __all__ = ["ZstoreURLAdapter"]
 
 
-class ZstoreURLAdapter(URLPipelineAdapter):  # type: ignore[misc,unused-ignore]
+class ZstoreURLAdapter:
     """The store at what stands behind "zstore:", which `zstore.open` would take too."""
 
     @classmethod
-    async def open_pipeline_segment(
-        cls, segment: PipelineSegment, context: PipelineContext
-    ) -> AdapterResolution:
+    async def open_pipeline_segment(cls, segment: Any, context: Any) -> Any:
         """The opened store, at its root.
 
         Raises
             URLPipelineError: something stands before "zstore:".
             StoreError: the store cannot be opened.
         """
+        from zarr.abc import url_pipeline  # type: ignore[attr-defined,unused-ignore]
+
         if context.preceding:
-            raise URLPipelineError(
+            raise url_pipeline.URLPipelineError(
                 f"{segment.raw!r} stands behind {context.preceding_url!r}; expected it at the beginning, "
                 "as in 'zstore:sqlite:///a.db'"
             )
@@ -51,4 +42,4 @@ class ZstoreURLAdapter(URLPipelineAdapter):  # type: ignore[misc,unused-ignore]
                 storage_options=context.storage_options,
             )
         )
-        return AdapterResolution(await ZstoreStore.open(opened, read_only=context.read_only))
+        return url_pipeline.AdapterResolution(await ZstoreStore.open(opened, read_only=context.read_only))
