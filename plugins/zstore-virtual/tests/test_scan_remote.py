@@ -26,6 +26,7 @@ from zstore_virtual.forms import open_manifest, write_manifest
 from zstore_virtual.manifest import Manifest
 from zstore_virtual.scan import parts as scan_parts
 from zstore_virtual.scan.command import virtualize as command
+from zstore_virtual.scan.files import SMALL_SIZE, scan_file
 from zstore_virtual.scan.origin import BLOCK_SIZE, FIRST_SIZE
 from zstore_virtual.scan.virtualize import JOURNAL, virtualize
 from zstore_virtual.store import VirtualStore
@@ -110,6 +111,17 @@ def test_a_remote_file_is_scanned_by_its_header(tmp_path: Path, server: Any, nam
     assert len(server.requests) <= most
     here = virtualize(tmp_path / name)
     same(manifest, here)
+    kept = scan_file(f"{top}/{name}", storage_options=options, keeps_small=True)
+    assert all(
+        len(chunks.inline) <= SMALL_SIZE + len(here.chunks[p].inline) for p, chunks in kept.chunks.items()
+    )
+    server.requests.clear()
+    beside = VirtualStore(kept, allow=[top], remote_options=options)
+    for path, chunks in kept.chunks.items():
+        expected = zstore.open_array(VirtualStore(here, allow=[tmp_path]), path)[...]
+        if not (chunks.source >= 0).any():
+            np.testing.assert_array_equal(zstore.open_array(beside, path)[...], expected)
+    assert not server.requests
     source = manifest.sources[0]
     assert (source.address, source.size) == (f"{top}/{name}", len(data))
     assert source.modified is None and source.tag == server.tag(f"/bucket/in/{name}")

@@ -25,7 +25,7 @@ class ScannedStore(VirtualStore):
         address = url.partition(mark)[2]
         if not address:
             raise StoreError("expected scan::URL or scan://PATH", path=url)
-        manifest = scan_file(address, storage_options=storage_options)
+        manifest = scan_file(address, storage_options=storage_options, keeps_small=True)
         allowed = [folder_of(address.partition("?")[0])]
         return cls(manifest, url=address, allow=allowed, remote_options=storage_options)
 

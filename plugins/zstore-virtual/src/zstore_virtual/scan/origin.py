@@ -163,6 +163,13 @@ class Ranges:
         with self._lock:
             return self._read(begin, size)
 
+    def held(self, begin: int, size: int) -> bytes | None:
+        """Bytes that were fetched before; None where they would have to be fetched."""
+        with self._lock:
+            numbers = range(begin // BLOCK_SIZE, (begin + size - 1) // BLOCK_SIZE + 1)
+            is_held = begin + size <= self.size and all(number in self._blocks for number in numbers)
+            return self._read(begin, size) if is_held else None
+
     def _read(self, begin: int, size: int) -> bytes:
         try:
             end = min(begin + size, self.size)
