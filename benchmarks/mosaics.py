@@ -4,7 +4,7 @@ A hundred scenes of 1830 × 1830 uint16 (Sentinel-2's at 60 m; ten places in thr
 with nodata beside a swath and classes of clouds, as Zarr and as GeoTIFF of the same tiles and codec, are
 brought to one grid in EPSG:3035. Each way runs in a process of its own; times are its processor time,
 children's too, the least of some rounds. gdalwarp runs with `-et 0`, and with its own tolerance, of an
-eighth of a cell.
+eighth of a cell; where cells are compared, with one of a thousandth.
 
     python -m benchmarks.mosaics make DIRECTORY
     python -m benchmarks.mosaics costs|cells|median|window|describe DIRECTORY [RESAMPLING ...]

@@ -159,8 +159,9 @@ WAITING = ("no answer", "body stops")
 
 
 class LyingServer:
-    """The values of a bucket; `mode` answers for those of chunks: for all, or for the first alone.
+    """The values of a bucket; `mode` answers for chunks of one array: for all, or for the first alone.
 
+    array   the name of that array: requests for another one may still come that nobody waits for
     expiry  when each access key expires, by `time.monotonic`; none: all are good
     delay   seconds before each answer
     """
@@ -168,7 +169,7 @@ class LyingServer:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self.mode: Mode | None = None
-        self.lies_once = False
+        self.array, self.lies_once = "", False
         self.expiry: dict[str, float] = {}
         self.delay = 0.0
         self.keys: set[str] = set()
@@ -233,7 +234,8 @@ class LyingServer:
         honest = Answer(self, path, head.get("range"))
         with self.lock:
             self.count += 1
-            lies = self.mode is not None and "/c/" in path and not (self.lies_once and self.lies)
+            is_meant = self.mode is not None and f"/{self.array}/c/" in path
+            lies = is_meant and not (self.lies_once and self.lies)
             self.lies += lies
         if verb == b"HEAD":
             honest.body = b""
@@ -262,7 +264,7 @@ def outcome(server: LyingServer, mode: str, *, once: bool) -> str:
     for name, window in (("chunks", np.s_[5:59, 5:59]), ("shards", np.s_[5:12, 5:12])):
         server.mode = None
         array = zstore.open_array(f"s3://bucket/{name}", mode="r", storage_options=options)
-        server.mode, server.lies_once, server.lies = MODES[mode], once, 0
+        server.mode, server.array, server.lies_once, server.lies = MODES[mode], name, once, 0
         begun = time.monotonic()
         try:
             items = array[window]
