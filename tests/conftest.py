@@ -6,17 +6,20 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
-from hypothesis import settings
 
 from zstore.storage import remote
 
 # What is loaded by the process of which those of pools, of dask and of drills are forked.
 LOADED = ("tests.faults.writers", "zstore.nodes.open", "zstore.geo.pyramid.build")
-# How long an example takes depends on what else the machine does.
-settings.register_profile("zstore", deadline=None)
-settings.load_profile("zstore")
+with suppress(ModuleNotFoundError):  # environments of other readers draw no examples
+    from hypothesis import settings
+
+    # How long an example takes depends on what else the machine does.
+    settings.register_profile("zstore", deadline=None)
+    settings.load_profile("zstore")
 for setting in ("DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "MULTIPROCESSING__CONTEXT"):
     os.environ.setdefault(f"DASK_{setting}", "forkserver")
 

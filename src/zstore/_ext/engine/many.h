@@ -171,8 +171,7 @@ static int zs_many_task(zs_batch *batch, int64_t c, zs_thread *thread, zs_fault 
     if (is_shared && layout->n_steps == 0)
         is_shared = (int64_t)where.size == layout->chunk_size && zs_need_more(many, first, last, layout->chunk_size);
     if (is_shared)
-        return zs_use_chunk(batch, source, where, first, last, zs_visit_all, zs_visit_ranges,
-                            thread->scratch, fault);
+        return zs_use_chunk(batch, source, where, first, last, zs_visit_all, zs_visit_ranges, thread->scratch, fault);
     for (int64_t m = first; m < last && !code; m++) {
         const zs_batch *part = &many->part[bundle->visit[m].plan];
         int64_t cell[ZS_MAX_NDIM], task = bundle->visit[m].task;

@@ -1,7 +1,7 @@
 /* GETs of many values, which the calling thread makes at once through libcurl, over connections that are kept. */
 #ifndef ZS_BATCH_H
 #define ZS_BATCH_H
-#include "body.h"
+#include "curl.h"
 
 #include <stdint.h>
 #include <stdlib.h>

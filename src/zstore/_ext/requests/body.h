@@ -1,9 +1,9 @@
 /* Memory for the bodies of answers. What was let go of is used again as long as requests are under way: its pages are
-   there already, where memory of malloc's would be taken from the system, filled with zeros, and given back each time. */
+   there already, where memory of malloc's would be taken from the system, filled with zeros, and given back. */
 #ifndef ZS_BODY_H
 #define ZS_BODY_H
-#include "curl.h"
-
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -18,6 +18,8 @@ typedef struct {
     char *data;
     int64_t room; /* its bytes */
 } zs_body;
+
+static _Atomic int zs_batches; /* batches of requests that are under way in this process */
 
 static struct {
     pthread_mutex_t lock;

@@ -2,9 +2,9 @@
    2006, so that neither building nor installing needs it; names and numbers are those of <curl/curl.h>. */
 #ifndef ZS_CURL_H
 #define ZS_CURL_H
+#include "body.h"
+
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
 
 typedef struct {
@@ -65,10 +65,7 @@ static struct {
     int (*multi_cleanup)(void *);
 } zs_curl;
 static pthread_once_t zs_curl_once = PTHREAD_ONCE_INIT;
-static _Atomic int zs_asking;  /* requests that are under way in this process */
-static _Atomic int zs_batches; /* batches that are */
-
-static void zs_bodies_forked(void);
+static _Atomic int zs_asking; /* requests that are under way in this process */
 
 static void zs_curl_forked(void) {
     zs_bodies_forked();
