@@ -256,15 +256,19 @@ class StoredNode(Generic[Model]):
             return self._store
         from zstore.storage.cached import KeptStore  # which few need, and which loads SQLite
 
-        keys = ARRAY_KEYS if isinstance(self._model, ArrayModel) else GROUP_KEYS
-        (part,) = self._store.get_parts([(join_key(self._path, keys[self.zarr_format]), document_range())])
-        if fresh_for != inf and (part is None or part.version is None):
+        if fresh_for != inf and not self._has_version():
             raise StoreError(
                 "cannot be cached: the store does not tell whether values have changed; expected "
                 "fresh_for=math.inf, where they never do",
                 path=self._where(),
             )
         return KeptStore(self._store, size, fresh_for=fresh_for)
+
+    def _has_version(self) -> bool:
+        """Whether the store gives a version with the node's document."""
+        keys = ARRAY_KEYS if isinstance(self._model, ArrayModel) else GROUP_KEYS
+        (part,) = self._store.get_parts([(join_key(self._path, keys[self.zarr_format]), document_range())])
+        return part is not None and part.version is not None
 
     def tile(
         self, z: int | str, x: int, y: int, array: str | None = None, **indexers: Any

@@ -186,10 +186,7 @@ def build(pyramid: PyramidPlan, target: Group | PlaceLike, how: How) -> Group:
         if taken and not how.overwrite and (left is None or left.work == work):
             job.end()
             raise _levels_taken(group, taken)
-        if is_new:
-            # A group that is there by now is another call's, which has made it since, with its own levels.
-            job.hold(held)
-        job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held)))
+        job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held), is_new=is_new))
     pyramid.draft_groups(group, nodes, job.name)
     if job.is_resumed:
         nodes.check_own()
@@ -506,16 +503,22 @@ def _clear(
     taken: Sequence[str],
     left: Intent | None,
     hold: Callable[[], None],
+    *,
+    is_new: bool,
 ) -> None:
     """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
 
     Those are where levels are to be made, and where an interrupted build that is given up was to make some.
     The group says no word of a pyramid then.
 
-    hold  keeps makers away once the levels are gone: what they make is not removed
+    hold    keeps makers away once the levels are gone: what they make is not removed
+    is_new  whether no group was there: one that is by now is another call's, and keeps its levels
     """
+    if is_new:
+        hold()
     _remove_levels(group, taken, pyramid.dataset.level)
-    hold()
+    if not is_new:
+        hold()
     places = {f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers}
     plan = left.plan if left is not None and isinstance(left.plan, dict) else {}
     levels, names = plan.get("levels"), plan.get("variables")
