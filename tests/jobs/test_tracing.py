@@ -20,7 +20,7 @@ ITEMS = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 
 @pytest.fixture
 def none_is_brief(monkeypatch):
-    """Each read has a span, however little time it takes."""
+    """Each open, read and write has a span, however little time it takes."""
     monkeypatch.setattr(tracing, "BRIEF", 0)
 
 
@@ -195,6 +195,45 @@ def test_brief_reads_are_counted_only(tmp_path, monkeypatch):
         array[8]
     assert [(span.name, span.attributes["chunks"]) for span in trace.spans] == [("read", 8)]
     assert trace.totals["read"].seconds == trace.spans[0].seconds > 0
+
+
+def test_brief_opens_and_writes_are_counted_only(tmp_path, monkeypatch):
+    there = zstore.create_array(tmp_path / "a", data=ITEMS, chunks=(8, 8))
+    held = zstore.create_array("memory://", data=ITEMS, chunks=(8, 8))
+    monkeypatch.setattr(tracing, "BRIEF", 10**12)
+    with zstore.trace() as trace:
+        for target in (tmp_path / "a", str(tmp_path / "a"), there.store):
+            zstore.open_array(target)
+        with zstore.trace() as inner:
+            there[:9, 0] = held[:9, 0] = 1
+            asyncio.run(there.write_async(3, 2))
+        assert (trace.totals["open"].count, trace.totals["write"].count) == (3, 3)
+    there[0] = 3
+    assert trace.spans == inner.spans == []
+    totals = [one.totals["write"] for one in (trace, inner)]
+    assert [(one.count, one.chunks, one.bytes) for one in totals] == [(3, 12, 328)] * 2
+    assert totals[0].seconds == totals[1].seconds > 0
+    assert trace.totals["open"].seconds > 0
+    assert "open" not in inner.totals
+    # What fails has a span, and so has what is not brief.
+    with zstore.trace() as trace:
+        with pytest.raises(zstore.errors.NotFoundError):
+            zstore.open(tmp_path / "none", mode="r")
+        (tmp_path / "a/c/0/0").write_bytes(b"damaged")
+        with pytest.raises(zstore.errors.CodecError):
+            there[0, 0] = 1
+    assert [(span.name, span.error) for span in trace.spans] == [
+        ("open", "NotFoundError"),
+        ("write", "CodecError"),
+    ]
+    monkeypatch.setattr(tracing, "BRIEF", 1)
+    with zstore.trace() as trace:
+        zstore.open_array(tmp_path / "a")[8] = 1
+    opened, written = trace.spans
+    assert opened.attributes == {"node": (tmp_path / "a").as_uri()}
+    assert written.attributes == {"array": (tmp_path / "a").as_uri(), "chunks": 8, "bytes": 256}
+    assert trace.totals["open"].seconds == opened.seconds > 0
+    assert trace.totals["write"].seconds == written.seconds > 0
 
 
 def test_spans_beyond_the_most_are_counted_only(tmp_path, none_is_brief):

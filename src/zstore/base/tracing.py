@@ -23,15 +23,20 @@ is_on = False
 """Whether any trace is running: whatever is called often asks this before it opens a span."""
 
 brief = 0
-"""Reads by the kernels of fewer nanoseconds are counted by them, and have no span."""
+"""Opens, reads and writes of fewer nanoseconds are counted by the kernels, and have no span."""
+
+COUNTED = ("open", "read", "write")
+"""These kinds, in the order of the kernels' counts."""
+
+Counts: TypeAlias = tuple[int, int, int, int]
 
 
-def _none() -> tuple[int, int, int, int]:
-    return 0, 0, 0, 0
+def _none() -> tuple[Counts, ...]:
+    return ((0, 0, 0, 0),) * len(COUNTED)
 
 
-brief_reads: Callable[[], tuple[int, int, int, int]] = _none
-"""Numbers of such reads, of their nanoseconds, chunks and bytes: the kernels' own, once they are loaded."""
+brief_counts: Callable[[], tuple[Counts, ...]] = _none
+"""Of each kind their number, nanoseconds, chunks and bytes: the kernels' own, once they are loaded."""
 
 _traces: tuple[Trace, ...] = ()
 _lock = Lock()
@@ -82,6 +87,10 @@ class TraceSpan:
         """Add attributes to the span."""
         self.attributes.update(attributes)
 
+    def note_later(self, make: Callable[..., dict[str, Any]], *words: Any) -> None:
+        """Add the attributes that `make` gives; a span that may be brief calls it when it is kept."""
+        self.attributes.update(make(*words))
+
 
 @dataclass(slots=True)
 class Total:
@@ -110,13 +119,14 @@ class Trace(AbstractContextManager["Trace"]):
     """The spans of all that zstore does in this process while the context is open.
 
     `print(trace)` shows a table with one line for each name of spans. `spans` are the first ones that ended,
-    `totals` the sums of all of them, and of reads that take less than 0.1 ms, which have no span.
+    `totals` the sums of all of them, and of opens, reads and writes on this machine that take less than
+    0.1 ms, which have no span.
     """
 
     def __init__(self, *, tracer: Any = None, most: int = MOST_SPANS) -> None:
         self.spans: list[TraceSpan] = []
         self._beyond: dict[str, Total] = defaultdict(Total)
-        self._brief = [0, 0, 0, 0]
+        self._brief = [[0] * 4 for _ in COUNTED]
         self.tracer = tracer
         self._most = most
         self._lock = Lock()
@@ -131,7 +141,11 @@ class Trace(AbstractContextManager["Trace"]):
         self._add_brief(1)
 
     def _add_brief(self, sign: int) -> None:
-        self._brief = [n + sign * more for n, more in zip(self._brief, brief_reads(), strict=True)]
+        self._brief = self._with_brief(sign)
+
+    def _with_brief(self, sign: int) -> list[list[int]]:
+        pairs = zip(self._brief, brief_counts(), strict=True)
+        return [[n + sign * more for n, more in zip(*pair, strict=True)] for pair in pairs]
 
     @property
     def totals(self) -> dict[str, Total]:
@@ -140,12 +154,12 @@ class Trace(AbstractContextManager["Trace"]):
             found = defaultdict(Total, deepcopy(self._beyond))
         for span in [*self.spans]:
             found[span.name].add(span)
-        more = brief_reads() if self in _traces else (0, 0, 0, 0)
-        count, nanoseconds, chunks, size = (n + m for n, m in zip(self._brief, more, strict=True))
-        if count:
-            reads = found["read"]
-            reads.count, reads.seconds = reads.count + count, reads.seconds + nanoseconds / 1e9
-            reads.chunks, reads.bytes = reads.chunks + chunks, reads.bytes + size
+        counts = self._with_brief(1) if self in _traces else self._brief
+        for name, (count, nanoseconds, chunks, size) in zip(COUNTED, counts, strict=True):
+            if count:
+                total = found[name]
+                total.count, total.seconds = total.count + count, total.seconds + nanoseconds / 1e9
+                total.chunks, total.bytes = total.chunks + chunks, total.bytes + size
         return found
 
     def __str__(self) -> str:
@@ -195,8 +209,9 @@ def trace(*, tracer: Any = None, most: int = MOST_SPANS) -> Trace:
     tracer  of OpenTelemetry, which is told of every span too, below the caller's own
     most    the spans that are kept; totals count all
 
-    Without a tracer, reads of files by `array[...]` that take less than 0.1 ms are counted, and have no
-    span. Work in other processes is not seen. Attributes have paths and keys, never credentials.
+    Without a tracer, reads of files by `array[...]`, writes to files and memory and opens of paths that
+    take less than 0.1 ms are counted, and have no span. Work in other processes is not seen. Attributes
+    have paths and keys, never credentials.
 
     >>> import numpy as np, zstore
     >>> array = zstore.create_array("memory://", data=np.arange(6), chunks=2)
@@ -236,6 +251,9 @@ class _Nothing:
     def note(self, **attributes: Any) -> None:
         """Ignore the attributes."""
 
+    def note_later(self, make: Callable[..., dict[str, Any]], *words: Any) -> None:
+        """Ignore them, and do not make them."""
+
 
 AnySpan: TypeAlias = AbstractContextManager[TraceSpan | _Nothing]
 
@@ -247,9 +265,14 @@ def span(name: str, **attributes: Any) -> AnySpan:
     return TraceSpan(name, attributes, time.time(), _current.get()) if is_on else NOTHING
 
 
-def note_span(name: str, seconds: float, **attributes: Any) -> None:
-    """Record something that has just ended, after so many seconds."""
-    here = TraceSpan(name, attributes, time.time() - seconds, _current.get(), seconds)
+def note_span(name: str, seconds: float, error: str | None = None, **attributes: Any) -> None:
+    """Record something that has just ended, after so many seconds, or failed with an error of that name."""
+    here = TraceSpan(name, attributes, time.time() - seconds, _current.get(), seconds, error)
     for one in _traces:
         one.begun(here)
         one.ended(here)
+
+
+def note_near(kind: int, nanoseconds: int, error: str | None, make: Any, words: tuple[Any, ...]) -> None:
+    """Record a call that was not brief, or failed, of a kind by its place in COUNTED."""
+    note_span(COUNTED[kind], nanoseconds / 1e9, error, **({} if make is None else make(*words)))

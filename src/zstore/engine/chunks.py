@@ -17,10 +17,12 @@ import numpy as np
 from zstore._ext.engine.select import Layout, plan_basic
 from zstore._ext.engine.select import Plan as KernelPlan
 from zstore._ext.engine.transfer import (
+    WRITE,
     Bundle,
     Folder,
+    NearSpan,
     Stretches,
-    brief_reads,
+    brief_counts,
     covers_outer,
     read,
     read_many,
@@ -29,7 +31,7 @@ from zstore._ext.engine.transfer import (
 from zstore.base import tracing
 from zstore.base.byterange import AtMost
 from zstore.base.once import once
-from zstore.base.tracing import NOTHING, AnySpan, note_span, span
+from zstore.base.tracing import NOTHING, AnySpan, note_near, note_span, span
 from zstore.base.waits import check_waits
 from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.sharding import is_filled
@@ -70,7 +72,7 @@ from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Part, Store, drive, join_key, join_url
 from zstore.storage.local import make_directory
 
-tracing.brief_reads = brief_reads
+tracing.brief_counts = brief_counts
 
 # What is the same for every chunk grid
 
@@ -187,7 +189,7 @@ class Chunks(ABC):
         self.store.check_writable(self.path)
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
-        with self.span("write", [plan], [value]):
+        with self._span_of_write(plan, value) if tracing.is_on else NOTHING:
             await self._write(scheduler, plan, value, has_fields)
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
@@ -202,6 +204,18 @@ class Chunks(ABC):
     def span(self, name: str, plans: Sequence[Any], items: Sequence[Items]) -> AnySpan:
         """The span of a read or write, with the chunks that the plans visit."""
         return span(name, **self._noted(plans, items)) if tracing.is_on else NOTHING
+
+    def _span_of_write(self, plan: Any, value: Items) -> AnySpan | NearSpan:
+        if not self._is_near:
+            return self.span("write", [plan], [value])
+        noted = NearSpan(WRITE, tracing.brief, note_near, getattr(plan, "task_count", 0), value.nbytes)
+        noted.note_later(self._noted, [plan], [value])
+        return noted
+
+    @once
+    def _is_near(self) -> bool:
+        """Whether the chunks are files or in memory, so that nobody is asked for them."""
+        return self.store.in_memory or self.store.local_path(self.path) is not None
 
     def _noted(self, plans: Sequence[Any], items: Sequence[Items]) -> dict[str, Any]:
         visits = sum([getattr(plan, "task_count", 0) for plan in plans])

@@ -16,8 +16,9 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
+from zstore._ext.engine.transfer import OPEN, NearSpan
 from zstore.base import tracing
-from zstore.base.tracing import NOTHING, span
+from zstore.base.tracing import NOTHING, AnySpan, note_near, span
 from zstore.engine.ahead import look_ahead
 from zstore.engine.documents import (
     check_path,
@@ -41,6 +42,7 @@ from zstore.nodes.nearby import MOST_SAID, listed, say_near
 from zstore.nodes.node import Access, Missing, advise_options
 from zstore.storage.base import Store, join_key
 from zstore.storage.kinds import VIEW
+from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_by_content, open_store
 
@@ -440,7 +442,7 @@ def _look(
     if mode is not None and mode not in MODES:
         raise MetadataError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
     path, asked = check_path(path), mode
-    with span("open") if tracing.is_on else NOTHING as noted:
+    with _span(store) if tracing.is_on else NOTHING as noted:
         opened = _open_store(store, mode or "r+", storage_options, durable, what)
         if mode is None:
             mode = "r" if opened.read_only else "r+"
@@ -457,8 +459,18 @@ def _look(
                 raise _nothing(opened, path, zarr_format, what)
             return _look(file[0], join_key(file[1], path), asked, zarr_format, None, durable, what)
         if tracing.is_on:
-            noted.note(node=without_secrets(place(opened, path)))
+            noted.note_later(_shown, opened, path)
     return _Found(opened, path, mode, model)
+
+
+def _span(store: StoreLike) -> AnySpan | NearSpan:
+    """The span of an open, which on this machine may be brief: no requests lie below it."""
+    is_near = ":" not in store if isinstance(store, str) else isinstance(store, os.PathLike | LocalStore)
+    return NearSpan(OPEN, tracing.brief, note_near) if is_near else span("open")
+
+
+def _shown(store: Store, path: str) -> dict[str, Any]:
+    return {"node": without_secrets(place(store, path))}
 
 
 def _open_store(

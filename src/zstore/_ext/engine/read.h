@@ -301,10 +301,12 @@ static void zs_read_run(zs_batch *batch, int threads) {
     zs_batch_run(batch, threads);
 }
 
-/* Reads that were counted and not noted one by one, while a trace was open. */
+/* Opens, reads and writes that were counted and not noted one by one, while a trace was open. */
+enum { ZS_BRIEF_OPEN, ZS_BRIEF_READ, ZS_BRIEF_WRITE, ZS_BRIEF_KINDS };
+
 static struct {
-    _Atomic int64_t reads, nanoseconds, chunks, bytes;
-} zs_brief;
+    _Atomic int64_t calls, nanoseconds, chunks, bytes;
+} zs_brief[ZS_BRIEF_KINDS];
 
 static inline int64_t zs_tick(void) {
     struct timespec now;
@@ -312,11 +314,11 @@ static inline int64_t zs_tick(void) {
     return zs_nanoseconds(&now);
 }
 
-static inline void zs_brief_count(int64_t nanoseconds, int64_t chunks, int64_t bytes) {
-    atomic_fetch_add_explicit(&zs_brief.reads, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&zs_brief.nanoseconds, nanoseconds, memory_order_relaxed);
-    atomic_fetch_add_explicit(&zs_brief.chunks, chunks, memory_order_relaxed);
-    atomic_fetch_add_explicit(&zs_brief.bytes, bytes, memory_order_relaxed);
+static inline void zs_brief_count(int kind, int64_t nanoseconds, int64_t chunks, int64_t bytes) {
+    atomic_fetch_add_explicit(&zs_brief[kind].calls, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&zs_brief[kind].nanoseconds, nanoseconds, memory_order_relaxed);
+    atomic_fetch_add_explicit(&zs_brief[kind].chunks, chunks, memory_order_relaxed);
+    atomic_fetch_add_explicit(&zs_brief[kind].bytes, bytes, memory_order_relaxed);
 }
 
 #endif

@@ -92,12 +92,15 @@ cdef extern from "read.h" nogil:
     int zs_covers_outer(const zs_batch *, const int64_t *cell)
     void zs_read_run(zs_batch *, int threads)
 
-    ctypedef struct zs_brief_reads:
-        int64_t reads, nanoseconds, chunks, bytes
+    enum:
+        ZS_BRIEF_OPEN, ZS_BRIEF_READ, ZS_BRIEF_WRITE, ZS_BRIEF_KINDS
 
-    zs_brief_reads zs_brief
+    ctypedef struct zs_brief_calls:
+        int64_t calls, nanoseconds, chunks, bytes
+
+    zs_brief_calls zs_brief[ZS_BRIEF_KINDS]
     int64_t zs_tick()
-    void zs_brief_count(int64_t nanoseconds, int64_t chunks, int64_t bytes)
+    void zs_brief_count(int kind, int64_t nanoseconds, int64_t chunks, int64_t bytes)
 
 
 cdef extern from "write.h" nogil:
@@ -160,9 +163,47 @@ def kept_counts():
     return zs_shared.hits, zs_shared.misses, zs_shared.evictions, zs_shared.thrash
 
 
-def brief_reads():
-    """Numbers of brief reads that `read` has counted, of their nanoseconds, chunks and bytes."""
-    return zs_brief.reads, zs_brief.nanoseconds, zs_brief.chunks, zs_brief.bytes
+def brief_counts():
+    """Numbers of brief calls that were counted, of their nanoseconds, chunks and bytes: opens, reads and writes."""
+    return tuple([(zs_brief[k].calls, zs_brief[k].nanoseconds, zs_brief[k].chunks, zs_brief[k].bytes)
+                  for k in range(ZS_BRIEF_KINDS)])
+
+
+OPEN, WRITE = ZS_BRIEF_OPEN, ZS_BRIEF_WRITE
+
+
+cdef class NearSpan:
+    """A call of a kind in which nothing else is noted, as a context.
+
+    One of fewer than `brief` nanoseconds is counted in `brief_counts`; of any other, and of one that fails, `note` is
+    told: the kind, nanoseconds, the error's name or None, and what `note_later` was given.
+    """
+
+    cdef int kind
+    cdef int64_t brief, chunks, size, begin
+    cdef object note, make
+    cdef tuple words
+
+    def __init__(self, int kind, int64_t brief, note, int64_t chunks=0, int64_t size=0):
+        if not 0 <= kind < ZS_BRIEF_KINDS:
+            raise ValueError(f"kind is {kind}, expected one below {ZS_BRIEF_KINDS}")
+        self.kind, self.brief, self.note, self.chunks, self.size = kind, brief, note, chunks, size
+        self.words = ()
+
+    def __enter__(self):
+        self.begin = zs_tick()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        cdef int64_t taken = zs_tick() - self.begin
+        if kind is None and taken < self.brief:
+            zs_brief_count(self.kind, taken, self.chunks, self.size)
+        else:
+            self.note(self.kind, taken, None if kind is None else kind.__name__, self.make, self.words)
+
+    def note_later(self, make, *words):
+        """Have `note` told of a function, and its arguments, that makes the attributes."""
+        self.make, self.words = make, words
 
 
 cdef int64_t thrash_limit = INT64_MAX
@@ -453,7 +494,7 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
 
     `outer` holds the bytes of every outer chunk in the plan's order, `inner` those of every inner chunk; None stands
     for a missing chunk. `window` limits the work (and both lists) to those outer chunks of the plan. Returns None, or
-    the first fault. With `brief`, a read of fewer nanoseconds is counted in `brief_reads`, and of any other they are
+    the first fault. With `brief`, a read of fewer nanoseconds is counted in `brief_counts`, and of any other they are
     returned.
     """
     cdef zs_batch batch
@@ -465,7 +506,7 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
     prepare(&batch, plan, window)
     if batch.n_tasks == batch.next:
         if brief:
-            zs_brief_count(0, 0, 0)
+            zs_brief_count(ZS_BRIEF_READ, 0, 0, 0)
         return None
     batch.missing_is_fault = missing_is_fault
     if inner is None:
@@ -485,7 +526,7 @@ def read(Plan plan, out, *, Folder folder=None, list outer=None, list inner=None
         taken = zs_tick() - begin
         if taken >= brief:
             return taken
-        zs_brief_count(taken, batch.n_tasks, view.len)
+        zs_brief_count(ZS_BRIEF_READ, taken, batch.n_tasks, view.len)
     finally:
         PyBuffer_Release(&view)
 
