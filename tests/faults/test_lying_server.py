@@ -5,10 +5,12 @@ What became of each is a table in docs/reliability.md, which these tests keep tr
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,9 +39,9 @@ OPTIONS: dict[str, Any] = {
     "region": "us-east-1",
     "client_options": {"allow_http": True},
 }
-# Seconds that an answer may take: short where none comes, else so long that a busy machine's is not late. Those in which
-# a read must have come to its end.
+# Seconds that an answer may take: short where none comes, else so long that a busy machine's is not late.
 READ_TIME = {True: 0.4, False: 5.0}
+# Seconds in which a read must have come to its end.
 LONGEST = 12.0
 # One of its own for each read.
 BUCKETS = itertools.count()
@@ -314,6 +316,23 @@ def test_what_a_lying_bucket_comes_to(
     server: LyingServer, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert found_by(server, mode, monkeypatch) == table(PAGE.read_text("utf-8"))[mode]
+
+
+def test_listings_that_are_given_up_say_nothing(server: LyingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    server.lies_once = False
+    for _ in range(16):
+        # A list each tells whether a chunk that is refused is there; the first answer ends the others.
+        server.mode, server.place = None, f"bucket{next(BUCKETS)}/small"
+        options = {**OPTIONS, "endpoint": server.url}
+        array = zstore.open_array(f"s3://{server.place}", mode="r", storage_options=options)
+        server.mode = MODES["403 of a value that its list shows"]
+        with pytest.raises(ZstoreError):
+            array[:]
+        del array
+    gc.collect()
+    assert not said
 
 
 def test_the_page_has_all_ways_to_lie() -> None:

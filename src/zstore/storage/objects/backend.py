@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -525,12 +526,23 @@ class Pages:
     async def _ask(self) -> Listing:
         if self._stream is None or self._made_at != forks():
             self._stream, self._made_at = self._begin(), forks()
-        stream = self._stream
         try:
-            return [*(next(stream, ()) if self._backend.is_direct else await next_of(stream))]
+            if self._backend.is_direct:
+                return [*next(self._stream, ())]
+            return [*await awaited(self._stream.__anext__())]
+        except StopAsyncIteration:
+            return []
+        except asyncio.CancelledError:
+            self._leave()
+            raise
         except BaseException:
             self._stream = None
             raise
+
+    def _leave(self) -> None:
+        """Give up a request under way, so that a thread of obstore is the last to hold it and ends it."""
+        rest, self._stream = self._stream.collect_async(), None
+        rest.cancel()
 
     def _begin(self) -> Any:
         backend, paths = self._backend, [meta["path"] for meta in self._last]
