@@ -347,7 +347,7 @@ def test_credentials_that_expire_in_the_midst_are_asked_for_anew(
 
     def provide() -> dict[str, Any]:
         key = f"k{len(server.expiry)}"
-        server.expiry[key] = time.monotonic() + 0.5
+        server.expiry[key] = time.monotonic() + 1.0
         # Whoever knows this asks a minute before the end.
         expires_at = datetime.now(UTC) + timedelta(seconds=60.3)
         return {"access_key_id": key, "secret_access_key": "s", "token": None, "expires_at": expires_at}
@@ -357,7 +357,7 @@ def test_credentials_that_expire_in_the_midst_are_asked_for_anew(
     monkeypatch.setattr(server, "mode", None)
     monkeypatch.setattr(server, "expiry", {})
     monkeypatch.setattr(server, "keys", set())
-    monkeypatch.setattr(server, "delay", 0.05)
+    monkeypatch.setattr(server, "delay", 0.09)
     zstore.set_limits(bucket_request_count=4)
     try:
         array = zstore.open_array("s3://bucket/small", mode="r", storage_options=options)
