@@ -57,12 +57,16 @@ def request_counts() -> RequestCounts:
 
 def note_answers(lines: Sequence[tuple[RequestLine, int, float]]) -> None:
     """Count requests that had their answer at once: each with the bytes that it brought, and its seconds."""
+    sent_size = sum(line.sent_size for line, _, _ in lines)
     with _lock:
         _counts.requests += len(lines)
+        _counts.bytes_sent += sent_size
         _counts.bytes_received += sum(size for _, size, _ in lines)
     if tracing.is_on:
         for line, size, seconds in lines:
-            note_span("request", seconds, method=line.method, key=line.key, bytes=size, retries=0)
+            note_span(
+                "request", seconds, method=line.method, key=line.key, bytes=size + line.sent_size, retries=0
+            )
 
 
 def pause_before(attempt: int) -> float:

@@ -1,4 +1,4 @@
-/* GETs of many values, which the calling thread makes at once through libcurl, over connections that are kept. */
+/* GETs and PUTs of many values, which the calling thread makes at once through libcurl, over connections that are kept. */
 #ifndef ZS_BATCH_H
 #define ZS_BATCH_H
 #include "curl.h"
@@ -22,7 +22,7 @@ enum {
 enum {
     ZS_WAITING,
     ZS_UNDER_WAY,
-    ZS_DONE,     /* all bytes that were wanted came */
+    ZS_DONE,     /* all bytes that were wanted came; of a PUT, that it was done */
     ZS_REFUSED,  /* the server answered with a status of an error or another address, and a body */
     ZS_UNSIZED,  /* it did not say how long its answer is */
     ZS_UNRANGED, /* it sent the whole value in place of the range */
@@ -36,10 +36,14 @@ typedef struct {
     const char *url, *range; /* `range` as HTTP has it, without "bytes="; NULL: all */
     void *headers;
     int64_t limit; /* the bytes of a whole value that are wanted at most; -1: all */
+    const char *content; /* of a PUT, the bytes that are sent; NULL: it is a GET */
+    int64_t content_size;
 
     int outcome, status, failure; /* `failure`: libcurl's code */
     int64_t length, begin, end, total;
     int is_odd, has_head; /* a header came twice, or is none; whether the answer's head has ended */
+    int is_sent;          /* of a PUT, whether it was sent to the server, so that its value may be there */
+    int64_t sent_size;    /* of its bytes, those that were sent when somebody looked last */
     char tag[ZS_TEXT], version[ZS_TEXT], kind[ZS_TEXT], packing[ZS_TEXT];
     zs_body body;
     int64_t size, wanted, held; /* bytes that came, that are to come, and that are counted as held */
@@ -161,8 +165,11 @@ static size_t zs_take_header(char *line, size_t one, size_t size, void *of) {
 static int zs_expect_body(zs_request *request) {
     int status = request->status;
     if (!request->has_head) return ZS_BROKEN;
-    if (status < 200 || (status > 206 && status < 300) || (status > 200 && status < 206)) return ZS_UNASKED;
-    if (status >= 300) request->wanted = request->length >= 0 && request->length < ZS_SAID ? request->length : ZS_SAID;
+    if (request->content ? status < 200 || request->is_odd
+                         : status < 200 || (status > 206 && status < 300) || (status > 200 && status < 206))
+        return ZS_UNASKED;
+    if (status >= 300 || request->content)
+        request->wanted = request->length >= 0 && request->length < ZS_SAID ? request->length : ZS_SAID;
     else if (request->is_odd || (status == 206) > (request->range != NULL) || (status == 206 && request->total < 0))
         return ZS_UNASKED;
     else if (status == 200 && request->range) return ZS_UNRANGED;
@@ -211,6 +218,26 @@ static size_t zs_take_body(char *piece, size_t one, size_t size, void *of) {
     return taken < (int64_t)size || (taken == room && request->wanted != request->length) ? 0 : size;
 }
 
+/* libcurl calls this before it sends a request; what is not 0 ends it. By itself it sends once more what it has sent
+   over a connection that broke then. That is for those to decide who know what it means where it was done before. */
+static int zs_before_sending(void *of, char *to, char *from, int to_port, int from_port) {
+    zs_request *request = of;
+    int was_sent = request->is_sent;
+    (void)to, (void)from, (void)to_port, (void)from_port;
+    request->is_sent = 1;
+    return was_sent;
+}
+
+/* Have a request put its bytes; otherwise it is not made. libcurl before 7.80 does not say when it sends. */
+static int zs_set_content(zs_request *request) {
+    void *easy = request->easy;
+    return zs_curl.easy_setopt(easy, ZS_CURL_POST, 1L) | zs_curl.easy_setopt(easy, ZS_CURL_CUSTOMREQUEST, "PUT") |
+           zs_curl.easy_setopt(easy, ZS_CURL_POSTFIELDS, request->content) |
+           zs_curl.easy_setopt(easy, ZS_CURL_POSTFIELDSIZE_LARGE, request->content_size) |
+           zs_curl.easy_setopt(easy, ZS_CURL_PREREQFUNCTION, zs_before_sending) |
+           zs_curl.easy_setopt(easy, ZS_CURL_PREREQDATA, request);
+}
+
 /* A handle for one request. It is never used again: libcurl before 8.0 reads what it has freed where the next answer's
    head begins with a space. */
 static void *zs_easy(zs_connections *at) {
@@ -247,7 +274,8 @@ static int zs_start(zs_batch *batch, zs_request *request) {
         zs_curl.easy_setopt(easy, ZS_CURL_HTTPHEADER, request->headers) |
         zs_curl.easy_setopt(easy, ZS_CURL_CONNECTTIMEOUT_MS, connect_time > 0 ? connect_time : 1L) |
         zs_curl.easy_setopt(easy, ZS_CURL_WRITEDATA, request) | zs_curl.easy_setopt(easy, ZS_CURL_HEADERDATA, request) |
-        zs_curl.easy_setopt(easy, ZS_CURL_PRIVATE, request) | zs_curl.multi_add_handle(batch->at->multi, easy)) {
+        zs_curl.easy_setopt(easy, ZS_CURL_PRIVATE, request) | (request->content ? zs_set_content(request) : 0) ||
+        zs_curl.multi_add_handle(batch->at->multi, easy)) {
         zs_curl.easy_cleanup(easy);
         request->easy = NULL;
         return -1;
@@ -270,14 +298,28 @@ static void zs_end(zs_batch *batch, zs_request *request) {
 
 /* The outcome of a request that libcurl has ended with that code. */
 static int zs_outcome(zs_request *request, int code) {
-    enum { RESOLVING = 6, CONNECTING = 7, PARTIAL = 18, WRITING = 23, NOTHING = 52, SENDING = 55, RECEIVING = 56 };
+    enum { PARTIAL = 18, WRITING = 23, ABORTED = 42, NOTHING = 52, SENDING = 55, RECEIVING = 56 };
     request->failure = code;
     if (code == WRITING && request->outcome != ZS_UNDER_WAY) return request->outcome;
+    if (request->content && request->has_head && request->status >= 200 && request->status < 300 && !request->is_odd)
+        return ZS_DONE; /* whatever became of what the server says besides */
     if (code && code != WRITING)
-        return code == PARTIAL || code == NOTHING || code == SENDING || code == RECEIVING ? ZS_BROKEN : ZS_UNASKED;
+        return code == PARTIAL || code == ABORTED || code == NOTHING || code == SENDING || code == RECEIVING
+                   ? ZS_BROKEN
+                   : ZS_UNASKED;
     if (request->wanted < 0 && (request->outcome = zs_expect_body(request)) != ZS_UNDER_WAY) return request->outcome;
     if (request->status >= 300) return ZS_REFUSED;
+    if (request->content) return ZS_DONE;
     return request->size == request->wanted ? ZS_DONE : ZS_BROKEN;
+}
+
+/* While the bytes of a PUT go out, something is heard of it. */
+static void zs_look_at_content(zs_request *request, double now) {
+    int64_t size = 0;
+    if (!request->content || request->sent_size == request->content_size) return;
+    zs_curl.easy_getinfo(request->easy, ZS_CURL_INFO_SIZE_UPLOAD, &size);
+    if (size > request->sent_size) request->heard = now;
+    request->sent_size = size;
 }
 
 /* What has taken too long ends. */
@@ -288,6 +330,7 @@ static void zs_look_at_clock(zs_batch *batch) {
         int64_t progress = batch->terms.progress_size;
         double read_time = batch->terms.read_time;
         if (!request->easy) continue;
+        zs_look_at_content(request, now);
         if ((now - request->heard > read_time && !request->is_paused) || now - request->asked > batch->terms.total_time)
             request->outcome = ZS_STALLED;
         else if (request->wanted >= 0 && progress &&
@@ -400,6 +443,8 @@ static int zs_connections_open(zs_connections *at) {
 static void zs_connections_close(zs_connections *at) {
     if (at->multi) zs_curl.multi_cleanup(at->multi);
 }
+
+static inline int zs_curl_puts(void) { return zs_curl.puts; }
 
 static inline const char *zs_curl_version(void) { return zs_curl.version(); }
 

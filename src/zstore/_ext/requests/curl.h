@@ -21,12 +21,18 @@ enum {
     ZS_CURL_URL = 10002,
     ZS_CURL_PROXY = 10004,
     ZS_CURL_RANGE = 10007,
+    ZS_CURL_POSTFIELDS = 10015,
     ZS_CURL_HTTPHEADER = 10023,
     ZS_CURL_HEADERDATA = 10029,
+    ZS_CURL_CUSTOMREQUEST = 10036,
     ZS_CURL_CAINFO = 10065,
     ZS_CURL_PRIVATE = 10103,
+    ZS_CURL_PREREQDATA = 10313,
     ZS_CURL_WRITEFUNCTION = 20011,
     ZS_CURL_HEADERFUNCTION = 20079,
+    ZS_CURL_PREREQFUNCTION = 20312,
+    ZS_CURL_POSTFIELDSIZE_LARGE = 30120,
+    ZS_CURL_POST = 47,
     ZS_CURL_HTTP_VERSION = 84,
     ZS_CURL_BUFFERSIZE = 98,
     ZS_CURL_NOSIGNAL = 99,
@@ -34,6 +40,7 @@ enum {
     ZS_CURL_PROTOCOLS = 181,
     ZS_CURL_PATH_AS_IS = 234,
     ZS_CURL_INFO_PRIVATE = 0x100015,
+    ZS_CURL_INFO_SIZE_UPLOAD = 0x600007,
     ZS_CURL_MULTI_MAXCONNECTS = 6,
     ZS_CURL_HTTP_1_1 = 2,
     ZS_CURL_HTTP_AND_HTTPS = 3,
@@ -45,6 +52,7 @@ enum {
 /* Filled once, before anything else of it is used. */
 static struct {
     const char *trouble;
+    int puts; /* whether it says when it sends, as 7.80 and later do */
     int (*global_init)(long);
     const char *(*version)(void);
     void *(*easy_init)(void);
@@ -109,6 +117,11 @@ static void zs_curl_load(void) {
 #undef ZS_CURL_NAME
     if (!zs_curl.trouble && (zs_curl.global_init(3 /* TLS */) || pthread_atfork(NULL, NULL, zs_curl_forked)))
         zs_curl.trouble = "it does not start";
+    if (!zs_curl.trouble) {
+        void *easy = zs_curl.easy_init();
+        zs_curl.puts = easy && !zs_curl.easy_setopt(easy, ZS_CURL_PREREQFUNCTION, NULL);
+        if (easy) zs_curl.easy_cleanup(easy);
+    }
 }
 
 /* NULL, or why libcurl cannot be used. */

@@ -1,4 +1,4 @@
-"""GETs of many values at once by libcurl, made by the calling thread without the interpreter's lock."""
+"""GETs and PUTs of many values at once by libcurl, made by the calling thread without the interpreter's lock."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -24,6 +24,9 @@ cdef extern from *:
         const char *range
         void *headers
         int64_t limit
+        const char *content
+        int64_t content_size
+        int is_sent
         int outcome, status, failure
         int64_t begin, end, total
         const char *tag
@@ -53,6 +56,7 @@ cdef extern from *:
 
     const char *zs_curl_trouble() nogil
     const char *zs_curl_version() nogil
+    int zs_curl_puts() nogil
     const char *zs_curl_reason(int code) nogil
     void *zs_header_added(void *headers, const char *line) nogil
     void zs_headers_freed(void *headers) nogil
@@ -77,9 +81,8 @@ STALLED = ZS_STALLED
 SLOW = ZS_SLOW
 UNASKED = ZS_UNASKED
 
-# Requests of a stream that are under way or whose answers were not taken, at most.
+# Bytes of bodies that a stream gives at a time.
 cdef enum:
-    PLACES = 128
     TAKEN_SIZE = 1048576
 # Seconds between calls of `check` while answers are waited for.
 cdef double HEARING = 0.05
@@ -94,6 +97,11 @@ def trouble():
 def version():
     """The version of libcurl and of the libraries below it; "" if it cannot be used."""
     return "" if zs_curl_trouble() is not NULL else zs_curl_version().decode("utf-8", "replace")
+
+
+def puts():
+    """Whether libcurl can put values so that each is sent once."""
+    return zs_curl_trouble() is NULL and bool(zs_curl_puts())
 
 
 def reason_of(int code):
@@ -152,7 +160,7 @@ cdef class Connections:
         share     of how many such calls at the same time this is one
 
         An answer is (outcome, status, body, begin, size of the whole value, entity tag, version, content type,
-        content encoding, libcurl's code, seconds).
+        content encoding, libcurl's code, seconds, whether a value to put was sent).
         """
         cdef zs_batch batch
         cdef int k, is_over = 0, count = len(requests)
@@ -187,16 +195,19 @@ cdef class Stream:
     terms        as those of `Connections.get`
     allowed      requests at once at the beginning; with each answer one more, as long as no body has to wait
     most_size    bytes of bodies that have begun to come and were not taken: others wait at the server, but for one
+    places       requests that are under way or whose answers were not taken, at most
     """
     cdef Connections connections
     cdef zs_batch batch
     cdef list given, free
 
-    def __cinit__(self, Connections connections not None, tuple terms, int allowed, int64_t most_size):
+    def __cinit__(
+        self, Connections connections not None, tuple terms, int allowed, int64_t most_size, int places=128
+    ):
         self.connections = connections
-        self.given, self.free = [None] * PLACES, [*range(PLACES)]
-        prepare(&self.batch, &connections.at, PLACES, terms)
-        self.batch.is_stream, self.batch.next = 1, PLACES
+        self.given, self.free = [None] * places, [*range(places)]
+        prepare(&self.batch, &connections.at, places, terms)
+        self.batch.is_stream, self.batch.next = 1, places
         self.batch.allowed, self.batch.most_size = max(1, allowed), most_size
         zs_begin(&self.batch)
 
@@ -208,13 +219,18 @@ cdef class Stream:
         """How many requests may begin now."""
         return min(len(self.free), zs_room(&self.batch))
 
-    def ask(self, object name, tuple request):
-        """Begin a request, as those of `Connections.get`; `name` is given back with its answer."""
+    def ask(self, object name, tuple request, bytes content=None):
+        """Begin a request, as those of `Connections.get`; `name` is given back with its answer.
+
+        content  what it puts there, once at most: where that breaks off, whoever asked decides what it means
+        """
         cdef int place = self.free.pop()
         cdef zs_request *one = &self.batch.requests[place]
         memset(one, 0, sizeof(zs_request))
-        self.given[place] = name, request
+        self.given[place] = name, request, content
         fill(one, request)
+        if content is not None:
+            one.content, one.content_size = content, len(content)
         zs_ask(&self.batch, one)
 
     def take(self, check):
@@ -227,7 +243,7 @@ cdef class Stream:
         cdef zs_request *one
         cdef list found = []
         while self.batch.active or self.batch.done:
-            for place in range(PLACES):
+            for place in range(self.batch.count):
                 one = &self.batch.requests[place]
                 if self.given[place] is not None and one.easy is NULL and (not found or size + one.size <= TAKEN_SIZE):
                     size += one.size
@@ -237,7 +253,7 @@ cdef class Stream:
             with nogil:
                 is_over = zs_go_on(&self.batch, HEARING)
             if is_over < 0:  # libcurl cannot go on: all that is under way is asked in another way
-                for place in range(PLACES):
+                for place in range(self.batch.count):
                     if self.batch.requests[place].easy is not NULL:
                         zs_end(&self.batch, &self.batch.requests[place])
             if not is_over:
@@ -263,7 +279,7 @@ cdef class Stream:
             return
         with nogil:
             zs_leave(&self.batch)
-            for place in range(PLACES):
+            for place in range(self.batch.count):
                 zs_headers_freed(self.batch.requests[place].headers)
                 zs_body_give(&self.batch.requests[place].body)
             free(self.batch.requests)
@@ -308,4 +324,5 @@ cdef tuple answer_of(zs_request *request):
         request.packing,
         request.failure,
         request.ended - request.asked if request.ended > 0 else 0.0,
+        bool(request.is_sent),
     )

@@ -32,7 +32,17 @@ from zstore.storage.objects.failures import (
     status_of,
     telling,
 )
-from zstore.storage.objects.library import ask_all, awaited, forks, is_direct, library, pause, turn
+from zstore.storage.objects.library import (
+    ask_all,
+    awaited,
+    end_alone,
+    forks,
+    is_direct,
+    library,
+    pause,
+    take_turn,
+    turn,
+)
 from zstore.storage.objects.options import Settings, read_options
 from zstore.storage.remote import RequestLine, note_answers, repeated, strong_tag
 
@@ -236,8 +246,7 @@ class Backend:
     def _tried(self, fetch: Fetch, answer: Answer) -> Tried:
         """The result of an attempt that libcurl has made."""
         if answer.outcome == DONE:
-            version = Version(answer.tag.decode("latin-1") or None, answer.version.decode("latin-1") or None)
-            reply = Reply(memoryview(answer.body), answer.begin, answer.total_size, version)
+            reply = Reply(memoryview(answer.body), answer.begin, answer.total_size, _version_of(answer))
             return reply if is_range(fetch, reply) else Untried()
         error = error_of(answer)
         is_missing = isinstance(error, FileNotFoundError) and not missing_bucket(error)
@@ -381,23 +390,58 @@ class Backend:
     def _check_reply(self, key: str, attributes: Mapping[str, Any]) -> None:
         """Raise Elsewhere if obstore cannot read the response."""
 
-    async def put(self, key: str, value: bytes | bytearray | memoryview, mode: Any) -> Version:
+    def put_tried(self, items: Sequence[tuple[str, bytes, Any]]) -> list[Version | Exception | None]:
+        """The results of the first attempts at `put`, made by the calling thread.
+
+        Each is the new version, the error after which `put` goes on, or None where there was no attempt. What
+        is under way when the thread is to wait no longer comes to its end, for which others wait who change
+        the bucket.
+        """
+        client, curl = self.client, self._curl
+        if curl is None or self.needs_loop or any(len(value) > PIECE for _, value, _ in items):
+            return [None] * len(items)
+        bucket = self.address.kind, self.address.bucket
+        asked = [(self.path(key), value, mode) for key, value, mode in items]
+        take_turn(bucket, [(bucket, path) for path, _, _ in asked])
+        answers = curl.put(asked, self.request_count, partial(end_alone, bucket=bucket))
+        if answers is None:
+            return [None] * len(items)
+        tried: list[Version | Exception | None] = [*map(_put_version, answers)]
+        for answer, one in zip(answers, tried, strict=True):
+            if isinstance(one, HttpError):
+                one.client, one.seconds, one.is_sent = client, answer.seconds, answer.is_sent
+        note_answers(
+            [
+                (RequestLine("PUT", key, len(value)), 0, answer.seconds)
+                for (key, value, _), answer, one in zip(items, answers, tried, strict=True)
+                if isinstance(one, Version)
+            ]
+        )
+        return tried
+
+    async def put(self, key: str, data: bytes, mode: Any, failure: Exception | None = None) -> Version:
         """Write a value, whole or not at all: "overwrite", "create", or on condition of a version.
+
+        failure  the error of an attempt that was made already
 
         Raises
             ChangedError: the condition does not hold.
         """
-        data = bytes(value)
-        attempts = 0
+        made = [] if failure is None or isinstance(failure, Untried) else [failure]
+        attempts, spent = 0, 0.0
+        if isinstance(failure, HttpError):
+            attempts, spent = int(failure.is_sent), failure.seconds
 
         async def put() -> Any:
             nonlocal attempts
+            if made:
+                raise made.pop()
             attempts += 1
             pieces = None if len(data) > PIECE else False
             return await self._do("put", self.path(key), data, mode=mode, use_multipart=pieces)
 
         try:
-            result = await self._again(put, RequestLine("PUT", key, len(data)))
+            result = await self._again(put, RequestLine("PUT", key, len(data)), spent)
         except Exception as error:  # obstore's have no base but this
             is_gone = isinstance(error, FileNotFoundError) and not missing_bucket(error)
             if mode != "overwrite" and (is_changed(error) or is_gone):
@@ -415,18 +459,20 @@ class Backend:
             raise self.failed("write", key, error) from error
         return Version(result.get("e_tag"), result.get("version"))
 
-    async def put_new(self, key: str, value: bytes | bytearray | memoryview) -> Version:
+    async def put_new(self, key: str, data: bytes, failure: Exception | None = None) -> Version:
         """Write a value under a free key; if the server knows no conditions, over a value there.
+
+        failure  the error of an attempt that was made already
 
         Raises
             ChangedError: it is there.
         """
         try:
-            return await self.put(key, value, "create")
+            return await self.put(key, data, "create", failure)
         except StoreError as error:
             if error.__cause__ is None or not is_unsupported(error.__cause__):
                 raise
-        return await self.put(key, value, "overwrite")
+        return await self.put(key, data, "overwrite")
 
     def check_conditions(self, key: str) -> None:
         """Raise StoreError if conditions of writes are not kept; called outside of any loop."""
@@ -569,6 +615,19 @@ async def next_of(parts: Any) -> Any:
         return await awaited(parts.__anext__())
     except StopAsyncIteration:
         return b""
+
+
+def _put_version(answer: Answer) -> Version | Exception:
+    """The version of a value that libcurl has put; else the error."""
+    if answer.outcome != DONE:
+        return error_of(answer)
+    if not answer.tag:
+        return HttpError("ETag Header missing from response")
+    return _version_of(answer)
+
+
+def _version_of(answer: Answer) -> Version:
+    return Version(answer.tag.decode("latin-1") or None, answer.version.decode("latin-1") or None)
 
 
 def _is_awaited(provider: Any) -> bool:

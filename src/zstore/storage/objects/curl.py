@@ -1,6 +1,6 @@
 """Values of buckets and web servers by libcurl: many requests at once, by the thread that waits for them.
 
-It makes the first attempt only, at what everybody reads: public values, and those of S3 whose keys are known.
+It makes the first attempt only, at public values and at those of S3 whose keys are known; these it also puts.
 Whatever else there is to a server, and whatever fails, is obstore's.
 """
 
@@ -11,8 +11,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -46,6 +47,12 @@ EMPTY_HASH = sha256().hexdigest()
 SIGNED_ANEW = (
     *("RequestTimeTooSkewed", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidAccessKeyId"),
 )
+# The versions on which a put depends, as a line can have them.
+TAG = re.compile(r'"[!#-~]*"')
+# What a put goes without: libcurl's own idea of a content, and waiting until the server says to go on.
+PUT_LINES = [b"Content-Type:", b"Expect:"]
+# Bytes of what a server says to puts that are kept until it is looked at.
+SAID_SIZE = 1 << 20
 # Connections that are kept without use, in the whole process, and for how many seconds.
 IDLE_COUNT = 256
 IDLE_TIME = 90.0
@@ -56,7 +63,7 @@ UNTRUSTED = {60, 77, 82, 83, 90, 91}
 
 
 class Answer(NamedTuple):
-    """An answer to a GET: one of the outcomes of the kernel, with what came of it."""
+    """An answer: one of the outcomes of the kernel, with what came of it."""
 
     outcome: int
     status: int
@@ -69,6 +76,8 @@ class Answer(NamedTuple):
     content_encoding: bytes
     code: int
     seconds: float
+    is_sent: bool
+    """Whether a value to put was sent, and may be there."""
 
 
 class HttpError(Exception):
@@ -76,10 +85,16 @@ class HttpError(Exception):
 
     client   the store that it was made in place of
     seconds  that it took
+    is_sent  whether a value to put was sent, and may be there
     """
 
     client: Any = None
     seconds = 0.0
+    is_sent = False
+
+
+class PreconditionError(HttpError):
+    """Raised for a put whose condition does not hold."""
 
 
 class Untried(HttpError):
@@ -91,6 +106,8 @@ def error_of(answer: Answer) -> Exception:
     said = bytes(answer.body).decode("utf-8", "replace")
     if answer.outcome == REFUSED and answer.status == 404:
         return FileNotFoundError(said)
+    if answer.outcome == REFUSED and answer.status in (409, 412):
+        return PreconditionError(f"the server answers with status code: {answer.status}: {said}")
     if answer.outcome == REFUSED and answer.status >= 400 and not any(word in said for word in SIGNED_ANEW):
         return HttpError(f"the server answers with status code: {answer.status}: {said}")
     reasons = {
@@ -113,7 +130,7 @@ class Keys(NamedTuple):
 
 
 class Signer:
-    """Signs GETs of a bucket's values by AWS' version 4; `provider` gives credentials in obstore's form."""
+    """Signs requests for a bucket's values by AWS' version 4; `provider` gives keys in obstore's form."""
 
     def __init__(self, region: str, provider: Callable[[], Mapping[str, Any]]) -> None:
         self._region = region
@@ -121,24 +138,28 @@ class Signer:
         self._keys: Keys | None = None
         self._day_key: tuple[str, Keys, bytes] | None = None
 
-    def lines(self, host: str, paths: Sequence[str]) -> list[list[bytes]]:
-        """The header lines of a GET of each path, which are valid for some minutes."""
+    def lines(self, method: str, host: str, paths: Sequence[str], hashes: Sequence[str]) -> list[list[bytes]]:
+        """The header lines of a request for each path, which are valid for some minutes.
+
+        hashes  of what each of them sends; none: they send nothing
+        """
         now = datetime.now(UTC)
         keys, at = self._valid_keys(now), now.strftime("%Y%m%dT%H%M%SZ")
         scope = f"{at[:8]}/{self._region}/s3/aws4_request"
         signing_key = self._signing_key(at[:8], keys)
-        fixed = {"host": host, "x-amz-content-sha256": EMPTY_HASH, "x-amz-date": at}
-        if keys.token:
-            fixed["x-amz-security-token"] = keys.token
+        fixed = {"x-amz-date": at} | ({"x-amz-security-token": keys.token} if keys.token else {})
         said, names = "".join(f"{name}:{text}\n" for name, text in fixed.items()), ";".join(fixed)
+        names = f"host;x-amz-content-sha256;{names}"
         begin = f"AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope}, SignedHeaders={names}, Signature="
-        common = [f"{name}: {text}".encode() for name, text in fixed.items()]
+        common = [f"{name}: {text}".encode() for name, text in {"host": host, **fixed}.items()]
         found = []
-        for path in paths:
-            request = sha256(f"GET\n{path}\n\n{said}\n{names}\n{EMPTY_HASH}".encode()).hexdigest()
+        for path, content in zip(paths, hashes or repeat(EMPTY_HASH), strict=False):
+            head = f"host:{host}\nx-amz-content-sha256:{content}\n{said}"
+            request = sha256(f"{method}\n{path}\n\n{head}\n{names}\n{content}".encode()).hexdigest()
             text = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{request}"
             signature = hmac.digest(signing_key, text.encode(), "sha256").hex()
-            found.append([*common, f"Authorization: {begin}{signature}".encode()])
+            signed = f"x-amz-content-sha256: {content}", f"Authorization: {begin}{signature}"
+            found.append([*common, *map(str.encode, signed)])
         return found
 
     def _valid_keys(self, now: datetime) -> Keys:
@@ -162,20 +183,28 @@ class Signer:
 
 
 class CurlClient:
-    """GETs of the values below a URL, by connections that stay open; of all threads.
+    """Requests for the values below a URL, by connections that stay open; of all threads.
 
     headers  lines that go with each request
     signer   of a bucket of S3 that not everybody reads
+    puts_if  whether it puts on conditions
     """
 
     def __init__(
-        self, url: str, client: Mapping[str, Any], headers: Sequence[str] = (), signer: Signer | None = None
+        self,
+        url: str,
+        client: Mapping[str, Any],
+        headers: Sequence[str] = (),
+        signer: Signer | None = None,
+        *,
+        puts_if: bool = False,
     ) -> None:
         self._url = url.rstrip("/")
         self._host, _, path = self._url.partition("://")[2].partition("/")
         self._path = f"/{path}" if path else ""
         self._headers = [line.encode() for line in headers]
         self._signer = signer
+        self._puts_if = puts_if
         self._times = [client[name].total_seconds() for name in TIMES]
         file = os.environ.get("SSL_CERT_FILE")
         self._authorities = os.fsencode(file) if file else None
@@ -245,7 +274,19 @@ class CurlClient:
     def _requests(
         self, paths: Sequence[str], fetches: Sequence[Fetch]
     ) -> list[tuple[bytes, bytes | None, list[bytes], int]] | None:
-        """The requests as the kernel takes them; None where libcurl cannot make them."""
+        """The GETs as the kernel takes them; None where libcurl cannot make them."""
+        asked = self._asked("GET", paths)
+        if asked is None:
+            return None
+        return [
+            (url, _span(fetch), lines, _limit(fetch))
+            for (url, lines), fetch in zip(asked, fetches, strict=True)
+        ]
+
+    def _asked(
+        self, method: str, paths: Sequence[str], contents: Sequence[bytes] = ()
+    ) -> list[tuple[bytes, list[bytes]]] | None:
+        """The URLs and header lines of requests; None where libcurl cannot make them."""
         if not self._is_trusted or not all(map(PATH.fullmatch, paths)):
             return None
         paths = [*map(quote, paths)]
@@ -253,16 +294,77 @@ class CurlClient:
         if self._signer is not None:
             try:
                 host = self._host.removesuffix(":443" if self._url.startswith("https:") else ":80")
-                signed = self._signer.lines(host, [f"{self._path}/{path}" for path in paths])
+                hashes = [sha256(content).hexdigest() for content in contents]
+                signed = self._signer.lines(method, host, [f"{self._path}/{path}" for path in paths], hashes)
             except Exception:  # a provider's own: obstore asks it again, and says what is wrong
                 return None
         return [
-            (f"{self._url}/{path}".encode(), _span(fetch), [*lines, *self._headers], _limit(fetch))
-            for path, fetch, lines in zip(paths, fetches, signed, strict=True)
+            (f"{self._url}/{path}".encode(), [*lines, *self._headers])
+            for path, lines in zip(paths, signed, strict=True)
         ]
+
+    def put(
+        self,
+        items: Sequence[tuple[str, bytes, Any]],
+        most: int,
+        leave: Callable[[Callable[[], None]], None],
+    ) -> list[Answer] | None:
+        """The answers to a first attempt at putting each value, in order; None where libcurl cannot do it.
+
+        items  path, value, and the condition: "overwrite", "create", or the version that is there
+        most   as of `get`
+        leave  is given what goes on with those that are under way, if the caller waits for them no longer
+
+        Raises
+            as `get`.
+        """
+        paths, values, modes = zip(*items, strict=True)
+        conditions = [*map(self._condition, modes)]
+        asked = self._asked("PUT", paths, values) if curl.puts() and None not in conditions else None
+        if asked is None:
+            return None
+        requests = (
+            (number, (url, None, [*lines, *PUT_LINES, *(more or ())], -1), value)
+            for number, ((url, lines), more, value) in enumerate(zip(asked, conditions, values, strict=True))
+        )
+        connections = _take(self) or curl.Connections(self._authorities)
+        stream = curl.Stream(connections, (most, *self._times, 0), most, SAID_SIZE, len(items))
+        found: dict[int, Answer] = {}
+        try:
+            with late():
+                while len(found) < len(items):
+                    for number, request, value in islice(requests, stream.room):
+                        stream.ask(number, request, value)
+                    found |= {n: Answer._make(answer) for n, answer in stream.take(check_waiting)}
+        except BaseException:
+            leave(partial(_end, stream))
+            raise
+        stream.leave()
+        _give(self, connections)
+        answers = [found[number] for number in range(len(items))]
+        self._note_trust(answers)
+        return answers
+
+    def _condition(self, mode: Any) -> list[bytes] | None:
+        """The header lines of a condition; None for one that obstore is to put."""
+        if mode == "overwrite":
+            return []
+        if not self._puts_if:
+            return None
+        if mode == "create":
+            return [b"If-None-Match: *"]
+        tag = mode.get("e_tag") or ""
+        return [f"If-Match: {tag}".encode()] if TAG.fullmatch(tag) else None
 
     def _note_trust(self, answers: Sequence[Answer]) -> None:
         self._is_trusted = self._is_trusted and UNTRUSTED.isdisjoint(answer.code for answer in answers)
+
+
+def _end(stream: curl.Stream) -> None:
+    """Wait for what is under way."""
+    while stream.take(int):
+        pass
+    stream.leave()
 
 
 # Connections that nobody uses, the last ones at the end: of which client, and since when.
@@ -321,7 +423,10 @@ def make_curl_client(kind: str, bucket: str, settings: Settings, region: str | N
     url, signer = found
     is_open = url.startswith("http://")
     may = client.get("allow_http") is True if is_open else "root_certificate" not in client
-    return CurlClient(url, client, lines, signer) if may and URL.fullmatch(url) else None
+    if not may or not URL.fullmatch(url):
+        return None
+    puts_if = settings.config.get("conditional_put", "etag") == "etag"
+    return CurlClient(url, client, lines, signer, puts_if=puts_if)
 
 
 def _bucket(bucket: str, settings: Settings, region: str | None) -> tuple[str, Signer | None] | None:

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from zstore.base.locks import Lock
 from zstore.base.system import copy_to_load
-from zstore.base.waits import HasteError, current_waits, wait_for_result
+from zstore.base.waits import HasteError, check_waiting, current_waits, wait_for_result
 from zstore.errors import StoreError
 from zstore.storage.base import drive
 
@@ -53,15 +53,18 @@ _direct = threading.local()
 # What is awaited of obstore, until one of its threads has the answer; and what nobody awaits any more.
 _awaited: set[Any] = set()
 _left: WeakSet[Any] = WeakSet()
+# Changes that a thread of their own brings to their end.
+_alone: set[object] = set()
 # Changes that are under way though nobody waits for them, and where: the bucket, or the key in it.
 _changing: dict[object, object] = {}
 
 
 def _note_fork() -> None:
-    global _forks, _loop, _turns, _awaited, _left, _changing
+    global _forks, _loop, _turns, _awaited, _left, _alone, _changing
     _forks += 1
     _parents.append((_loop, _turns))
-    _loop, _turns, _awaited, _left, _changing = None, WeakKeyDictionary(), set(), WeakSet(), {}
+    _loop, _turns, _awaited, _left = None, WeakKeyDictionary(), set(), WeakSet()
+    _alone, _changing = set(), {}
 
 
 os.register_at_fork(after_in_child=_note_fork)
@@ -101,12 +104,15 @@ class _Loop(asyncio.SelectorEventLoop):
 def _let_threads_end() -> None:
     """Wait until obstore's threads have delivered results: one that calls Python later aborts the process.
 
+    So changes that are under way come to their end, if that does not take long, by libcurl as well.
     Of loops other than the process's own it is not known when a thread is done with them.
     """
     if _current is None:
         return
     last = time.monotonic() + LAST_TIME
-    while (_awaited or len(_left) or (_loop is not None and _loop.telling)) and time.monotonic() < last:
+    while time.monotonic() < last and (
+        _awaited or len(_left) or _alone or (_loop is not None and _loop.telling)
+    ):
         time.sleep(0.001)
     time.sleep(LEAST_TIME)
 
@@ -224,6 +230,37 @@ async def changed_in_turn(
             _changing[task] = bucket
             task.add_done_callback(_note_change)
         raise
+
+
+def take_turn(bucket: object, keys: Iterable[object] = ()) -> None:
+    """Wait, on the calling thread, as `changed_in_turn` does before a change."""
+    places = {bucket, *keys}
+    with late():
+        while not places.isdisjoint(_changing.values()):
+            check_waiting()
+            time.sleep(LOOK_TIME)
+
+
+def end_alone(end: Callable[[], None], bucket: object) -> None:
+    """Bring a change in a bucket to its end that nobody waits for any more, before others are made there."""
+    token = object()
+    _changing[token] = bucket
+    _alone.add(token)
+
+    def forget() -> None:
+        _changing.pop(token, None)
+        _alone.discard(token)
+
+    def run() -> None:
+        try:
+            end()
+        finally:
+            forget()
+
+    try:
+        threading.Thread(target=run, name="zstore-objects", daemon=True).start()
+    except RuntimeError:  # the process ends: what has not been sent yet is not
+        forget()
 
 
 def change_soon(change: Callable[[], Coroutine[Any, Any, object]], key: object) -> None:

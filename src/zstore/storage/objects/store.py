@@ -315,7 +315,7 @@ class ObjectStore(BatchStore):
         mode = self._condition(key)
         if mode != "overwrite":
             self._backend.check_conditions(key)
-        self._note(key, self._change(partial(self._backend.put, key, value, mode), key), value)
+        self._note(key, self._put(key, value, mode), value)
 
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """Write a new object, and return its version.
@@ -327,32 +327,53 @@ class ObjectStore(BatchStore):
             return super().put_new(key, value)
         check_key(key)
         self.check_writable(key)
-        version = self._change(partial(self._backend.put_new, key, value), key)
+        version = self._put(key, value, "create", self._backend.put_new)
         self._note(key, version, value)
         return version.strong
+
+    def _put(
+        self,
+        key: str,
+        value: bytes | bytearray | memoryview,
+        mode: Any,
+        put: Callable[..., Coroutine[Any, Any, Version]] | None = None,
+    ) -> Version:
+        """The new version of a value; what the first attempt leaves open is that of `put`."""
+        data = bytes(value)
+        [tried] = self._backend.put_tried([(key, data, mode)])
+        if isinstance(tried, Version):
+            return tried
+        put = put or partial(self._backend.put, mode=mode)
+        return self._change(partial(put, key, data, failure=tried), key)
 
     def put_new_many(
         self, keys: Sequence[str], values: Sequence[bytes]
     ) -> Sequence[str | ChangedError | None] | None:
-        """As `Store.put_new_many`, by one coroutine for all; None without versions."""
+        """As `Store.put_new_many`, all at once; None without versions."""
         if not self._backend.has_versions:
             return None
         for key in keys:
             check_key(key)
             self.check_writable(key)
 
-        async def put(item: tuple[str, bytes]) -> Version | StoreError:
+        async def put(item: tuple[str, bytes, Version | Exception | None]) -> Version | StoreError:
+            key, value, tried = item
+            if isinstance(tried, Version):
+                return tried
             try:
-                return await self._backend.put_new(*item)
+                return await self._backend.put_new(key, value, tried)
             except StoreError as error:  # the others come to their end
                 return error
 
-        items = [*zip(keys, values, strict=True)]
+        wishes = [(key, value, "create") for key, value in zip(keys, values, strict=True)]
+        tries = self._backend.put_tried(wishes)
+        versions: Sequence[Version | StoreError] = [one for one in tries if isinstance(one, Version)]
+        if len(versions) < len(tries):
+            items = [*zip(keys, values, tries, strict=True)]
+            versions = self._change(partial(ask_all, put, items), *keys, is_single=False)
         made: list[str | ChangedError | None] = []
         failures = []
-        for (key, value), version in zip(
-            items, self._change(partial(ask_all, put, items), *keys, is_single=False), strict=True
-        ):
+        for key, value, version in zip(keys, values, versions, strict=True):
             if isinstance(version, Version):
                 self._note(key, version, value)
                 made.append(version.strong)
@@ -382,7 +403,7 @@ class ObjectStore(BatchStore):
         self.check_writable(key)
         self._backend.check_conditions(key)
         mode = "create" if version is None else Version.of(version).mode
-        made = self._change(partial(self._backend.put, key, value, mode), key)
+        made = self._put(key, value, mode)
         self._note(key, made, value)
         return made.text
 
