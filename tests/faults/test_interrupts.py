@@ -163,6 +163,42 @@ def test_an_interrupt_is_heard_while_a_bucket_is_waited_for(name, fault):
         assert is_done(at)
 
 
+@pytest.mark.parametrize("libcurl", ["on", "off"])
+@pytest.mark.usefixtures("hears_interrupts")
+def test_what_is_being_put_comes_to_its_end_before_anything_else(libcurl, monkeypatch):
+    """Nobody knows whether the bucket keeps it: it must not come after what is put next."""
+    pytest.importorskip("obstore", reason="the package behind the store")
+    monkeypatch.setenv("ZSTORE_LIBCURL", libcurl)
+    came, hold = threading.Event(), threading.Event()
+    with BucketServer() as server:
+        serve = server.serve
+
+        def held(request: Any) -> None:
+            if request.command == "PUT" and request.path.endswith("/first"):
+                came.set()
+                assert hold.wait(20)
+            serve(request)
+
+        monkeypatch.setattr(server, "serve", held)
+        store = open_store("s3://b/s", storage_options=server.options())
+
+        def interrupt() -> None:
+            assert came.wait(20)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            store.put("first", b"1")
+        other = threading.Thread(target=store.put, args=("other", b"2"))
+        other.start()
+        time.sleep(0.3)
+        assert server.requests == []
+        hold.set()
+        other.join(20)
+        assert server.requests == [("PUT", "/b/s/first"), ("PUT", "/b/s/other")]
+        assert server.values == {"/b/s/first": b"1", "/b/s/other": b"2"}
+
+
 CONVERT = ["s3://b/s", "s3://b/t", "--chunks", "16,16"]
 COMMANDS = {
     "copy": ["s3://b/s", "s3://b/t"],

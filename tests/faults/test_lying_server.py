@@ -1,6 +1,7 @@
-"""A bucket that answers wrongly in 31 ways, asked by libcurl and by obstore: right values, or an error soon.
+"""A bucket that answers wrongly in 31 ways, or takes values wrongly in 24: right, or an error soon.
 
-What became of each is a table in docs/reliability.md, which these tests keep true.
+It is asked by libcurl and by obstore. What became of each is in tables of docs/reliability.md, which these
+tests keep true.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pytest
 import zstore
 from zstore.errors import ZstoreError
 from zstore.storage.memory import MemoryStore
+from zstore.storage.url import open_store
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 
@@ -63,7 +65,7 @@ class Answer:
             self.end = min(len(value), int(last) + 1) if first and last else len(value)
             self.status = "206 Partial Content"
         self.body = value[self.begin : self.end]
-        self.head: Head = {"Content-Length": str(len(self.body)), "ETag": '"one"'}
+        self.head: Head = {"Content-Length": str(len(self.body)), "ETag": server.tags.get(path, '"one"')}
         if wanted is not None:
             self.head["Content-Range"] = f"bytes {self.begin}-{self.end - 1}/{len(value)}"
 
@@ -161,12 +163,73 @@ MODES: dict[str, Mode] = {
     "a head that does not end": lambda a, s: (b"HTTP/1.1 200 OK\r\n" + 40_000 * b"X-More: more\r\n", CLOSE),
 }
 
+
+class Put:
+    """A value that is to be put; `store` keeps it, on its condition, and gives the honest answer."""
+
+    def __init__(self, server: LyingServer, path: str, head: Head, body: bytes) -> None:
+        self.server, self.path, self.head, self.body = server, path, head, body
+
+    def store(self, status: str = "200 OK", *lines: str, tag: str | None = None) -> bytes:
+        values, there = self.server.values, self.server.tags.get(self.path)
+        if self.head.get("if-none-match") == "*" and self.path in values:
+            return self.refused("412 Precondition Failed", "PreconditionFailed")
+        if self.head.get("if-match", there) != there:
+            return self.refused("412 Precondition Failed", "PreconditionFailed")
+        values[self.path] = self.body
+        self.server.tags[self.path] = f'"{next(BUCKETS)}"'
+        lines = (f"ETag: {tag or self.server.tags[self.path]}",) * (tag != "") + (
+            lines or ("Content-Length: 0",)
+        )
+        return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode()
+
+    def refused(self, status: str, code: str = "", *, stores: bool = False) -> bytes:
+        if stores:
+            self.store()
+        body = f"<Error><Code>{code}</Code></Error>" if code else ""
+        return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+PutMode = Callable[[Put], tuple[bytes, str]]
+LATER = "503 Slow Down", "SlowDown"
+PUT_MODES: dict[str, PutMode] = {
+    "500": lambda p: (p.refused("500 Internal Server Error", "InternalError"), KEEP),
+    "503 SlowDown": lambda p: (p.refused(*LATER), KEEP),
+    "503 of what it has stored": lambda p: (p.refused(*LATER, stores=True), KEEP),
+    "400 RequestTimeout": lambda p: (p.refused("400 Bad Request", "RequestTimeout"), KEEP),
+    "400 ExpiredToken": lambda p: (p.refused("400 Bad Request", "ExpiredToken"), KEEP),
+    "403": lambda p: (p.refused("403 Forbidden", "AccessDenied"), KEEP),
+    "404 NoSuchBucket": lambda p: (p.refused("404 Not Found", "NoSuchBucket"), KEEP),
+    "409": lambda p: (p.refused("409 Conflict", "ConditionalRequestConflict"), KEEP),
+    "412": lambda p: (p.refused("412 Precondition Failed", "PreconditionFailed"), KEEP),
+    "501": lambda p: (p.refused("501 Not Implemented", "NotImplemented"), KEEP),
+    "reset": lambda p: (b"", RESET),
+    "reset when it has stored it": lambda p: (p.store()[:0], RESET),
+    "closed without an answer": lambda p: (b"", CLOSE),
+    "closed when it has stored it": lambda p: (p.store()[:0], CLOSE),
+    "no answer": lambda p: (b"", STALL),
+    "no answer when it has stored it": lambda p: (p.store()[:0], STALL),
+    "head cut off": lambda p: (p.store()[:20], CLOSE),
+    "no entity tag": lambda p: (p.store(tag=""), KEEP),
+    "204": lambda p: (p.store("204 No Content"), KEEP),
+    "body of its own cut off": lambda p: (p.store("200 OK", "Content-Length: 9") + b"x", CLOSE),
+    "307 to itself": lambda p: (
+        f"HTTP/1.1 307 T\r\nLocation: {p.server.url}{p.path}\r\nContent-Length: 0\r\n\r\n".encode(),
+        KEEP,
+    ),
+    "no HTTP when it has stored it": lambda p: (p.store()[:0] + b"\x16\x03\x01 what?\r\n\r\n", CLOSE),
+    "two entity tags": lambda p: (p.store("200 OK", 'ETag: "2"', "Content-Length: 0"), KEEP),
+    "a weak entity tag": lambda p: (p.store(tag='W/"1"'), KEEP),
+}
+
 # After these, time passes until nothing more is waited for.
-WAITING = ("no answer", "body stops")
+WAITING = ("no answer", "body stops", "no answer when it has stored it")
 
 
 class LyingServer:
     """The values of a bucket; `mode` answers for chunks of one array: for all, or for the first alone.
+
+    put_mode  answers for what is put into "put", likewise
 
     place   that array's: requests for another one may still come that nobody waits for
     expiry  when access keys expire, by `time.monotonic`; others are good
@@ -175,7 +238,9 @@ class LyingServer:
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+        self.tags: dict[str, str] = {}
         self.mode: Mode | None = None
+        self.put_mode: PutMode | None = None
         self.place, self.lies_once = "", False
         self.expiry: dict[str, float] = {}
         self.delay = 0.0
@@ -203,7 +268,11 @@ class LyingServer:
                     head = {
                         k.lower(): v.strip() for k, _, v in (one.decode().partition(":") for one in lines)
                     }
-                    text, then = self.answer(line.split()[0], target, head)
+                    body = file.read(int(head.get("content-length", 0)))
+                    if line.startswith(b"PUT "):
+                        text, then = self.take(target, head, body)
+                    else:
+                        text, then = self.answer(line.split()[0], target, head)
                     if then == RESET:
                         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                         file.close()
@@ -216,11 +285,19 @@ class LyingServer:
             except (OSError, ValueError):
                 return
 
+    def take(self, target: str, head: Head, body: bytes) -> tuple[bytes, str]:
+        with self.lock:
+            put = Put(self, target, head, body)
+            self.count += 1
+            lies = self.put_mode is not None and not (self.lies_once and self.lies)
+            self.lies += lies
+            return self.put_mode(put) if lies and self.put_mode is not None else (put.store(), KEEP)
+
     def answer(self, verb: bytes, target: str, head: Head) -> tuple[bytes, str]:
         # Who asks a proxy names the server, too.
         asked, _, query = re.sub("^http://[^/]*", "", target).partition("?")
-        # All buckets hold the same.
-        path = re.sub("^/bucket[0-9]*/", "/bucket/", asked)
+        # All buckets hold the same, beside what was put into each.
+        path = asked if asked in self.values else re.sub("^/bucket[0-9]*/", "/bucket/", asked)
         time.sleep(self.delay)
         key = head.get("authorization", "").partition("Credential=")[2].partition("/")[0]
         self.keys.add(key)
@@ -288,23 +365,54 @@ def outcome(server: LyingServer, mode: str, *, once: bool) -> str:
     return found[0] if found[0] == found[1] else " / ".join(found)
 
 
-def table(text: str) -> dict[str, tuple[str, ...]]:
+def put_outcome(server: LyingServer, mode: str, *, once: bool) -> str:
+    """What putting a value, a new one, and one over its version comes to: "stored", or the errors."""
+    found = []
+    for verb in ("put", "put_new", "put_over"):
+        path = f"bucket{next(BUCKETS)}/put"
+        server.put_mode = None
+        store = open_store(f"s3://{path}", storage_options={**OPTIONS, "endpoint": server.url})
+        version = store.put_over("a", b"old", None) if verb == "put_over" else None
+        server.put_mode, server.lies_once, server.lies = PUT_MODES[mode], once, 0
+        begun, count = time.monotonic(), server.count
+        try:
+            made = (
+                store.put_over("a", b"new", version)
+                if verb == "put_over"
+                else getattr(store, verb)("a", b"new")
+            )
+        except ZstoreError as error:
+            found.append(type(error).__name__)
+        else:
+            found.append("stored")
+            assert server.values[f"/{path}/a"] == b"new", (mode, verb)
+            if verb == "put_over" and made is not None and mode != "two entity tags":
+                assert made.partition("\n")[0] == server.tags[f"/{path}/a"]
+        assert server.count - count <= 4, (mode, verb)  # two attempts, and a look at what is there
+        assert time.monotonic() - begun < LONGEST, (mode, verb)
+        assert server.lies, (mode, verb)
+        server.put_mode = None
+    return found[0] if len({*found}) == 1 else " / ".join(found)
+
+
+def table(text: str, title: str = "A lying bucket") -> dict[str, tuple[str, ...]]:
     """The rows of the page's table, by mode."""
-    part = (
-        text.partition("### A lying bucket")[2].partition("|---|---|---|---|---|\n")[2].partition("\n\n")[0]
-    )
+    part = text.partition(f"### {title}\n")[2].partition("|---|---|---|---|---|\n")[2].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in part.splitlines()]
     return {mode: tuple(cells) for mode, *cells in rows}
 
 
-def found_by(server: LyingServer, mode: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+def found_by(
+    server: LyingServer, mode: str, monkeypatch: pytest.MonkeyPatch, act: Callable[..., str] = outcome
+) -> tuple[str, ...]:
     """(by libcurl, once; always; by obstore, once; always)."""
+    monkeypatch.setattr("zstore.storage.remote.FIRST_PAUSE", 0.01)
     found = []
     for way in ("on", "off"):
         monkeypatch.setenv("ZSTORE_LIBCURL", way)
         zstore.set_limits(bucket_attempt_count=2, read_time=READ_TIME[mode in WAITING])
         try:
-            found += [outcome(server, mode, once=once) for once in (True, False)]
+            found += [act(server, mode, once=once) for once in (True, False)]
         finally:
             zstore.set_limits(bucket_attempt_count=None, read_time=None)
     return tuple(found)
@@ -336,8 +444,21 @@ def test_listings_that_are_given_up_say_nothing(server: LyingServer, monkeypatch
     assert not said
 
 
+PUTS = "A bucket that takes values wrongly"
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=pytest.mark.slow) if mode in WAITING else mode for mode in PUT_MODES]
+)
+def test_what_becomes_of_values_that_are_taken_wrongly(
+    server: LyingServer, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found_by(server, mode, monkeypatch, put_outcome) == table(PAGE.read_text("utf-8"), PUTS)[mode]
+
+
 def test_the_page_has_all_ways_to_lie() -> None:
     assert table(PAGE.read_text("utf-8")).keys() == MODES.keys()
+    assert table(PAGE.read_text("utf-8"), PUTS).keys() == PUT_MODES.keys()
 
 
 @pytest.mark.parametrize("libcurl", ["on", "off"])

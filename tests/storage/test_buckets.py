@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -15,14 +16,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 import zstore
+from zstore._ext.requests.curl import puts
 from zstore.base.byterange import ByteRange
 from zstore.errors import ExistsError, NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
+from zstore.storage.objects.backend import Backend
 from zstore.storage.objects.curl import make_curl_client, trouble
 from zstore.storage.objects.options import fsspec_options, read_options
 from zstore.storage.objects.store import ObjectStore
@@ -214,6 +218,45 @@ def test_what_libcurl_may_do_otherwise_is_left_to_obstore(
     settings = read_options("s3", server.options(**options), "s3://b")
     client = make_curl_client("s3", "s3://b", settings, None)
     assert (client is not None) == is_used
+
+
+@pytest.mark.skipif(not puts(), reason="libcurl is not installed, or does not say when it sends")
+@pytest.mark.parametrize("token", [None, "t/o=k+en"])
+def test_libcurl_puts_and_signs_as_amazons_own_library_does(
+    server: BucketServer, token: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auth = pytest.importorskip("botocore.auth", reason="Amazon's own library")
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    heads: list[dict[str, str]] = []
+    answer = server.answer
+
+    def note(request: Any, path: str, *others: Any) -> Any:
+        heads.append(dict(request.headers))
+        return answer(request, path, *others)
+
+    monkeypatch.setattr(server, "answer", note)
+    monkeypatch.setattr(Backend, "_do", lambda *arguments, **options: pytest.fail("obstore is asked"))
+    store = open_store("s3://b/x y", storage_options=server.options(token=token))
+    assert isinstance(store, ObjectStore)
+    values = {"a=b/c.d_e-f": b"1", "long": bytes(100_000)}
+    for key, value in values.items():
+        store.put(key, value)
+        assert store.get(key) == value
+    assert store.put_new_many(["n/0", "long", "n/1"], [b"0", b"2", b"3"]) is not None
+    assert (store.get("n/1"), store.get("long")) == (b"3", values["long"])
+    signer = auth.S3SigV4Auth(Credentials("k", "s", token), "s3", "us-east-1")
+    for (method, path), head in zip(server.requests, heads, strict=True):
+        names = re.search("SignedHeaders=([^,]+)", head["Authorization"])
+        assert names is not None
+        lines = {name: text for name, text in head.items() if name.lower() in names[1].split(";")}
+        assert ("x-amz-security-token" in lines) == bool(token)
+        asked = AWSRequest(method, server.url + quote(path), headers=lines)
+        asked.context["timestamp"] = head["x-amz-date"]
+        said = signer.string_to_sign(asked, signer.canonical_request(asked))
+        assert head["Authorization"].endswith(f"Signature={signer.signature(said, asked)}")
+    assert {*server.values} == {f"/b/x y/{key}" for key in (*values, "n/0", "n/1")}
 
 
 def test_one_client_for_all_who_say_the_same(server: BucketServer) -> None:

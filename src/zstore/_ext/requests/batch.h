@@ -1,4 +1,4 @@
-/* GETs and PUTs of many values, which the calling thread makes at once through libcurl, over connections that are kept. */
+/* GETs and PUTs of many values, made at once by the calling thread through libcurl, over connections that are kept. */
 #ifndef ZS_BATCH_H
 #define ZS_BATCH_H
 #include "curl.h"
@@ -35,7 +35,7 @@ enum {
 typedef struct {
     const char *url, *range; /* `range` as HTTP has it, without "bytes="; NULL: all */
     void *headers;
-    int64_t limit; /* the bytes of a whole value that are wanted at most; -1: all */
+    int64_t limit;       /* the bytes of a whole value that are wanted at most; -1: all */
     const char *content; /* of a PUT, the bytes that are sent; NULL: it is a GET */
     int64_t content_size;
 
@@ -270,11 +270,12 @@ static int zs_start(zs_batch *batch, zs_request *request) {
     request->asked = request->heard = request->begun = zs_now();
     zs_forget_answer(request);
     if (zs_curl.easy_setopt(easy, ZS_CURL_URL, request->url) |
-        zs_curl.easy_setopt(easy, ZS_CURL_RANGE, request->range) |
-        zs_curl.easy_setopt(easy, ZS_CURL_HTTPHEADER, request->headers) |
-        zs_curl.easy_setopt(easy, ZS_CURL_CONNECTTIMEOUT_MS, connect_time > 0 ? connect_time : 1L) |
-        zs_curl.easy_setopt(easy, ZS_CURL_WRITEDATA, request) | zs_curl.easy_setopt(easy, ZS_CURL_HEADERDATA, request) |
-        zs_curl.easy_setopt(easy, ZS_CURL_PRIVATE, request) | (request->content ? zs_set_content(request) : 0) ||
+            zs_curl.easy_setopt(easy, ZS_CURL_RANGE, request->range) |
+            zs_curl.easy_setopt(easy, ZS_CURL_HTTPHEADER, request->headers) |
+            zs_curl.easy_setopt(easy, ZS_CURL_CONNECTTIMEOUT_MS, connect_time > 0 ? connect_time : 1L) |
+            zs_curl.easy_setopt(easy, ZS_CURL_WRITEDATA, request) |
+            zs_curl.easy_setopt(easy, ZS_CURL_HEADERDATA, request) |
+            zs_curl.easy_setopt(easy, ZS_CURL_PRIVATE, request) | (request->content ? zs_set_content(request) : 0) ||
         zs_curl.multi_add_handle(batch->at->multi, easy)) {
         zs_curl.easy_cleanup(easy);
         request->easy = NULL;

@@ -36,6 +36,8 @@ Ts = TypeVarTuple("Ts")
 
 # Seconds between looks at the changes of an interrupted call.
 LOOK_TIME = 0.01
+# Seconds in which the event loop hears of a cancellation.
+HEARING_TIME = 0.1
 # Seconds that the end of the process waits for obstore's threads, at most and at least.
 LAST_TIME = 1.0
 LEAST_TIME = 0.01
@@ -181,8 +183,22 @@ def wait_for(coroutine: Coroutine[Any, Any, T], *, is_single: bool = False) -> T
     )
     if is_single and may_block:
         return _run_directly(coroutine)
+    loop = _own_loop()
     with late():
-        return wait_for_result(asyncio.run_coroutine_threadsafe(coroutine, _own_loop()))
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return wait_for_result(future)
+        except BaseException:
+            if future.cancelled():
+                _let_it_hear(loop)
+            raise
+
+
+def _let_it_hear(loop: asyncio.AbstractEventLoop) -> None:
+    """Wait until a coroutine knows that it is cancelled: who comes next waits for what it leaves behind."""
+    has_heard = threading.Event()
+    loop.call_soon_threadsafe(loop.call_soon, has_heard.set)
+    has_heard.wait(HEARING_TIME)
 
 
 @contextmanager
