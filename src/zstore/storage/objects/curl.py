@@ -361,7 +361,7 @@ class CurlClient:
 
 
 def _end(stream: curl.Stream) -> None:
-    """Wait for what is under way."""
+    """Wait until all requests of a stream have ended."""
     while stream.take(int):
         pass
     stream.leave()

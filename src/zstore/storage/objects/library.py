@@ -195,7 +195,7 @@ def wait_for(coroutine: Coroutine[Any, Any, T], *, is_single: bool = False) -> T
 
 
 def _let_it_hear(loop: asyncio.AbstractEventLoop) -> None:
-    """Wait until a coroutine knows that it is cancelled: who comes next waits for what it leaves behind."""
+    """Wait until the cancelled coroutine has heard of it, and has noted the changes that it leaves behind."""
     has_heard = threading.Event()
     loop.call_soon_threadsafe(loop.call_soon, has_heard.set)
     has_heard.wait(HEARING_TIME)

@@ -338,7 +338,10 @@ class ObjectStore(BatchStore):
         mode: Any,
         put: Callable[..., Coroutine[Any, Any, Version]] | None = None,
     ) -> Version:
-        """The new version of a value; what the first attempt leaves open is that of `put`."""
+        """Put a value, and return its new version.
+
+        put  for a value that is left after the first attempt; None: the backend's, with that `mode`
+        """
         data = bytes(value)
         [tried] = self._backend.put_tried([(key, data, mode)])
         if isinstance(tried, Version):
