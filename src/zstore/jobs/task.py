@@ -100,6 +100,10 @@ class Task(ABC, Generic[R]):
             sources=sources,
         )
 
+    def has_ended(self, job: BegunJob) -> bool:
+        """Whether a resumed job was interrupted when all was published, so that only its record is left."""
+        return False
+
     def make(self, job: BegunJob) -> None:
         """Make the units, and `take` the result of each."""
         tick = counter(self.unit_count() if self.how.progress else 0, self.how.progress)
@@ -210,6 +214,9 @@ class Task(ABC, Generic[R]):
         self.check_room()
         sources = self.sources() if sources is None else sources
         job = self.begin(sources)
+        if job.is_resumed and self.has_ended(job):
+            job.end()
+            return self.result()
         job.watch(sources)
         if job.is_resumed:
             check_own(*self.there, self.models())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, product
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 import numpy as np
 
 from zstore.base.boxes import Box, Shape, hull, volume, whole
+from zstore.base.once import once
 from zstore.engine.documents import read_node, render_node
-from zstore.engine.intents import Intent, find_unfinished, read_intent
+from zstore.engine.intents import find_unfinished, read_intent
 from zstore.errors import (
     ChangedError,
     MetadataError,
@@ -77,11 +79,11 @@ from zstore.plugin.jobs import (
     Source,
     Sources,
     StoredArray,
+    Task,
     Versions,
     begin,
     check_begun,
     counter,
-    current_part,
     expect_size,
     long_call,
     name_job,
@@ -121,116 +123,302 @@ def open_target(
     return target, target.zarr_format
 
 
-def build(pyramid: PyramidPlan, target: Group | PlaceLike, how: How) -> Group:
-    """The group at `target` with the pyramid's levels.
+class _LayerSteps(NamedTuple):
+    """The steps that make the cells of a layer that depend on one box, and their name in the journal."""
 
-    To overwrite removes levels of a pyramid that was there, but for the finest where it is the source. To
-    resume keeps what a build of the same pyramid has left. Nobody sees the levels until all their cells
-    are there.
+    layer: Layer
+    label: str
+    steps: list[Step]
+
+
+class _PyramidJob(Task[Group]):
+    """A job that makes cells of levels: all that depend on some boxes of the arrays they are made of.
+
+    group   where the levels are
+    before  the record of the pyramid that is there
+    record  the record of how the pyramid is made, once the job has ended
+    marks   of the chunks of the arrays, from before they are read, if the job keeps a fingerprint
+    lost    the errors of arrays that cannot be read, by name
+    """
+
+    is_replacing = False
+
+    def __init__(self, group: Group, before: Record | None, pyramid: PyramidPlan, record: Record, how: How):
+        super().__init__(Location(group.store, group.path), how)
+        self.group = Group(self.there.store, group.path, group.model) if how.durable else group
+        self.before, self.pyramid, self.record = before, pyramid, record
+        self.marks = dict[str, Marks]()
+        self.lost: Mapping[str, ZstoreError] = {}
+
+    @abstractmethod
+    def arrays(self) -> Mapping[str, Sequence[Array]]:
+        """The arrays of the levels of every layer, the finest first."""
+
+    @abstractmethod
+    def boxes(self) -> Boxes:
+        """The boxes on which the cells depend."""
+
+    @once
+    def steps(self) -> list[_LayerSteps]:
+        """The steps that make the cells, those of masks first.
+
+        Raises
+            MetadataError: the caller's memory does not hold one unit.
+        """
+        budget, arrays, boxes = Budget.of(self.how.memory), self.arrays(), self.boxes()
+        return [
+            _LayerSteps(layer, f"{layer.name}-{place}", self.pyramid.steps(layer, arrays, budget, box))
+            for layer in sorted(self.pyramid.layers, key=lambda layer: not layer.is_mask)
+            for place, box in enumerate(boxes[layer.name])
+        ]
+
+    def estimate(self) -> Estimate:
+        unit_count, read_size, write_size = 0, 0, 0
+        for layer, _, steps in self.steps:
+            item_size = layer.recipe.source.dtype.itemsize
+            for number, step in enumerate(steps):
+                units = [*step.plan.units()]
+                written = (cells for unit in units for _, cells in step.plan.written(unit))
+                unit_count += len(units)
+                read_size += 0 if number else step.plan.total_count() * item_size
+                write_size += sum(map(volume, written)) * item_size
+        memory_size = Budget.of(self.how.memory).size
+        return Estimate(
+            unit_count=unit_count, read_size=read_size, write_size=write_size, memory_size=memory_size
+        )
+
+    def sources(self) -> Sources:
+        """The arrays that are read, and the masks, by name.
+
+        What is copied beside the levels is among them, and, where these are elsewhere, the coordinates that
+        the affine comes from; beside the finest level the work itself writes those.
+
+        Their versions are of the chunks, and of the documents without attributes: what these say of cells is
+        in the pyramid's record, and the ends of builds and updates write them.
+        """
+        layers, dataset = self.pyramid.layers, self.pyramid.dataset
+        arrays = {layer.name: layer.recipe.source for layer in layers}
+        if self.keeps:
+            listed = {name: array.listing(keeps_marks=True).marks for name, array in arrays.items()}
+            self.marks = {name: marks for name, marks in listed.items() if marks is not None}
+        beside = {**dataset.extras, **({} if dataset.level else dataset.places)}
+        arrays |= {f"{name}, beside": source_of(array) for name, array in beside.items()}
+        for layer in layers:
+            if layer.recipe.mask is not None:
+                arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
+        return Sources(
+            lambda: {name: _version(array) for name, array in arrays.items()}, lambda name: arrays[name].url
+        )
+
+    def check_room(self) -> None:
+        _ = self.steps  # memory that holds no unit is refused
+
+    def has_ended(self, job: BegunJob) -> bool:
+        has_ended = self.before is not None and self.before.get("build") == job.name
+        if has_ended:
+            self.group = self.group.consolidate()
+        return has_ended
+
+    def make(self, job: BegunJob) -> None:
+        """Make the cells, but for those of arrays that cannot be read; masks can, and not all layers."""
+        how, self.job = self.how, job
+        self.lost = lost = Lost(layer.name for layer, _, _ in self.steps if not layer.is_mask)
+        first = [steps[0].plan for _, _, steps in self.steps if steps]
+        tick = counter(sum(plan.total_count() for plan in first) if how.progress else 0, how.progress)
+        try:
+            with job.runner(how.executor) as runner:
+                for layer, label, steps in self.steps:
+                    # What all others may be masked by is made before them.
+                    sources = [] if layer.is_mask else [layer.recipe.source]
+                    with lost.apart(layer.name, *sources), nullcontext() if layer.is_mask else runner.apart():
+                        for number, step in enumerate(steps):
+                            taken = tick if number == 0 else None
+                            run_step(runner, step, f"{label}-{number}", taken, is_replacing=self.is_replacing)
+        except OSError:
+            # Whoever has taken the place over removes what is written there.
+            job.check_held()
+            raise
+        finally:
+            for layer, _, _ in self.steps:
+                layer.recipe.source.close()
+
+    def versions(self) -> Versions | None:
+        paths = [f"{level}/{layer.name}" for level in self.pyramid.made for layer in self.pyramid.layers]
+        return None if self.lost else self.there.versions(paths, has_attributes=False)
+
+    def fingerprint(self, sources: Sources, versions: Versions) -> Made:
+        return Made.of(_call(self.record), sources, versions, marks=self.marks)
+
+    def is_current(self, made: Made, sources: Sources) -> bool:
+        # An update may have been interrupted whose boxes were made of other cells.
+        return self.former is None and made.is_current(sources)
+
+    def result(self) -> Group:
+        return self.group
+
+
+class _Build(_PyramidJob):
+    """The building of a pyramid, whose levels nobody sees until all their cells are there.
+
+    To overwrite removes levels of a pyramid that was there, but for the finest where it is among them. To
+    resume keeps what a build of the same pyramid has left.
+
+    is_new  whether no group was there
 
     Raises
-        StoreError: a level is there, or unfinished work (unless `overwrite`), or the store fails.
-        MetadataError: memory that holds no unit; `resume`, where another pyramid's build was interrupted.
+        StoreError: a level is there (unless `overwrite`), or the store fails.
+        MetadataError: memory that holds no unit.
     """
-    group, is_new = _target(target, pyramid.encoding.zarr_format)
-    group = group.as_durable() if how.durable else group
-    nodes = NewNodes(group.store, group.path, group.zarr_format)
-    arrays = pyramid.draft(nodes)
-    steps = _plan_steps(pyramid, arrays, {layer.name: [None] for layer in pyramid.layers}, how)
-    record, former = _record(pyramid), read_record(group)
-    work = "build_tile_pyramid" if "tile_matrix_set" in record else "build_pyramid"
-    left = read_intent(group.store, group.path)
-    taken = [] if how.resume and left is not None else [name for name in pyramid.made if name in group]
-    keeps = how.resume and current_part() is None
-    # A refresh is an update, which may have been interrupted.
-    is_built = (left is None or left.work == "update_pyramid") and all(name in group for name in pyramid.made)
-    if keeps and is_built and former is not None:
-        made = Made.read(group.store, group.path, _call(record))
-        if made is not None and _call(former) == _call(record):
-            masked = (layer.recipe.mask.array for layer in pyramid.layers if layer.recipe.mask is not None)
-            masks = [Array(one.store, one.path, one.model) for one in masked if isinstance(one, StoredArray)]
-            dataset = _checked_source(group, former, pyramid.dataset)
-            mask = masks[0] if masks else None
-            return _update_from(group, *_checked(group), dataset, None, None, mask, how)
-    check_begun(group.store, group.path, work)
-    _check_apart(pyramid, group)
-    if taken and not how.overwrite:
-        raise _levels_taken(group, taken)
-    how.stop_if_dry(lambda: _estimate(steps, how))
-    _check_fits(pyramid, group, how)
-    marks = _marks(pyramid) if keeps else {}
-    sources = _sources(pyramid)
-    job = begin(
-        group.store,
-        group.path,
-        work,
-        record,
-        name=name_build(record),
-        resume=how.resume,
-        replace=how.overwrite and not how.resume,
-        is_ready=False,
-    )
-    if job.is_resumed and former is not None and former.get("build") == job.name:
-        # It was interrupted when all was said.
-        group.consolidate()
-        job.end()
-        return group
-    job.watch(sources)
-    # In a group that is there, makers are kept away from each level.
-    held = ("",) if is_new else pyramid.made
-    if job.is_resumed:
-        job.hold(held)
-    else:
-        taken = [name for name in pyramid.made if name in group]
-        # A pyramid that is a part of other work makes its levels anew; else another call has just made them.
-        if taken and not how.overwrite and (left is None or left.work == work):
-            job.end()
-            raise _levels_taken(group, taken)
-        job.clear(lambda: _clear(pyramid, group, taken, left, lambda: job.hold(held), is_new=is_new))
-    pyramid.draft_groups(group, nodes, job.name)
-    if job.is_resumed:
-        nodes.check_own()
-    lost = _fill(steps, job, how, can_lose=True)
-    job.check()
-    if lost:
-        pyramid = pyramid.without(lost)
-        record = _record(pyramid)
-        _drop(nodes, group, lost)
-    nodes.publish()
-    pyramid.settle(group, nodes)
-    own = group.attrs if pyramid.dataset.level else {**pyramid.dataset.attributes, **group.attrs}
-    attributes = join_attributes(own, pyramid.documents[""]["attributes"])
-    group = _finish(group, {**record, "build": job.name}, attributes, is_new=is_new)
-    if keeps and not lost:
-        job.keep(Made.of(_call(record), sources, _level_versions(pyramid, group), marks=marks))
-    job.end()
-    return group
+
+    def __init__(self, pyramid: PyramidPlan, target: Group | PlaceLike, how: How) -> None:
+        self.is_new, group = not isinstance(target, Group), target
+        if not isinstance(group, Group):
+            group = Group(open_store(group), "", GroupModel(pyramid.encoding.zarr_format))
+        super().__init__(group, read_record(group), pyramid, _record(pyramid), how)
+        self.work = "build_tile_pyramid" if "tile_matrix_set" in self.record else "build_pyramid"
+        self.nodes = NewNodes(*self.there, group.zarr_format)
+        self.drafted = pyramid.draft(self.nodes)
+        if self.left is None:
+            check_begun(*self.there, self.work)
+            _check_apart(pyramid, group)
+            if not (how.overwrite or (how.resume and self.former is not None)):
+                self._check_free()
+
+    def _check_free(self, act: Callable[[], object] = lambda: None) -> None:
+        """Refuse levels that are there, after `act`."""
+        if taken := [name for name in self.pyramid.made if name in self.group]:
+            act()
+            message = f"levels {', '.join(taken)} are there already; expected none, or overwrite"
+            raise StoreError(message, path=place_of(self.group))
+
+    def arrays(self) -> Mapping[str, Sequence[Array]]:
+        return self.drafted
+
+    def boxes(self) -> Boxes:
+        return {layer.name: [None] for layer in self.pyramid.layers}
+
+    def describe(self) -> Any:
+        return self.record
+
+    def call(self) -> Any:
+        return _call(self.record)
+
+    @once
+    def left(self) -> Made | None:
+        if not self.keeps or self.before is None or _call(self.before) != self.call():
+            return None
+        # A refresh is an update, which may have been interrupted.
+        is_built = self.former is None or self.former.work == "update_pyramid"
+        is_whole = is_built and all(name in self.group for name in self.pyramid.made)
+        return Made.read(*self.there, self.call()) if is_whole else None
+
+    def refreshed(self, made: Made, sources: Sources) -> Task[Group]:
+        masked = (layer.recipe.mask.array for layer in self.pyramid.layers if layer.recipe.mask is not None)
+        masks = [Array(one.store, one.path, one.model) for one in masked if isinstance(one, StoredArray)]
+        record, left = _checked(self.group)
+        dataset = _checked_source(self.group, record, self.pyramid.dataset)
+        update = _Update(self.group, record, left, dataset, self.how, masks[0] if masks else None)
+        update.marks = self.marks
+        return update.refreshed(made, sources)
+
+    def check_room(self) -> None:
+        """Refuse a disk that is too full for the levels, as far as the first step of each layer tells."""
+
+        def expect() -> float:
+            store, budget = MemoryStore(), Budget.of(self.how.memory)
+            arrays = self.pyramid.draft(NewNodes(store, "", self.group.zarr_format))
+            steps = [self.pyramid.steps(layer, arrays, budget, None)[:1] for layer in self.pyramid.layers]
+            expected = 0.0
+            for step in chain.from_iterable(steps):
+                try:
+                    expected += expect_size(step.plan, store, step.is_blank, store_shares(step.plan))
+                except ZstoreError as error:
+                    # An array that cannot be read is left out when its levels are made.
+                    if not is_loss(error):
+                        raise
+            return expected
+
+        super().check_room()
+        self.there.check_room(self.pyramid.size, expect, "levels")
+
+    def begin(self, sources: Sources) -> BegunJob:
+        how, name = self.how, name_build(self.record)
+        where, replaces = (*self.there, self.work, self.record), how.overwrite and not how.resume
+        return begin(*where, name=name, resume=how.resume, replace=replaces, is_ready=False, sources=sources)
+
+    def make(self, job: BegunJob) -> None:
+        # In a group that is there, makers are kept away from each level.
+        held = ("",) if self.is_new else self.pyramid.made
+        if job.is_resumed:
+            job.hold(held)
+        else:
+            # A part of other work makes levels anew; else another call has just made those that are there.
+            if not self.how.overwrite and (self.former is None or self.former.work == self.work):
+                self._check_free(job.end)
+            job.clear(lambda: self._clear(lambda: job.hold(held)))
+        self.pyramid.draft_groups(self.group, self.nodes, job.name)
+        if job.is_resumed:
+            self.nodes.check_own()
+        super().make(job)
+
+    def _clear(self, hold: Callable[[], None]) -> None:
+        """Remove the levels that are there and listed, and chunks that no document describes.
+
+        Those are where levels are to be made, and where an interrupted build that is given up was to make
+        some. The group says no word of a pyramid then.
+
+        hold  keeps makers away once the levels are gone: what they make is not removed
+        """
+        group, made = self.group, self.pyramid.made
+        taken = [name for name in made if name in group]
+        if self.is_new:
+            # A group that is there by now is another call's, and keeps its levels.
+            hold()
+        _remove_levels(group, taken, self.pyramid.dataset.level)
+        if not self.is_new:
+            hold()
+        places = {f"{level}/{layer.name}" for level in made for layer in self.pyramid.layers}
+        plan = self.former.plan if self.former is not None and isinstance(self.former.plan, dict) else {}
+        levels, names = plan.get("levels"), plan.get("variables")
+        if isinstance(levels, list) and isinstance(names, dict):
+            parts = [part for part in (plan.get("finest"), *levels, *names) if part is not None]
+            if all(isinstance(part, str) and PLAIN.fullmatch(part) for part in parts):
+                places |= {
+                    f"{level}/{name}" for level in (plan.get("finest"), *levels) if level for name in names
+                }
+        for place in sorted(places):
+            if place not in group and place.partition("/")[0] not in group:
+                group.store.delete_prefix(join_key(group.path, place))
+
+    def publish(self) -> None:
+        group = self.group
+        if self.lost:
+            # Of layers that are left out, there are chunks but no documents.
+            self.pyramid = self.pyramid.without(self.lost)
+            self.record = _record(self.pyramid)
+            for path in [path for path in self.nodes.models if path.rpartition("/")[2] in self.lost]:
+                del self.nodes.models[path]
+                group.store.delete_prefix(join_key(group.path, path))
+        self.nodes.publish()
+        self.pyramid.settle(group, self.nodes)
+        dataset = self.pyramid.dataset
+        own = group.attrs if dataset.level else {**dataset.attributes, **group.attrs}
+        attributes = join_attributes(own, self.pyramid.documents[""]["attributes"])
+        self.group = _finish(group, {**self.record, "build": self.job.name}, attributes, is_new=self.is_new)
 
 
-def update(
-    pyramid: PyramidPlan,
-    group: Group,
-    former: Record,
-    boxes: Mapping[str, Sequence[Box]],
-    how: How,
-    *,
-    is_reshaped: bool,
-    marks: Mapping[str, Marks] | None = None,
-    unread: Collection[str] = (),
-) -> Group:
-    """The pyramid's group, after all cells that depend on the boxes were made again.
+class _Update(_PyramidJob):
+    """The bringing up to date of all cells that depend on boxes of the arrays that have changed.
 
     Each chunk of the levels is the old one or the new one meanwhile; levels grow when their new cells are
     there. To resume goes on by the journal of an update of the same boxes that was interrupted; of others,
-    all that was to be made is made again.
+    all that was to be made is made again. Where an array cannot be read, the chunks of all others are made,
+    and the update stays unfinished: levels share their coordinates, so that they grow together.
 
-    former       the pyramid's record
-    is_reshaped  whether levels have other lengths or tiles now
-    marks        of the source's chunks, where the boxes are all that has changed, to keep a fingerprint with
-    unread       the arrays to be brought up to date that cannot be read
-
-    Where an array cannot be read, the chunks of all others are made again, and the update stays unfinished:
-    levels share their coordinates, so that they grow together.
+    unfinished     the work of an interrupted update
+    region, names  the arguments `region` and `arrays` of `update_pyramid`
+    changed        boxes that have changed, by the arrays' names, in the place of a region; None: not known
+    is_beside      whether a mask, or what is beside the levels, has changed
 
     Raises
         MetadataError: memory that holds no unit.
@@ -238,68 +426,138 @@ def update(
         StoreError: the store fails, or other work is unfinished there.
         The error of an array that cannot be read.
     """
-    group = group.as_durable() if how.durable else group
-    steps = _plan_steps(pyramid, pyramid.held(group), boxes, how)
-    how.stop_if_dry(lambda: _estimate(steps, how))
-    record = _updated_record(pyramid, former)
-    plain = {name: [[[s.start, s.stop] for s in box] for box in asked] for name, asked in boxes.items()}
-    plain |= {name: [[[0, n] for n in former["variables"][name]["shape"]]] for name in unread}
-    sources = _sources(pyramid)
-    source = name_job([sources.place(name) for name in sources.versions])
-    shapes = {layer.name: list(layer.recipe.source.shape) for layer in pyramid.layers}
-    pending = {"pending": plain, "shapes": shapes, "source": source, **pyramid.grid.pending()}
-    left = read_intent(group.store, group.path)
-    made = Made.read(group.store, group.path, _call(former))
-    is_same = how.resume and left is not None and left.plan == pending
-    if is_same and marks is not None and left is not None and left.name == former["build"]:
-        # It was interrupted when all was said; where the fingerprint does not say so yet, all is made again.
-        is_same = made is not None and made.is_current(sources)
-    name = name_build([record, plain], former["build"])
 
-    def start(*, goes_on: bool) -> BegunJob:
-        where = (group.store, group.path, "update_pyramid", pending)
-        begun = begin(*where, name=name, resume=goes_on, replace=not goes_on)
-        begun.watch(sources)
-        return begun
+    work = "update_pyramid"
+    changed: Mapping[str, Sequence[Box]] | None = None
+    is_beside = False
 
-    try:
-        job = start(goes_on=is_same)
-    except ChangedError:
-        # A refresh makes again whatever has changed by now.
-        if marks is None or not is_same:
-            raise
-        job = start(goes_on=False)
-    if job.name == former["build"]:
-        group.consolidate()
-        job.end()
-        return group
-    name = job.name
-    mark_levels(group, pyramid.made, name, "updating")
-    if is_reshaped:
-        pyramid.shrink(group)
-    lost = _fill(steps, job, how, is_replacing=not group.store.durable, can_lose=True)
-    job.check()
-    for error in lost.values():
-        raise error
-    if unread:
-        expected = "all others are up to date, and the update is unfinished until these are"
-        raise MetadataError(
-            f"arrays {', '.join(sorted(unread))} cannot be read; {expected}", path=pyramid.dataset.place
-        )
-    attributes: Mapping[str, Any] = dict(group.attrs)
-    if is_reshaped:
-        pyramid.replace_beside(group)
-        pyramid.settle(group, NewNodes(group.store, group.path, group.zarr_format))
-        attributes = join_attributes(group.attrs, pyramid.documents[""]["attributes"])
-    mark_levels(group, pyramid.made, name, None)
-    group = _finish(group, {**record, "build": name}, attributes, is_new=False)
-    if marks is not None:
-        made = Made.of(_call(record), sources, {}, marks=marks)
-    if made is not None:
-        # Where other boxes were made, what has changed since the last time may still be more.
-        job.keep(replace(made, target=_level_versions(pyramid, group)))
-    job.end()
-    return group
+    def __init__(
+        self,
+        group: Group,
+        before: Record,
+        unfinished: _Left,
+        dataset: Dataset,
+        how: How,
+        mask: Array | str | None = None,
+        region: Region = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        plan = _plan_on_tiles if "tile_matrix_set" in before else _plan_on_factors
+        variables = _with_masks(group, before, dataset, mask)
+        pyramid = plan(group, {**before, "variables": variables}, dataset, unfinished.grids)
+        super().__init__(group, before, pyramid, _updated_record(pyramid, before), how)
+        self.was, self.unfinished, self.region, self.names = before, unfinished, region, names
+        self.is_replacing = not self.there.store.durable
+        dims = {name for layer in pyramid.layers for name in layer.variable.dimensions}
+        if isinstance(region, Mapping) and not set(region) <= dims:
+            unknown, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - dims, dims))
+            raise SelectionError(f"region names {unknown}; the dimensions are {expected}", path=dataset.place)
+
+    @property
+    def keeps(self) -> bool:
+        return super().keeps and self.region is None and self.names is None
+
+    @property
+    def has_new_shapes(self) -> bool:
+        """Whether arrays have other shapes than when the pyramid was built."""
+        return any(_former_shape(self.was, a.name) != a.recipe.source.shape for a in self.pyramid.layers)
+
+    @property
+    def is_reshaped(self) -> bool:
+        """Whether levels have other lengths, tiles or coordinates now."""
+        if self.has_new_shapes or self.pyramid.grid.has_moved or self.is_beside:
+            return True
+        pairs = ((one.recipe.source.shape, self.unfinished.former_shapes(one)) for one in self.pyramid.layers)
+        return any(shape != former for shape, shapes in pairs for former in shapes)
+
+    @property
+    def unread(self) -> Collection[str]:
+        """The arrays to be brought up to date that cannot be read."""
+        is_asked = self.names is None or self.is_reshaped
+        return self.pyramid.dataset.unreadable & self.was["variables"].keys() if is_asked else ()
+
+    def arrays(self) -> Mapping[str, Sequence[Array]]:
+        return self.pyramid.held(self.group)
+
+    def boxes(self) -> dict[str, list[Box]]:
+        pyramid, left = self.pyramid, self.unfinished
+        is_all = self.is_beside or not (self.has_new_shapes or (self.how.resume and any(left.boxes.values())))
+        boxes = {}
+        for layer in pyramid.layers:
+            asked: Sequence[Box] = ()
+            if self.changed is not None:
+                asked = self.changed[layer.name]
+            elif self.names is None or layer.name in self.names:
+                asked = _asked_boxes(self.region, layer, pyramid.dataset.place, is_all=is_all)
+            boxes[layer.name] = _changed_boxes(layer, self.was, left, asked, is_all=pyramid.grid.has_moved)
+        return boxes
+
+    def describe(self) -> Any:
+        boxes = self.boxes().items()
+        plain = {name: [[[s.start, s.stop] for s in box] for box in asked] for name, asked in boxes}
+        plain |= {name: [[[0, n] for n in _former_shape(self.was, name)]] for name in self.unread}
+        shapes = {layer.name: list(layer.recipe.source.shape) for layer in self.pyramid.layers}
+        return {"pending": plain, "shapes": shapes, **self.pyramid.grid.pending()}
+
+    def call(self) -> Any:
+        return _call(self.was)
+
+    def refreshed(self, made: Made, sources: Sources) -> Task[Group]:
+        layers = self.pyramid.layers
+        if {layer.name for layer in layers}.issuperset(made.changed_sources(sources)):
+            self.changed = {layer.name: _changed_chunks(made, self.marks, layer) for layer in layers}
+        else:
+            # A mask, or what is beside the levels: whatever depends on that is made again.
+            self.is_beside = True
+        return self
+
+    def begin(self, sources: Sources) -> BegunJob:
+        former, addresses = self.former, [sources.place(name) for name in sources.versions]
+        pending = {**self.describe(), "source": name_job(addresses)}
+        goes_on = self.how.resume and former is not None and former.plan == pending
+        if goes_on and self.keeps and former is not None and former.name == self.was["build"]:
+            # It was interrupted when all was said; unless the fingerprint says so, all is made again.
+            goes_on = self.left is not None and self.left.is_current(sources)
+        name = name_build([self.record, pending["pending"]], self.was["build"])
+
+        def start(*, goes_on: bool) -> BegunJob:
+            where = (*self.there, self.work, pending)
+            begun = begin(*where, name=name, resume=goes_on, replace=not goes_on, sources=sources)
+            begun.watch(sources)
+            return begun
+
+        try:
+            return start(goes_on=goes_on)
+        except ChangedError:
+            # A refresh makes again whatever has changed by now.
+            if not (goes_on and self.keeps):
+                raise
+            return start(goes_on=False)
+
+    def make(self, job: BegunJob) -> None:
+        mark_levels(self.group, self.pyramid.made, job.name, "updating")
+        if self.is_reshaped:
+            self.pyramid.shrink(self.group)
+        super().make(job)
+
+    def publish(self) -> None:
+        pyramid, group = self.pyramid, self.group
+        for error in self.lost.values():
+            raise error
+        if self.unread:
+            names = ", ".join(sorted(self.unread))
+            expected = "all others are up to date, and the update is unfinished until these are"
+            raise MetadataError(f"arrays {names} cannot be read; {expected}", path=pyramid.dataset.place)
+        attributes: Mapping[str, Any] = dict(group.attrs)
+        if self.is_reshaped:
+            pyramid.replace_beside(group)
+            pyramid.settle(group, NewNodes(*self.there, group.zarr_format))
+            attributes = join_attributes(group.attrs, pyramid.documents[""]["attributes"])
+        mark_levels(group, pyramid.made, self.job.name, None)
+        self.group = _finish(group, {**self.record, "build": self.job.name}, attributes, is_new=False)
+        if not self.keeps and (made := Made.read(*self.there, self.call())) is not None:
+            # Where other boxes were made, what has changed since the last time may still be more.
+            self.job.keep(replace(made, target=self.versions() or {}))
 
 
 def _check_apart(pyramid: PyramidPlan, group: Group) -> None:
@@ -324,83 +582,6 @@ def _check_apart(pyramid: PyramidPlan, group: Group) -> None:
                 )
 
 
-def _levels_taken(group: Group, taken: Sequence[str]) -> StoreError:
-    expected = "expected none, or overwrite"
-    return StoreError(f"levels {', '.join(taken)} are there already; {expected}", path=place_of(group))
-
-
-class _LayerSteps(NamedTuple):
-    """The steps that make the cells of a layer that depend on one box, and their name in the journal."""
-
-    layer: Layer
-    label: str
-    steps: list[Step]
-
-
-def _plan_steps(
-    pyramid: PyramidPlan, arrays: Mapping[str, Sequence[Array]], boxes: Boxes, how: How
-) -> list[_LayerSteps]:
-    """The steps that make all cells that depend on the boxes, those of masks first.
-
-    Raises
-        MetadataError: the caller's memory does not hold one unit.
-    """
-    budget = Budget.of(how.memory)
-    return [
-        _LayerSteps(layer, f"{layer.name}-{place}", pyramid.steps(layer, arrays, budget, box))
-        for layer in sorted(pyramid.layers, key=lambda layer: not layer.is_mask)
-        for place, box in enumerate(boxes[layer.name])
-    ]
-
-
-def _estimate(planned: Sequence[_LayerSteps], how: How) -> Estimate:
-    """The estimate of making the cells of these steps."""
-    unit_count, read_size, write_size = 0, 0, 0
-    for layer, _, steps in planned:
-        item_size = layer.recipe.source.dtype.itemsize
-        for number, step in enumerate(steps):
-            units = [*step.plan.units()]
-            written = (cells for unit in units for _, cells in step.plan.written(unit))
-            unit_count += len(units)
-            read_size += 0 if number else step.plan.total_count() * item_size
-            write_size += sum(map(volume, written)) * item_size
-    memory_size = Budget.of(how.memory).size
-    return Estimate(
-        unit_count=unit_count, read_size=read_size, write_size=write_size, memory_size=memory_size
-    )
-
-
-def _check_fits(pyramid: PyramidPlan, group: Group, how: How) -> None:
-    """Refuse a disk that is too full for the levels, as far as the first step of each layer tells.
-
-    Raises
-        StoreError: it is.
-    """
-
-    def expect() -> float:
-        store, budget = MemoryStore(), Budget.of(how.memory)
-        arrays = pyramid.draft(NewNodes(store, "", group.zarr_format))
-        steps = [pyramid.steps(layer, arrays, budget, None)[:1] for layer in pyramid.layers]
-        expected = 0.0
-        for step in chain.from_iterable(steps):
-            try:
-                expected += expect_size(step.plan, store, step.is_blank, store_shares(step.plan))
-            except ZstoreError as error:
-                # An array that cannot be read is left out when its levels are made.
-                if not is_loss(error):
-                    raise
-        return expected
-
-    Location(group.store, group.path).check_room(pyramid.size, expect, "levels")
-
-
-def _target(target: Group | PlaceLike, zarr_format: ZarrFormat) -> tuple[Group, bool]:
-    """The target's group, and whether it is new, so that nothing of it is stored yet."""
-    if isinstance(target, Group):
-        return target, False
-    return Group(open_store(target), "", GroupModel(zarr_format)), True
-
-
 def _record(pyramid: PyramidPlan) -> Record:
     """The record for the pyramid of how it was made."""
     grid, affine = pyramid.grid, pyramid.dataset.geo.affine
@@ -420,35 +601,14 @@ def _record(pyramid: PyramidPlan) -> Record:
     }
 
 
-def _sources(pyramid: PyramidPlan) -> Sources:
-    """The sources of a pyramid, by name.
-
-    Masks are among them, what is copied beside the levels, and, where these are elsewhere, the coordinates
-    that the affine comes from; beside the finest level the work itself writes those.
-
-    Their versions are of the chunks, and of the documents without attributes: what these say of cells is in
-    the pyramid's record, and the ends of builds and updates write them.
-    """
-    dataset = pyramid.dataset
-    arrays = {layer.name: layer.recipe.source for layer in pyramid.layers}
-    beside = {**dataset.extras, **({} if dataset.level else dataset.places)}
-    arrays |= {f"{name}, beside": source_of(array) for name, array in beside.items()}
-    for layer in pyramid.layers:
-        if layer.recipe.mask is not None:
-            arrays[f"{layer.name}, mask"] = layer.recipe.mask.array
-
-    def version(array: Source) -> str:
-        if not isinstance(array, StoredArray):
-            return array.version() or "?"
-        model = read_node(array.store, array.path, array.model.zarr_format)
-        if not isinstance(model, ArrayModel):
-            return ""
-        chunks = StoredArray(array.store, array.path, model).listing(has_documents=False)
-        return f"{name_job(render_node(model.with_attributes({})))} {chunks.version or '?'}"
-
-    return Sources(
-        lambda: {name: version(array) for name, array in arrays.items()}, lambda name: arrays[name].url
-    )
+def _version(array: Source) -> str:
+    if not isinstance(array, StoredArray):
+        return array.version() or "?"
+    model = read_node(array.store, array.path, array.model.zarr_format)
+    if not isinstance(model, ArrayModel):
+        return ""
+    chunks = StoredArray(array.store, array.path, model).listing(has_documents=False)
+    return f"{name_job(render_node(model.with_attributes({})))} {chunks.version or '?'}"
 
 
 def _call(record: Record) -> Any:
@@ -459,18 +619,6 @@ def _call(record: Record) -> Any:
         for name, entry in record["variables"].items()
     }
     return {"work": "build_pyramid", **{name: record.get(name) for name in names}, "variables": ways}
-
-
-def _marks(pyramid: PyramidPlan) -> dict[str, Marks]:
-    """The marks of the chunks of the arrays that the levels are made of, by name."""
-    listed = {layer.name: layer.recipe.source.listing(keeps_marks=True).marks for layer in pyramid.layers}
-    return {name: marks for name, marks in listed.items() if marks is not None}
-
-
-def _level_versions(pyramid: PyramidPlan, group: Group) -> Versions:
-    """The versions of the levels' arrays."""
-    paths = [f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers]
-    return Location(group.store, group.path).versions(paths, has_attributes=False)
 
 
 def _changed_chunks(made: Made, marks: Mapping[str, Marks], layer: Layer) -> list[Box]:
@@ -497,42 +645,6 @@ def _updated_record(pyramid: PyramidPlan, former: Record) -> Record:
     return {**kept, "variables": {**variables, **shapes}}
 
 
-def _clear(
-    pyramid: PyramidPlan,
-    group: Group,
-    taken: Sequence[str],
-    left: Intent | None,
-    hold: Callable[[], None],
-    *,
-    is_new: bool,
-) -> None:
-    """Remove the levels `taken` and all others that the group lists, and chunks that no document describes.
-
-    Those are where levels are to be made, and where an interrupted build that is given up was to make some.
-    The group says no word of a pyramid then.
-
-    hold    keeps makers away once the levels are gone: what they make is not removed
-    is_new  whether no group was there: one that is by now is another call's, and keeps its levels
-    """
-    if is_new:
-        hold()
-    _remove_levels(group, taken, pyramid.dataset.level)
-    if not is_new:
-        hold()
-    places = {f"{level}/{layer.name}" for level in pyramid.made for layer in pyramid.layers}
-    plan = left.plan if left is not None and isinstance(left.plan, dict) else {}
-    levels, names = plan.get("levels"), plan.get("variables")
-    if isinstance(levels, list) and isinstance(names, dict):
-        parts = [part for part in (plan.get("finest"), *levels, *names) if part is not None]
-        if all(isinstance(part, str) and PLAIN.fullmatch(part) for part in parts):
-            places |= {
-                f"{level}/{name}" for level in (plan.get("finest"), *levels) if level for name in names
-            }
-    for place in sorted(places):
-        if place not in group and place.partition("/")[0] not in group:
-            group.store.delete_prefix(join_key(group.path, place))
-
-
 def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
     """Remove these levels, and all but `finest` that the group lists, and their entries in its documents."""
     gone, layout = list(taken), group.attrs.get("multiscales")
@@ -547,48 +659,6 @@ def _remove_levels(group: Group, taken: Sequence[str], finest: str) -> None:
         group.attrs.put({**held, **({MEMBER: others} if others else {})})
     for name in gone:
         del group[name]
-
-
-def _fill(
-    planned: Sequence[_LayerSteps],
-    job: BegunJob,
-    how: How,
-    *,
-    is_replacing: bool = False,
-    can_lose: bool = False,
-) -> Lost:
-    """Make the cells of these steps; `is_replacing` as for `run_step`.
-
-    Returns the errors of layers whose sources have chunks that cannot be read, where these `can_lose`; masks
-    cannot, and not all layers.
-    """
-    lost = Lost(layer.name for layer, _, _ in planned if not layer.is_mask)
-    first = [steps[0].plan for _, _, steps in planned if steps]
-    tick = counter(sum(plan.total_count() for plan in first) if how.progress else 0, how.progress)
-    try:
-        with job.runner(how.executor) as runner:
-            for layer, label, steps in planned:
-                # What all others may be masked by is made before them.
-                sources = [layer.recipe.source] if can_lose and not layer.is_mask else []
-                with lost.apart(layer.name, *sources), nullcontext() if layer.is_mask else runner.apart():
-                    for number, step in enumerate(steps):
-                        taken = tick if number == 0 else None
-                        run_step(runner, step, f"{label}-{number}", taken, is_replacing=is_replacing)
-    except OSError:
-        # Whoever has taken the place over removes what is written there.
-        job.check_held()
-        raise
-    finally:
-        for layer, _, _ in planned:
-            layer.recipe.source.close()
-    return lost
-
-
-def _drop(nodes: NewNodes, group: Group, lost: Container[str]) -> None:
-    """Remove the arrays of layers that are left out from new nodes, and the chunks that they have."""
-    for path in [path for path in nodes.models if path.rpartition("/")[2] in lost]:
-        del nodes.models[path]
-        group.store.delete_prefix(join_key(group.path, path))
 
 
 def _finish(group: Group, record: Record, attributes: Mapping[str, Any], *, is_new: bool) -> Group:
@@ -710,7 +780,7 @@ def build_pyramid(
     pyramid = PyramidPlan.make(
         dataset, levels_grid, layers, encoding, profile, name_resampling(layers, method)
     )
-    return build(pyramid, root, how)
+    return _Build(pyramid, root, how).carry_out()
 
 
 @long_call(if_exists=NOT_BY_KEYS)
@@ -789,7 +859,7 @@ def build_tile_pyramid(
         layers.append(replace(layer, sampling=_sampling(layer, sampling)))
     _check_empty(layers, dataset.place)
     pyramid = PyramidPlan.make(dataset, grid, layers, encoding, profile, name_resampling(layers, method))
-    return build(pyramid, root, how)
+    return _Build(pyramid, root, how).carry_out()
 
 
 def _choose_target(
@@ -916,65 +986,7 @@ def update_pyramid(
     group = pyramid if isinstance(pyramid, Group) else open_group(pyramid, mode="r+")
     record, left = _checked(group)
     dataset = _find_source(group, record, source, arrays)
-    return _update_from(group, record, left, dataset, region, arrays, mask, How(**words))
-
-
-def _update_from(
-    group: Group,
-    record: Record,
-    left: _Left,
-    dataset: Dataset,
-    region: Region,
-    arrays: Sequence[str] | None,
-    mask: Array | str | None,
-    how: How,
-) -> Group:
-    """The pyramid's group, brought up to date with a dataset; the arguments are those of `update_pyramid`."""
-    unread = dataset.unreadable & record["variables"].keys()
-    variables = _with_masks(group, record, dataset, mask)
-    plan = _plan_on_tiles if "tile_matrix_set" in record else _plan_on_factors
-    planned, boxes = plan(group, {**record, "variables": variables}, dataset, left.grids), {}
-    keeps = how.resume and region is None and arrays is None and current_part() is None
-    made = Made.read(group.store, group.path, _call(record)) if keeps else None
-    marks, is_beside = _marks(planned) if keeps else None, False
-    if made is not None and marks is not None:
-        now = _sources(planned)
-        if left.shapes is None:
-            made.check_target(_level_versions(planned, group), group.store, group.path)
-            if made.is_current(now):
-                return group
-        names = {layer.name for layer in planned.layers}
-        if not names.issuperset(made.changed_sources(now)):
-            # A mask, or what is beside the levels: whatever depends on that is made again.
-            made, is_beside = None, True
-    has_new_shapes = any(_former_shape(record, a.name) != a.recipe.source.shape for a in planned.layers)
-    is_all = is_beside or not (has_new_shapes or (how.resume and any(left.boxes.values())))
-    for layer in planned.layers:
-        is_asked = arrays is None or layer.name in arrays
-        asked = _asked_boxes(region, layer, dataset.place, is_all=is_all) if is_asked else []
-        if made is not None and marks is not None:
-            asked = _changed_chunks(made, marks, layer)
-        boxes[layer.name] = _changed_boxes(layer, record, left, asked, is_all=planned.grid.has_moved)
-    dims = {name for layer in planned.layers for name in layer.variable.dimensions}
-    if isinstance(region, Mapping) and not set(region) <= dims:
-        unknown, expected = (", ".join(sorted(map(str, names))) for names in (set(region) - dims, dims))
-        raise SelectionError(f"region names {unknown}; the dimensions are {expected}", path=dataset.place)
-    is_left_reshaped = any(
-        shape != layer.recipe.source.shape for layer in planned.layers for shape in left.former_shapes(layer)
-    )
-    is_reshaped = has_new_shapes or is_left_reshaped or planned.grid.has_moved or is_beside
-    if arrays is not None and not is_reshaped:
-        unread = frozenset()
-    return update(
-        planned,
-        group,
-        record,
-        boxes,
-        how,
-        is_reshaped=is_reshaped,
-        marks=marks,
-        unread=unread,
-    )
+    return _Update(group, record, left, dataset, How(**words), mask, region, arrays).carry_out()
 
 
 def update_levels(group: Group, boxes: Mapping[str, Sequence[Box]], how: How) -> None:
@@ -984,16 +996,14 @@ def update_levels(group: Group, boxes: Mapping[str, Sequence[Box]], how: How) ->
 
     Raises
         MetadataError: nothing says how the pyramid was built.
-        ChangedError, StoreError: as `update`.
+        ChangedError, StoreError: as `_Update`.
     """
-    record, left = _recorded(group), _Left({}, ())
-    planned = _plan_on_factors(group, record, _find_source(group, record, None, [*record["variables"]]), None)
-    changed = {
-        layer.name: _changed_boxes(layer, record, left, _few(boxes[layer.name]), is_all=False)
-        for layer in planned.layers
-    }
+    record = _recorded(group)
+    dataset = _find_source(group, record, None, [*record["variables"]])
+    update = _Update(group, record, _Left({}, ()), dataset, replace(how, resume=False))
     # Coordinates beside the levels may have changed where shapes have not.
-    update(planned, group, record, changed, replace(how, resume=False), is_reshaped=True)
+    update.is_beside, update.changed = True, {name: _few(some) for name, some in boxes.items()}
+    update.carry_out()
 
 
 class _Left(NamedTuple):
