@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from operator import lt
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from zstore.nodes.node import Model, StoredNode
 Items = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Codecs = tuple[CodecModel, ...]
+A = TypeVar("A")
 
 
 def inner_codecs(codecs: Codecs) -> Codecs:
@@ -230,7 +231,63 @@ class ArrayNames(NodeNames[ArrayModel]):
         self.blocks[_wanted(selection, fields, prototype)] = value
 
 
-class GroupNames(NodeNames[GroupModel]):
+class MemberNames(Generic[A]):
+    """The part of groups that has zarr-python's names and is made of their other methods; `A` is an array."""
+
+    __slots__ = ()
+
+    def _like(self, data: Any) -> dict[str, Any]:
+        return like(data)
+
+    def _make(self: Any, name: str, **options: Any) -> A:
+        return self.create_array(name, **options)  # type: ignore[no-any-return]
+
+    def nmembers(self: Any, max_depth: int | None = 0) -> int:
+        """The number of members, down to `max_depth` levels below the direct ones (None: all)."""
+        return len(self.members(max_depth))
+
+    def array_values(self: Any) -> Iterator[A]:
+        """The arrays among the direct members."""
+        return (array for _, array in self.arrays())
+
+    def group_values(self: Any) -> Iterator[Any]:
+        """The groups among the direct members."""
+        return (group for _, group in self.groups())
+
+    def require_groups(self: Any, *names: str) -> tuple[Any, ...]:
+        """The groups of these names; those that do not exist are created."""
+        return tuple(self.require_group(name) for name in names)
+
+    def empty(self, *, name: str, shape: Any, **options: Any) -> A:
+        """Create an array without writing any items; of float64 without a dtype."""
+        return self._make(name, shape=shape, **{"dtype": "f8", **options})
+
+    zeros = empty
+
+    def ones(self, *, name: str, shape: Any, **options: Any) -> A:
+        """Create an array whose items are 1 until they are written; of float64 without a dtype."""
+        return self.full(name=name, shape=shape, fill_value=1, **options)
+
+    def full(self, *, name: str, shape: Any, fill_value: Any, **options: Any) -> A:
+        """Create an array whose items are `fill_value` until they are written; of float64 without a dtype."""
+        return self._make(name, shape=shape, fill_value=fill_value, **{"dtype": "f8", **options})
+
+    def empty_like(self, *, name: str, data: Any, **options: Any) -> A:
+        """Create an array of the shape, dtype, chunks and codecs of `data`, without writing any items."""
+        return self._make(name, **{**self._like(data), **options})
+
+    zeros_like = empty_like
+
+    def ones_like(self, *, name: str, data: Any, **options: Any) -> A:
+        """Create an array like `data`, whose items are 1 until they are written."""
+        return self._make(name, **{**self._like(data), **options, "fill_value": 1})
+
+    def full_like(self, *, name: str, data: Any, fill_value: Any, **options: Any) -> A:
+        """Create an array like `data`, whose items are `fill_value` until they are written."""
+        return self._make(name, **{**self._like(data), **options, "fill_value": fill_value})
+
+
+class GroupNames(NodeNames[GroupModel], MemberNames[Any]):
     """The part of `Group` that has zarr-python's names."""
 
     __slots__ = ()
@@ -275,50 +332,6 @@ class GroupNames(NodeNames[GroupModel]):
         members = [member for _, member in self.members(None)]
         count = sum(hasattr(member, "shape") for member in members)
         return f"{self.info}\nArrays      : {count}\nGroups      : {len(members) - count}"
-
-    def nmembers(self: Any, max_depth: int | None = 0) -> int:
-        """The number of members, down to `max_depth` levels below the direct ones (None: all)."""
-        return len(self.members(max_depth))
-
-    def array_values(self: Any) -> Iterator[Any]:
-        """The arrays among the direct members."""
-        return (array for _, array in self.arrays())
-
-    def group_values(self: Any) -> Iterator[Any]:
-        """The groups among the direct members."""
-        return (group for _, group in self.groups())
-
-    def require_groups(self: Any, *names: str) -> tuple[Any, ...]:
-        """The groups of these names; those that do not exist are created."""
-        return tuple(self.require_group(name) for name in names)
-
-    def empty(self: Any, *, name: str, shape: Any, **options: Any) -> Any:
-        """Create an array without writing any items; of float64 without a dtype."""
-        return self.create_array(name, shape=shape, **{"dtype": "f8", **options})
-
-    zeros = empty
-
-    def ones(self: Any, *, name: str, shape: Any, **options: Any) -> Any:
-        """Create an array whose items are 1 until they are written; of float64 without a dtype."""
-        return self.full(name=name, shape=shape, fill_value=1, **options)
-
-    def full(self: Any, *, name: str, shape: Any, fill_value: Any, **options: Any) -> Any:
-        """Create an array whose items are `fill_value` until they are written; of float64 without a dtype."""
-        return self.create_array(name, shape=shape, fill_value=fill_value, **{"dtype": "f8", **options})
-
-    def empty_like(self: Any, *, name: str, data: Any, **options: Any) -> Any:
-        """Create an array of the shape, dtype, chunks and codecs of `data`, without writing any items."""
-        return self.create_array(name, **{**like(data), **options})
-
-    zeros_like = empty_like
-
-    def ones_like(self: Any, *, name: str, data: Any, **options: Any) -> Any:
-        """Create an array like `data`, whose items are 1 until they are written."""
-        return self.create_array(name, **{**like(data), **options, "fill_value": 1})
-
-    def full_like(self: Any, *, name: str, data: Any, fill_value: Any, **options: Any) -> Any:
-        """Create an array like `data`, whose items are `fill_value` until they are written."""
-        return self.create_array(name, **{**like(data), **options, "fill_value": fill_value})
 
 
 def like(data: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from zstore.model.v2 import DIMENSIONS
 from zstore.nodes import array as arrays
 from zstore.nodes import group as groups
 from zstore.nodes.open import create_array, create_group, open_array, open_group
+from zstore.nodes.zarr_names import MemberNames
 from zstore.storage.base import in_thread
 from zstore.zarr.awaited import AsyncArray, AsyncGroup
 from zstore.zarr.buffer import NDBuffer
@@ -429,7 +430,7 @@ def make_array(at: StorePath, options: Mapping[str, Any]) -> Array:
         raise as_zarr(error) from error.__cause__
 
 
-class Group(_Node):
+class Group(_Node, MemberNames[Array]):
     """A group: a mapping of names to arrays and groups; `node` is zstore's."""
 
     node: groups.Group
@@ -559,14 +560,6 @@ class Group(_Node):
         """(name, group) of the groups among the direct members."""
         return ((name, self._wrapped(group)) for name, group in self.node.groups())
 
-    def array_values(self) -> Iterator[Array]:
-        """The arrays among the direct members."""
-        return (array for _, array in self.arrays())
-
-    def group_values(self) -> Iterator[Group]:
-        """The groups among the direct members."""
-        return (group for _, group in self.groups())
-
     def tree(
         self,
         expand: bool | None = None,
@@ -615,10 +608,6 @@ class Group(_Node):
             raise TypeError(f"{name!r} is an array; expected a group")
         return found
 
-    def require_groups(self, *names: str) -> tuple[Group, ...]:
-        """The groups of these names; those that do not exist are created."""
-        return tuple(self.require_group(name) for name in names)
-
     def require_array(
         self,
         name: str,
@@ -646,35 +635,14 @@ class Group(_Node):
             raise TypeError(f"{name!r} has the dtype {found.dtype}; expected {given}")
         return found if config is None else Array(found.node, found.store, ArrayConfig.of(config))
 
-    def empty(self, *, name: str, shape: Any, **options: Any) -> Array:
-        """Create an array without writing any items."""
-        return self.create_array(name, shape=shape, **{"dtype": "f8", **options})
-
-    zeros = empty
-
-    def full(self, *, name: str, shape: Any, fill_value: Any, **options: Any) -> Array:
-        """Create an array whose items are `fill_value` until they are written."""
-        return self.empty(name=name, shape=shape, fill_value=fill_value, **options)
-
-    def ones(self, *, name: str, shape: Any, **options: Any) -> Array:
-        """Create an array whose items are 1 until they are written."""
-        return self.full(name=name, shape=shape, fill_value=1, **options)
-
-    def empty_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array of the shape, dtype, chunks and codecs of `data`, without writing any items."""
-        return self.create_array(name, **{**like(data, self.zarr_format), **options})
+    def _like(self, data: Any) -> dict[str, Any]:
+        return like(data, self.zarr_format)
 
     def zeros_like(self, *, name: str, data: Any, **options: Any) -> Array:
         """Create an array like `data`, whose items are 0 until they are written."""
         return self.empty_like(name=name, data=data, **{**options, "fill_value": 0})
 
-    def ones_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array like `data`, whose items are 1 until they are written."""
-        return self.empty_like(name=name, data=data, **{**options, "fill_value": 1})
-
-    def full_like(self, *, name: str, data: Any, **options: Any) -> Array:
-        """Create an array like `data`, whose items are `fill_value` until they are written."""
-        return self.empty_like(name=name, data=data, **options)
+    full_like = MemberNames.empty_like
 
     async def update_attributes_async(self, new_attributes: Mapping[str, Any]) -> Group:
         """`update_attributes`, awaited."""
