@@ -302,6 +302,24 @@ def test_a_source_beside_the_pyramid_in_one_store_needs_no_name() -> None:
     np.testing.assert_array_equal(made["1/a"][...], zstore.downsample(data, (2, 2)))
 
 
+def test_a_dry_run_tells_what_a_refresh_would_make() -> None:
+    """Nothing while the source is as it was, which is no reason to return the pyramid."""
+    source, target = zstore.create_group(MemoryStore()), MemoryStore()
+    data = source.create_array("a", data=cells((64, 64)), chunks=32, dimension_names=("y", "x"))
+    made = zstore.build_pyramid(source, target, levels=1, resume=True)
+
+    def counts() -> list[int]:
+        calls = (
+            lambda **words: zstore.build_pyramid(source, target, levels=1, **words),
+            lambda **words: zstore.update_pyramid(made, source=source, **words),
+        )
+        return [call(resume=True, dry_run=True).unit_count for call in calls]
+
+    assert counts() == [0, 0]
+    data[0, 0] = 7
+    assert counts() == [1, 1]
+
+
 def test_refusals() -> None:
     pyramid = make(MemoryStore(), cells((64, 64)), levels=1)
     for region, message in (

@@ -145,7 +145,8 @@ class _PyramidJob(Task[Group]):
 
     def __init__(self, group: Group, before: Record | None, pyramid: PyramidPlan, record: Record, how: How):
         super().__init__(Location(group.store, group.path), how)
-        self.group = Group(self.there.store, group.path, group.model) if how.durable else group
+        self.group = group.as_durable() if how.durable else group
+        self.there = Location(self.group.store, group.path)
         self.before, self.pyramid, self.record = before, pyramid, record
         self.marks = dict[str, Marks]()
         self.lost: Mapping[str, ZstoreError] = {}
