@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zstore.base.boxes import Box, Items, Shape, hull, inside, lengths, volume, whole, with_sides
+from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.conventions.base import Affine, Documents, GeoModel, Level
@@ -454,11 +455,55 @@ WINDOW_CELL_SIZE = 10
 LEAST_WINDOW = 1 << 14
 
 
-class PlacedCells(NamedTuple):
-    """Cells (..., y, x) to fill, and the places of the source for them, as `Warp.places` has them."""
+@dataclass(frozen=True, eq=False)
+class Places:
+    """(columns, rows) of a source for cells of a grid: under their centres, or under their corners."""
 
     columns: Floats
     rows: Floats
+    source_shape: tuple[int, int]
+    has_corners: bool
+
+    @once
+    def bounds(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        """The (least, greatest) row and column; None if none of the source lies there."""
+        shape, places = self.source_shape, (self.rows, self.columns)
+        y, x = ((float(one.min()), float(one.max())) for one in places)
+        if not all(low >= 0 and high <= size for (low, high), size in zip((y, x), shape, strict=True)):
+            with np.errstate(invalid="ignore"):
+                among = np.isfinite(self.columns) & np.isfinite(self.rows)
+                if not self.has_corners:
+                    for one, size in zip(places, shape, strict=True):
+                        among &= (one >= 0) & (one <= size)
+            if not among.any():
+                return None
+            y, x = (
+                (float(one.min(initial=np.inf, where=among)), float(one.max(initial=-np.inf, where=among)))
+                for one in places
+            )
+        is_beside = any(high < 0 or low > size for (low, high), size in zip((y, x), shape, strict=True))
+        return None if is_beside else (y, x)
+
+    def part(self, rows: slice, columns: slice) -> Places:
+        """The places for some of the cells."""
+        more = int(self.has_corners)
+        sides = tuple(slice(side.start, side.stop + more) for side in (rows, columns))
+        across, down = (np.ascontiguousarray(one[sides]) for one in (self.columns, self.rows))
+        return replace(self, columns=across, rows=down)
+
+
+def places_under(
+    transform: GridTransform, row: int, column: int, shape: tuple[int, int], *, corners: bool
+) -> Places:
+    """The places of a transform's source for the cells of a block at (row, column)."""
+    columns, rows = transform.under_block(row, column, shape, corners=corners)
+    return Places(columns, rows, transform.source_shape, corners)
+
+
+class PlacedCells(NamedTuple):
+    """Cells (..., y, x) to fill, and the places of the source for them."""
+
+    places: Places
     cells: Items
 
 
@@ -488,9 +533,9 @@ class Warp:
         """The value of cells outside the data: nodata, or 0 with a mask."""
         return 0 if self.nodata is None else self.nodata
 
-    def places(self, row: int, column: int, shape: tuple[int, int]) -> tuple[Floats, Floats]:
-        """(columns, rows) of the source that the sampling takes for the cells of a block at (row, column)."""
-        return self.transform.under_block(row, column, shape, corners=self.has_corners)
+    def places(self, row: int, column: int, shape: tuple[int, int]) -> Places:
+        """The places that the sampling takes for the cells of a block at (row, column)."""
+        return places_under(self.transform, row, column, shape, corners=self.has_corners)
 
     @property
     def has_corners(self) -> bool:
@@ -504,22 +549,22 @@ class Warp:
         """
         is_seen = self._fill(box, blocks)
         for block in blocks if is_seen and self.has_corners else ():
-            columns, rows, tile = block
-            across = self.transform.across_cut(columns, rows)
+            places, tile = block
+            across = self.transform.across_cut(places.columns, places.rows)
             if across is None:
                 continue
             # Cells whose corners lie on both sides of where the globe is cut open are made anew, of one side.
             tile[..., across] = self.empty
-            for places in self.transform.beside_cut(columns, rows):
+            for columns, rows in self.transform.beside_cut(places.columns, places.rows):
                 side, held = np.full(tile.shape, self.empty, tile.dtype), tile[..., across]
-                self._fill(box, [PlacedCells(*places, side)])
+                self._fill(box, [PlacedCells(replace(places, columns=columns, rows=rows), side)])
                 is_missing = np.isnan(held) if self.empty != self.empty else held == self.empty
                 tile[..., across] = np.where(is_missing, side[..., across], held)
         return is_seen
 
     def _fill(self, box: Box, blocks: Sequence[PlacedCells]) -> bool:
         """Sample the source into blocks, of which one window has all that they need; False outside of it."""
-        windows = [self._window(block.columns, block.rows) for block in blocks]
+        windows = [self._window(block.places) for block in blocks]
         seen = [(block, window) for block, window in zip(blocks, windows, strict=True) if window is not None]
         if not seen:
             return False
@@ -537,8 +582,8 @@ class Warp:
             own: Any = (..., *inside(window, around))
             block.cells[...] = sample(
                 source[own],
-                block.columns,
-                block.rows,
+                block.places.columns,
+                block.places.rows,
                 self.sampling,
                 nodata=self.nodata,
                 valid=None if valid is None else valid[own],
@@ -551,36 +596,24 @@ class Warp:
         """Half of the blocks, and the others; of a single block its halves; none of a single cell."""
         if len(blocks) > 1:
             return [blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]]
-        (columns, rows, cells), more = blocks[0], int(self.has_corners)
+        places, cells = blocks[0]
         axis = -2 if cells.shape[-2] >= cells.shape[-1] else -1
         size, made = cells.shape[axis], list[Sequence[PlacedCells]]()
         for begin, end in ((0, size // 2), (size // 2, size)) if size > 1 else ():
-            part, at = [slice(None)] * 2, [slice(None)] * 2
-            part[axis], at[axis] = slice(begin, end), slice(begin, end + more)
+            part = [slice(0, length) for length in cells.shape[-2:]]
+            part[axis] = slice(begin, end)
             within: Any = (..., *part)
-            made.append([PlacedCells(columns[tuple(at)], rows[tuple(at)], cells[within])])
+            made.append([PlacedCells(places.part(*part), cells[within])])
         return made
 
-    def _window(self, columns: Floats, rows: Floats) -> Box | None:
-        """The (y, x) window of the source for cells at these positions; None if none of it lies there."""
-        shape, places = self.transform.source_shape, (rows, columns)
-        bounds = [(float(one.min()), float(one.max())) for one in places]
-        if not all(low >= 0 and high <= size for (low, high), size in zip(bounds, shape, strict=True)):
-            with np.errstate(invalid="ignore"):
-                among = np.isfinite(columns) & np.isfinite(rows)
-                if not self.has_corners:
-                    for one, size in zip(places, shape, strict=True):
-                        among &= (one >= 0) & (one <= size)
-            if not among.any():
-                return None
-            bounds = [
-                (float(one.min(initial=np.inf, where=among)), float(one.max(initial=-np.inf, where=among)))
-                for one in places
-            ]
+    def _window(self, places: Places) -> Box | None:
+        """The (y, x) window of the source for cells at these places; None if none of it lies there."""
+        if places.bounds is None:
+            return None
         sides = []
-        for (low, high), size, scale in zip(bounds, shape, self.scale, strict=True):
-            if high < 0 or low > size:
-                return None
+        for (low, high), size, scale in zip(
+            places.bounds, self.transform.source_shape, self.scale, strict=True
+        ):
             reach = reach_of(self.sampling, scale)
             begin, end = max(0.0, low), min(float(size), high)
             sides.append(slice(max(0, int(begin) - reach), min(size, int(end) + 1 + reach)))
@@ -649,7 +682,7 @@ class Reprojection(Warp, LevelPlan):
             for column in range(columns.start, columns.stop, width):
                 y, x = row - rows.start, column - columns.start
                 tile = on_top[..., y : y + height, x : x + width]
-                is_seen |= self.fill(box, [PlacedCells(*self.places(row, column, tile.shape[-2:]), tile)])
+                is_seen |= self.fill(box, [PlacedCells(self.places(row, column, tile.shape[-2:]), tile)])
         if is_seen or self.clears:
             self.target[box] = made
         return []
@@ -672,7 +705,7 @@ class Reprojection(Warp, LevelPlan):
     def _depends(self, matrix: TileMatrix, tile: list[int], region: tuple[slice, slice]) -> bool:
         """Whether cells of a tile are sampled from a (y, x) region of the source."""
         row, column = (place * length for place, length in zip(tile, matrix.tile_shape, strict=True))
-        window = self._window(*self.places(row, column, matrix.tile_shape))
+        window = self._window(self.places(row, column, matrix.tile_shape))
         return window is not None and all(
             side.start < other.stop and side.stop > other.start
             for side, other in zip(window, region, strict=True)

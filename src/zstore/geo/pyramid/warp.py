@@ -21,7 +21,15 @@ from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.tilesets.registry import TileMatrix
 from zstore.geo.pyramid.carried import Ground, Meant, carried_of, check_alike
 from zstore.geo.pyramid.dataset import Dataset, Mask, PlaceLike, find_mask, make_mask, open_dataset
-from zstore.geo.pyramid.tile_grid import GridTransform, PlacedCells, Warp, cover, limits_of
+from zstore.geo.pyramid.tile_grid import (
+    GridTransform,
+    PlacedCells,
+    Places,
+    Warp,
+    cover,
+    limits_of,
+    places_under,
+)
 from zstore.geo.resampling.sample import SAMPLINGS
 from zstore.indexing.transform import IndexTransform, parse
 from zstore.model.grid import RegularGrid
@@ -331,23 +339,23 @@ class Warped(MadeSource):
             blocks = list[PlacedCells]()
             for block in _blocks(part, BLOCK_LENGTH):
                 cells: Any = (..., *inside(block, window))
-                blocks.append(PlacedCells(*self._places(block), on_top[cells]))
+                blocks.append(PlacedCells(self._places(block), on_top[cells]))
             self.warp.fill(box, blocks)
         return made
 
-    def _places(self, window: Box) -> tuple[Any, Any]:
-        """The places of the source under cells of one block of the grid."""
-        corners = self.warp.has_corners
+    def _places(self, window: Box) -> Places:
+        """The places of the source for cells of one block of the grid."""
         begins = [side.start // BLOCK_LENGTH * BLOCK_LENGTH for side in window]
         height, width = (
             min(BLOCK_LENGTH, size - begin) for begin, size in zip(begins, self.target.shape, strict=True)
         )
-        across, down = _block_places(self.warp.transform, *begins, (height, width), corners=corners)
-        part = tuple(
-            slice(side.start - begin, side.stop - begin + corners)
-            for side, begin in zip(window, begins, strict=True)
+        top, bottom, left, right = (
+            at - begin for side, begin in zip(window, begins, strict=True) for at in (side.start, side.stop)
         )
-        return across[part], down[part]
+        block = (self.warp.transform, *begins, (height, width), self.warp.has_corners)
+        if (top, bottom, left, right) == (0, height, 0, width):
+            return _block_places(*block)
+        return _part_places(block, top, bottom, left, right)
 
     def covered(self) -> Box:
         """The box in which cells of the source may lie."""
@@ -415,13 +423,19 @@ def make_warped(
 
 @lru_cache(KEPT_COUNT)
 def _block_places(
-    transform: GridTransform, row: int, column: int, shape: tuple[int, int], *, corners: bool
-) -> tuple[Any, Any]:
-    """The places under a block of the grid, which scenes of one tile share."""
-    made = transform.under_block(row, column, shape, corners=corners)
-    for one in made:
+    transform: GridTransform, row: int, column: int, shape: tuple[int, int], corners: bool
+) -> Places:
+    """The places for a block of the grid, which scenes of one tile share."""
+    made = places_under(transform, row, column, shape, corners=corners)
+    for one in (made.columns, made.rows):
         one.flags.writeable = False
     return made
+
+
+@lru_cache(KEPT_COUNT)
+def _part_places(block: Any, top: int, bottom: int, left: int, right: int) -> Places:
+    """The places for a part of a block, which scenes of one tile share as well."""
+    return _block_places(*block).part(slice(top, bottom), slice(left, right))
 
 
 def _blocks(window: Box, length: int) -> Iterator[Box]:
