@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, stack_sources, zarr_to_raster
-from zstore.geo.rasters.files import IDLE_COUNT
+from zstore.geo.rasters.files import IDLE_COUNT, OpenFiles
 from zstore.geo.rasters.geotiff import CACHE_SIZE
 from zstore.geo.rasters.stack import read_moments
+from zstore.testing.sharing import run_forked
 
 rasterio = pytest.importorskip("rasterio", reason="rasters are read with rasterio")
 from rasterio.merge import merge  # noqa: E402
@@ -189,6 +192,24 @@ def test_of_many_rasters_few_are_open(tmp_path):
     del made
     gc.collect()
     assert count() == 0
+
+
+def test_a_forked_process_opens_files_of_its_own():
+    """With those of its parent, it would share their offsets."""
+    files, opened = OpenFiles(), list[str]()
+
+    def opener(path: str) -> Any:
+        opened.append(path)
+        return nullcontext()
+
+    def use(count: int) -> None:
+        with files.open(opener, "a.tif"):
+            assert len(opened) == count
+
+    use(1)
+    use(1)
+    assert run_forked([partial(use, 2)]) == [0]
+    use(1)
 
 
 def test_a_mosaic_of_masked_rasters(tmp_path):

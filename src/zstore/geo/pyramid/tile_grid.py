@@ -497,6 +497,8 @@ def places_under(
 ) -> Places:
     """The places of a transform's source for the cells of a block at (row, column)."""
     columns, rows = transform.under_block(row, column, shape, corners=corners)
+    for one in (columns, rows):
+        one.flags.writeable = False
     return Places(columns, rows, transform.source_shape, corners)
 
 

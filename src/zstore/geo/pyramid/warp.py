@@ -47,7 +47,7 @@ CODE = re.compile(r"[A-Za-z]{3,}:[A-Za-z0-9]+")
 BLOCK_LENGTH = 512
 # Rows and columns under which the source is read at a time: some blocks.
 READ_LENGTH = 1024
-# The blocks whose places are kept for the next source: of 4 MiB each, a few for every thread.
+# The parts of blocks whose places are kept for the next source: of 4 MiB each, a few for every thread.
 KEPT_COUNT = 8
 # The places of scenes whose scales are kept for the next scenes there.
 TILE_COUNT = 1024
@@ -353,8 +353,6 @@ class Warped(MadeSource):
             at - begin for side, begin in zip(window, begins, strict=True) for at in (side.start, side.stop)
         )
         block = (self.warp.transform, *begins, (height, width), self.warp.has_corners)
-        if (top, bottom, left, right) == (0, height, 0, width):
-            return _block_places(*block)
         return _part_places(block, top, bottom, left, right)
 
     def covered(self) -> Box:
@@ -422,20 +420,19 @@ def make_warped(
 
 
 @lru_cache(KEPT_COUNT)
+def _part_places(block: Any, top: int, bottom: int, left: int, right: int) -> Places:
+    """The places for a part of a block of the grid, which scenes of one tile share."""
+    made, shape = _block_places(*block), block[3]
+    is_whole = (top, bottom, left, right) == (0, shape[0], 0, shape[1])
+    return made if is_whole else made.part(slice(top, bottom), slice(left, right))
+
+
+@lru_cache(KEPT_COUNT // 2)
 def _block_places(
     transform: GridTransform, row: int, column: int, shape: tuple[int, int], corners: bool
 ) -> Places:
-    """The places for a block of the grid, which scenes of one tile share."""
-    made = places_under(transform, row, column, shape, corners=corners)
-    for one in (made.columns, made.rows):
-        one.flags.writeable = False
-    return made
-
-
-@lru_cache(KEPT_COUNT)
-def _part_places(block: Any, top: int, bottom: int, left: int, right: int) -> Places:
-    """The places for a part of a block, which scenes of one tile share as well."""
-    return _block_places(*block).part(slice(top, bottom), slice(left, right))
+    """The places for a block of the grid, of which small windows take part after part."""
+    return places_under(transform, row, column, shape, corners=corners)
 
 
 def _blocks(window: Box, length: int) -> Iterator[Box]:

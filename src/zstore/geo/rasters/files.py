@@ -36,7 +36,7 @@ from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
-from zstore.nodes.open import open_group, rehearse
+from zstore.nodes.open import open_group
 from zstore.plugin.jobs import (
     BegunJob,
     Estimate,
@@ -94,8 +94,9 @@ def check_version(version: Version, path: str) -> None:
 class OpenFiles:
     """Files that stay open from one box to the next, each for one thread at a time.
 
-    They are not sent to other processes. They close with `close`, or when nobody has this object any more,
-    or when too many others have been used since, of whatever object.
+    They are not sent to other processes, and a process that was forked opens its own: it would share their
+    offsets. They close with `close`, or when nobody has this object any more, or when too many others have
+    been used since, of whatever object.
     """
 
     def __init__(self) -> None:
@@ -108,8 +109,9 @@ class OpenFiles:
     @contextmanager
     def open(self, opener: Callable[[str], AbstractContextManager[Any]], path: str) -> Iterator[Any]:
         """A context with the open file at a path; `opener` opens it, and converts errors of reading it."""
+        own = (self._key, path, os.getpid())
         with _guard:
-            at = next((at for at, idle in enumerate(_idle) if idle[:2] == (self._key, path)), None)
+            at = next((at for at, idle in enumerate(_idle) if idle[:3] == own), None)
             *_, stack, file = (ExitStack(), None) if at is None else _idle.pop(at)
         if at is None:
             file = stack.enter_context(opener(path))
@@ -117,7 +119,7 @@ class OpenFiles:
             yield file
             kept = stack.pop_all()
         with _guard:
-            _idle.append((self._key, path, kept, file))
+            _idle.append((*own, kept, file))
             surplus = _idle[:-IDLE_COUNT]
             del _idle[:-IDLE_COUNT]
         _close_all(surplus)
@@ -130,8 +132,8 @@ class OpenFiles:
 
 
 _guard = Lock()
-# Files that nobody uses at the moment: whose they are, the path, what closes it, and the file.
-_idle = list[tuple[object, str, ExitStack, Any]]()
+# Files that nobody uses at the moment: whose they are, the path, the process, what closes it, and the file.
+_idle = list[tuple[object, str, int, ExitStack, Any]]()
 # Objects that nobody has any more, whose files the next use closes.
 _forgotten = list[object]()
 
@@ -152,8 +154,8 @@ def _close(key: object) -> None:
     _close_all(own)
 
 
-def _close_all(files: Iterable[tuple[object, str, ExitStack, Any]]) -> None:
-    for _, _, stack, _ in files:
+def _close_all(files: Iterable[tuple[object, str, int, ExitStack, Any]]) -> None:
+    for *_, stack, _ in files:
         stack.close()
 
 
@@ -512,8 +514,8 @@ class FileJob(Task[Group]):
 
     def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
         """Add an array at a path, by the arguments of `create_array`; returns its model."""
-        rehearse(self.nodes.zarr_format, plan)
         model = self.nodes.add_array(path, **plan).model
+        render_node(model)  # refuses what its document cannot say, before anything is read
         self.add_model(name, path, model)
         return model
 
