@@ -2,9 +2,10 @@
 
 A hundred scenes of 1830 × 1830 uint16 (Sentinel-2's at 60 m; ten places in three zones, ten days each),
 with nodata beside a swath and classes of clouds, as Zarr and as GeoTIFF of the same tiles and codec, are
-brought to one grid in EPSG:3035. Each way runs in a process of its own; times are its processor time,
-children's too, the least of some rounds. gdalwarp runs with `-et 0`, and with its own tolerance, of an
-eighth of a cell; where cells are compared, with one of a thousandth.
+brought to one grid in EPSG:3035, and the median of ten days without clouds is made. Each way runs in a
+process of its own, in turn with the others; times are its processor time, children's too, the median of some
+rounds. gdalwarp runs with its own tolerance, of an eighth of a cell; where cells are compared, with one of a
+thousandth, or of none.
 
     python -m benchmarks.mosaics make DIRECTORY
     python -m benchmarks.mosaics costs|cells|median|window|describe DIRECTORY [RESAMPLING ...]
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from itertools import pairwise
@@ -31,10 +33,11 @@ PLACES = (
 )
 TOP = 5300040.0
 METHODS = ("nearest", "bilinear", "cubic", "average", "mode")
+DAYS_OF = {"mode": 1}  # as GDAL takes minutes for the ten scenes of a day
 ROUNDS = 3
 CLOSE = 1e-3  # of a cell: -et 0 takes ten times as long
 COMPARED_DAYS = 3  # whose median is numpy's on gdalwarp's cells
-WAYS = ("zstore", "zstore, GeoTIFF", "gdalwarp -et 0", "gdalwarp", "odc-stac")
+WAYS = ("zstore", "zstore, GeoTIFF", "gdalwarp", "odc-stac")
 CLOUDS = (3, 8, 9)  # classes that are masked: shadows, and clouds of two degrees
 
 
@@ -126,10 +129,17 @@ def names(place: Path, band: str, ending: str, days: range = range(DAYS)) -> lis
     return [str(place / f"d{day}p{number}_{band}.{ending}") for day in days for number in range(len(PLACES))]
 
 
-def by_zstore(place: Path, method: str, ending: str = "zarr") -> None:
+def days_of(method: str) -> range:
+    return range(DAYS_OF.get(method, DAYS))
+
+
+def by_zstore(place: Path, method: str, ending: str) -> None:
     import zstore
 
-    made = zstore.mosaic(names(place, "red", ending), grid_of(place), resampling=method)
+    if method == "median":
+        median_by_zstore(place, DAYS, ending)
+        return
+    made = zstore.mosaic(names(place, "red", ending, days_of(method)), grid_of(place), resampling=method)
     zstore.convert(made, place / "out", chunks=(CHUNK, CHUNK), compressors="zstd:1", overwrite=True)
 
 
@@ -151,26 +161,33 @@ def made_by_gdal(place: Path) -> Path:
     return place / f"out{os.getpid()}.tif"
 
 
-def median_by_zstore(place: Path, days: int = DAYS) -> Any:
+def items_of(place: Path, ending: str, days: range) -> list[Any]:
+    """The STAC items of some days, with absolute addresses."""
+    text = (place / "items.json").read_text().replace("./", f"{place}/").replace(".zarr", f".{ending}")
+    items = json.loads(text)["features"]
+    return [*items[days.start * len(PLACES) : days.stop * len(PLACES)]]
+
+
+def median_by_zstore(place: Path, days: int, ending: str) -> Any:
     """The median of all days without clouds, stored."""
     import zstore
 
     words: dict[str, Any] = {"mask": "scl", "mask_values": CLOUDS, "unpack": True}
-    items = json.loads((place / "items.json").read_text().replace("./", f"{place}/"))["features"]
-    cube = zstore.cube(items[: days * len(PLACES)], grid_of(place), "red", **words)
+    cube = zstore.cube(items_of(place, ending, range(days)), grid_of(place), "red", **words)
     made: Any = np.nanmedian(cube, axis=0)
     return zstore.convert(made, place / "median", chunks=(CHUNK, CHUNK), compressors="zstd:1", overwrite=True)
 
 
-def load_by_odc(place: Path, bands: list[str], method: str, length: int, group: Any) -> Any:
+def load_by_odc(
+    place: Path, bands: list[str], method: str, length: int, group: Any, days: range = range(DAYS)
+) -> Any:
     import odc.geo.geobox
     import odc.stac
     import pystac
     import rasterio
 
     affine, shape = json.loads((place / "grid.json").read_text())
-    text = (place / "items.json").read_text().replace("./", f"{place}/").replace(".zarr", ".tif")
-    items = [pystac.Item.from_dict(one) for one in json.loads(text)["features"]]
+    items = [pystac.Item.from_dict(one) for one in items_of(place, "tif", days)]
     box = odc.geo.geobox.GeoBox(shape, rasterio.Affine(*affine), "EPSG:3035")
     chunks = {"y": length, "x": length}
     return odc.stac.load(
@@ -184,21 +201,17 @@ def by_odc(place: Path, method: str) -> None:
         clear = days.red.where((days.red != 0) & ~days.scl.isin(CLOUDS))
         clear.chunk(time=-1).median("time").compute()
         return
-    load_by_odc(place, ["red"], method, 2048, lambda *_: 0).red.data.compute()
+    load_by_odc(place, ["red"], method, 2048, lambda *_: 0, days_of(method)).red.data.compute()
 
 
 def run_one(place: Path, way: str, method: str) -> None:
     """One way, and what its process took."""
-    if way == "zstore" and method == "median":
-        median_by_zstore(place)
-    elif way == "zstore":
-        by_zstore(place, method)
-    elif way == "zstore, GeoTIFF":
-        by_zstore(place, method, "tif")
-    elif way == "odc-stac":
+    if way == "odc-stac":
         by_odc(place, method)
+    elif way == "gdalwarp":
+        by_gdalwarp(place, method, 0.125, days_of(method))
     else:
-        by_gdalwarp(place, method, 0 if way.endswith("0") else 0.125)
+        by_zstore(place, method, "zarr" if way == "zstore" else "tif")
 
 
 def measure(place: Path, way: str, method: str) -> tuple[float, float]:
@@ -210,8 +223,10 @@ def measure(place: Path, way: str, method: str) -> tuple[float, float]:
         "peak = max(resource.getrusage(who).ru_maxrss for who in whose)\n"
         "print(sum(used[:4]), peak / 1024)"
     )
+    # Modules are compiled once, as those of installed packages are.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        [sys.executable, "-c", code, place, way, method], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, place, way, method], capture_output=True, text=True, check=True, env=env
     )
     used, peak = map(float, done.stdout.splitlines()[-1].split())
     return used, peak
@@ -221,11 +236,13 @@ def costs(place: Path, methods: list[str]) -> None:
     """A table of what each way takes."""
     print("| resampling | " + " | ".join(WAYS) + " | peak, MiB |\n|---|" + "--:|" * (len(WAYS) + 1))
     for method in methods:
-        found = [[measure(place, way, method) for way in WAYS] for _ in range(ROUNDS)]
-        seconds = [min(one[0] for one in own) for own in zip(*found, strict=True)]
-        peaks = [max(one[1] for one in own) for own in zip(*found, strict=True)]
-        row = " | ".join(f"{one:.1f}" for one in seconds)
-        print(f"| {method} | {row} | {', '.join(f'{peak:.0f}' for peak in peaks)} |", flush=True)
+        ways = [way for way in WAYS if (way, method) != ("gdalwarp", "median")]
+        found = [{way: measure(place, way, method) for way in ways} for _ in range(ROUNDS)]
+        seconds = {way: statistics.median(one[way][0] for one in found) for way in ways}
+        peaks = {way: max(one[way][1] for one in found) for way in ways}
+        row = " | ".join(f"{seconds[way]:.1f}" if way in ways else "–" for way in WAYS)
+        most = ", ".join(f"{peaks[way]:.0f}" if way in ways else "–" for way in WAYS)
+        print(f"| {method} | {row} | {most} |", flush=True)
 
 
 def cells(place: Path, methods: list[str]) -> None:
@@ -236,9 +253,10 @@ def cells(place: Path, methods: list[str]) -> None:
 
     print("| resampling | equal | by at most 1 | in one alone |\n|---|--:|--:|--:|")
     for method in methods:
-        own = zstore.mosaic(names(place, "red", "zarr"), grid_of(place), resampling=method).read()
+        days = days_of(method)
+        own = zstore.mosaic(names(place, "red", "zarr", days), grid_of(place), resampling=method).read()
         # Without these, it stretches kernels by the upright boxes around tilted pieces of the target.
-        by_gdalwarp(place, method, CLOSE, more="-wo XSCALE=1 -wo YSCALE=1")
+        by_gdalwarp(place, method, CLOSE, days, more="-wo XSCALE=1 -wo YSCALE=1")
         with rasterio.open(made_by_gdal(place)) as raster:
             theirs = raster.read(1)
         both, off = (own != 0) & (theirs != 0), np.abs(own.astype(np.int64) - theirs)
@@ -248,16 +266,12 @@ def cells(place: Path, methods: list[str]) -> None:
 
 
 def median(place: Path, methods: list[str]) -> None:
-    """What a median of days without clouds takes, and how one differs from numpy's on gdalwarp's cells."""
+    """How a median of days without clouds differs from numpy's on gdalwarp's cells."""
     import rasterio
 
     import zstore
 
-    for way in ("zstore", "odc-stac"):
-        found = [measure(place, way, "median") for _ in range(ROUNDS)]
-        used, peak = min(one[0] for one in found), max(one[1] for one in found)
-        print(f"{way}: {used:.1f} s of processor, {peak:.0f} MiB at most", flush=True)
-    median_by_zstore(place, COMPARED_DAYS)
+    median_by_zstore(place, COMPARED_DAYS, "zarr")
     [(_, stored)] = [one for one in zstore.open_group(place / "median").arrays() if one[1].ndim == 2]
     cells = []
     for day in range(COMPARED_DAYS):
@@ -364,7 +378,8 @@ def main() -> None:
         make(place)
     else:
         commands = {"costs": costs, "cells": cells, "median": median, "window": window, "describe": describe}
-        commands[command](place, methods or [*METHODS])
+        wanted = [*METHODS, "median"] if command == "costs" else [*METHODS]
+        commands[command](place, methods or wanted)
 
 
 if __name__ == "__main__":
