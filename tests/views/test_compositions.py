@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ import zstore
 from zstore.storage.memory import MemoryStore
 
 Items = np.ndarray[Any, Any]
+NUMBERS = count()
 DTYPES = ["u1", "i2", ">i4", "f4", ">f8", "i8", "?"]
 FUNCTIONS: list[Callable[..., Any]] = [
     operator.add,
@@ -32,9 +37,9 @@ FUNCTIONS: list[Callable[..., Any]] = [
 ]
 
 
-def stored(items: Items, draw: Callable[[Any], Any]) -> Any:
+def stored(items: Items, draw: Callable[[Any], Any], place: Path) -> Any:
     """A source with these items: a stored array of any layout, or the items themselves."""
-    kinds = ["regular", "regular", "sharded", "rectilinear", "distant", "memory", "boxes"]
+    kinds = ["regular", "sharded", "rectilinear", "files", "files", "distant", "memory", "boxes"]
     kind = draw(st.sampled_from(kinds))
     if kind == "memory":
         return items
@@ -47,8 +52,13 @@ def stored(items: Items, draw: Callable[[Any], Any]) -> Any:
             [draw(st.integers(1, 2)), max(length, 1)] if length > 1 else [max(length, 1)]
             for length in items.shape
         ]
+    if kind == "files":
+        # Large chunks, as each is a file; some arrays have one form, and some are shards.
+        options = {"chunks": tuple(max(length // 2, 1) for length in items.shape)}
+        options |= draw(st.sampled_from([{}, {"shards": tuple(2 * side for side in options["chunks"])}]))
+        options["compressors"] = draw(st.sampled_from([None, "zstd", "blosc"]))
     array = zstore.create_array(
-        Distant() if kind == "distant" else MemoryStore(),
+        Distant() if kind == "distant" else place / f"{next(NUMBERS)}" if kind == "files" else MemoryStore(),
         shape=items.shape,
         dtype=items.dtype,
         fill_value=draw(st.sampled_from([0, 1])),
@@ -80,20 +90,20 @@ class Sliced:
 
 
 @st.composite
-def pairs(draw: st.DrawFn, depth: int = 3) -> tuple[Any, Items]:
+def pairs(draw: st.DrawFn, place: Path, depth: int = 3) -> tuple[Any, Items]:
     """A view, and the items that numpy makes of the same sources by the same steps."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6))
-    count = draw(st.integers(1, 3))
+    number = draw(st.integers(1, 3))
     views, arrays = [], []
-    for _ in range(count):
+    for _ in range(number):
         dtype = np.dtype(draw(st.sampled_from(DTYPES)))
         items = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 7, shape).astype(dtype)
-        views.append(zstore.view(stored(items, draw)))
+        views.append(zstore.view(stored(items, draw, place)))
         arrays.append(items)
     view, expected = views[0], arrays[0]
     for _ in range(draw(st.integers(0, depth))):
         step = draw(st.sampled_from(STEPS))
-        other = draw(st.integers(0, count - 1))
+        other = draw(st.integers(0, number - 1))
         view, expected = step(draw, view, expected, views[other], arrays[other])
         note(f"{step.__name__}, {other}: {view} for {expected.shape} {expected.dtype}")
         if expected.size > 5000 or expected.ndim > 6:
@@ -251,24 +261,30 @@ def check(view: Any, expected: Items, draw: Callable[[Any], Any]) -> None:
     assert tuple(map(sum, view.write_chunk_sizes)) == view.shape
 
 
+@contextmanager
+def sometimes_in_small_parts(data: st.DataObject, size: int) -> Iterator[None]:
+    """Blocks, and batches of reads, of so few bytes that views have several; or as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):
+            for name in ("views.plan.BLOCK_SIZE", "views.plan.BATCH_SIZE", "engine.chunks.JOINED_SIZE"):
+                patch.setattr(f"zstore.{name}", size)
+        yield
+
+
 @settings(max_examples=150)
 @given(st.data())
 def test_compositions_are_numpys(data: st.DataObject) -> None:
-    view, expected = data.draw(pairs())
-    with pytest.MonkeyPatch.context() as patch:
-        if data.draw(st.booleans()):
-            patch.setattr("zstore.views.plan.BLOCK_SIZE", 16)
-            patch.setattr("zstore.views.plan.BATCH_SIZE", 16)
-        check(view, expected, data.draw)
+    with TemporaryDirectory() as place:
+        view, expected = data.draw(pairs(Path(place)))
+        with sometimes_in_small_parts(data, 16):
+            check(view, expected, data.draw)
 
 
 @pytest.mark.slow
 @settings(max_examples=20_000)
 @given(st.data())
 def test_many_deep_compositions_are_numpys(data: st.DataObject) -> None:
-    view, expected = data.draw(pairs(depth=7))
-    with pytest.MonkeyPatch.context() as patch:
-        if data.draw(st.booleans()):
-            patch.setattr("zstore.views.plan.BLOCK_SIZE", 64)
-            patch.setattr("zstore.views.plan.BATCH_SIZE", 64)
-        check(view, expected, data.draw)
+    with TemporaryDirectory() as place:
+        view, expected = data.draw(pairs(Path(place), depth=7))
+        with sometimes_in_small_parts(data, 64):
+            check(view, expected, data.draw)

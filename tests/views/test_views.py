@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 import zstore
 from zstore.errors import NotFoundError, SelectionError, UnsupportedError
-from zstore.nodes.array import Array
+from zstore.nodes.array import Array, join_array
 from zstore.storage.memory import MemoryStore
 
 DATA = np.arange(7 * 5 * 9).reshape(7, 5, 9)
@@ -37,7 +37,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         made.append((self.path, len(selections)))
         return await real(self, scheduler, selections, **options)
 
+    def join(others: Any, array: Array, *given: Any) -> bool:
+        joins = join_array(others, array, *given)
+        made.extend([(array.path, 1)] * joins)
+        return joins
+
     monkeypatch.setattr(Array, "read_many_with", read)
+    monkeypatch.setattr("zstore.views.plan.join_array", join)
     return made
 
 
@@ -64,25 +70,6 @@ def test_a_source_that_is_named_twice_is_read_once(array: zstore.Array, reads: l
     index = (infrared - red) / (infrared + red + 1.0)
     np.testing.assert_array_equal(index.read(), (DATA[1] - DATA[0]) / (DATA[1] + DATA[0] + 1.0))
     assert reads == [("", 2)]  # two selections of one array, together
-
-
-def test_concat_and_stack_write_straight_into_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    days = [zstore.create_array(tmp_path / f"{n}", data=DATA[n], chunks=(2, 4)) for n in range(7)]
-    view = zstore.stack(days, 1)[::-1, ::2].transpose(2, 0, 1)
-    out = np.empty(view.shape, view.dtype)
-    memory: list[np.ndarray[Any, Any]] = []
-    real = Array.read_many_with
-
-    async def read(self: Array, *given: Any, **options: Any) -> Any:
-        memory.extend(options["out"])
-        return await real(self, *given, **options)
-
-    monkeypatch.setattr(Array, "read_many_with", read)
-    view.read(..., out)
-    assert len(memory) == 4 and all(np.shares_memory(one, out) for one in memory)
-    np.testing.assert_array_equal(out, np.stack(DATA, 1)[::-1, ::2].transpose(2, 0, 1))
 
 
 def test_memory_is_bounded_by_blocks(array: zstore.Array, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from zstore._ext.engine.transfer import (
     brief_counts,
     covers_outer,
     read,
+    read_joined,
     read_many,
     write,
 )
@@ -66,7 +67,8 @@ from zstore.engine.schedulers import (
 from zstore.errors import CodecError, NotFoundError, ZstoreError, located, without_secrets
 from zstore.indexing.rectilinear import ChunkPart, RectilinearLayout, RectilinearPlan
 from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
-from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan
+from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan, select_transform
+from zstore.indexing.transform import IndexTransform
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
 from zstore.storage.base import Part, Store, drive, join_key, join_url
@@ -388,9 +390,9 @@ class RegularChunks(Chunks):
         try:
             fault = read(plan, out, folder=folder, threads=thread_count(), missing_is_fault=missing_is_fault)
         except OSError as error:
-            raise self._gone(error) from error
+            raise self.gone(error) from error
         if fault is not None:
-            self._check(fault)
+            self.check(fault)
 
     def read_traced(self, plan: KernelPlan, out: Items, missing_is_fault: bool) -> None:
         folder, brief = self.folder, tracing.brief
@@ -408,12 +410,12 @@ class RegularChunks(Chunks):
             )
         except OSError as error:
             with self.span("read", [plan], [out]):
-                raise self._gone(error) from error
+                raise self.gone(error) from error
         if type(found) is int:
             note_span("read", found / 1e9, **self._noted([plan], [out]))
         elif found is not None:
             with self.span("read", [plan], [out]):
-                self._check(found)
+                self.check(found)
 
     async def _read_box(
         self, scheduler: Scheduler, plan: KernelPlan, out: Items, missing_is_fault: bool
@@ -426,7 +428,7 @@ class RegularChunks(Chunks):
             await self._run_files(scheduler, partial(batch, folder=self.folder), plan.outer_count)
         elif self.store.in_memory and self.bound.is_native:
             outer = [self.store.get(self.key(cell)) for cell in plan.outer_cells()]
-            self._check(await scheduler.run(partial(batch, outer=outer), self._decoded_size(len(outer))))
+            self.check(await scheduler.run(partial(batch, outer=outer), self._decoded_size(len(outer))))
         elif not self._is_object:
             await self._read_values(scheduler, plan, out, missing_is_fault, None)
         else:
@@ -492,7 +494,7 @@ class RegularChunks(Chunks):
                 work = partial(run, outer=window.outer, inner=inner, window=(first, last))
                 if members is not None:  # who goes away must not find a thread at work in his memory
                     size = min(size, SHORT_SIZE)
-                self._check(await scheduler.run(work, size))
+                self.check(await scheduler.run(work, size))
 
         async def use(window: Window) -> None:
             try:
@@ -573,7 +575,7 @@ class RegularChunks(Chunks):
         """Run a kernel on the array's directory, span by span of the outer chunks."""
         count = min(WINDOW_COUNT, max(1, WINDOW_SIZE // self.chunk_size))
         for window in scheduler.spans(outer_count, count):
-            self._check(await scheduler.run(partial(self._in_folder, partial(batch, window=window))))
+            self.check(await scheduler.run(partial(self._in_folder, partial(batch, window=window))))
 
     async def _read_runs(self, scheduler: Scheduler, runs: Runs, out: Items, missing_is_fault: bool) -> None:
         """Read the boxes of a plan of points, up to BOX_COUNT and BOX_SIZE at once."""
@@ -627,7 +629,7 @@ class RegularChunks(Chunks):
                     if not self.bound.is_native:
                         values = await self._decode_all(scheduler, values, keys, table)
                     work = partial(batch, outer=list(values), window=(first, first + len(keys)))
-                    self._check(await scheduler.run(work, size))
+                    self.check(await scheduler.run(work, size))
 
         await scheduler.each(run, range(0, len(cells), count), at_once)
 
@@ -648,7 +650,7 @@ class RegularChunks(Chunks):
             proven(self.store, [requests[at] for at, _ in parts], values)
             with span("decode", chunks=len(parts), bytes=self.chunk_size * len(parts)):
                 for (at, _), value in zip(parts, values, strict=True):
-                    self._check(batch(outer=[value], window=(at, at + 1)))
+                    self.check(batch(outer=[value], window=(at, at + 1)))
 
         async def run(k: int) -> None:
             found = as_they_come(streams[k])
@@ -799,7 +801,7 @@ class RegularChunks(Chunks):
         fault, results = write(
             plan, value, outer=old, window=window, skip_empty=self.skip_empty, threads=threads
         )
-        self._check(fault)
+        self.check(fault)
         return results or [None] * len(old)
 
     def _encode_outer(self, new: bytes, key: str, table: Table | None) -> Any:
@@ -812,7 +814,7 @@ class RegularChunks(Chunks):
             is_empty = self.skip_empty and table.keeps_old and is_filled(items, spec.fill_value)
             return not is_empty and chain.encode(items)
 
-    def _check(self, fault: Fault | None) -> None:
+    def check(self, fault: Fault | None) -> None:
         """Raise the fault that the kernels report, as an error with the names of the chunk and the array."""
         if fault is not None:
             key, codecs = self.key(fault[5]), self.bound.step_names
@@ -824,14 +826,91 @@ class RegularChunks(Chunks):
         try:
             return batch()
         except OSError as error:
-            raise self._gone(error) from error
+            raise self.gone(error) from error
 
-    def _gone(self, error: OSError) -> BaseException:
+    def gone(self, error: OSError) -> BaseException:
         """The error for an array whose directory cannot be opened."""
         if error.errno is None:  # raised by a signal handler, not by a system call
             raise error
         fault: Fault = ("store", error.errno, 0, 0, 0, (), None)
         return fault_error(fault, path=self.store.url, key=self.path, codecs=[])
+
+
+# Selections of several arrays, in one batch
+
+# A batch ends with the selection that brings it to so many decoded bytes, where a chunk is at least so many.
+# Selections of more are read alone, by all threads: what a call costs is nothing beside them.
+JOINED_SIZE = 8 << 20
+JOINED_CHUNK = 8 << 10
+
+# A plan, the layout and the folder of its array, the memory for its items, whether missing chunks are faults,
+# and the array's chunks.
+JoinedPart = tuple[KernelPlan, Layout, Folder, Items, bool, RegularChunks]
+
+
+class SharedPlan(NamedTuple):
+    """A plan for arrays of one form, how memory looks to it, and the bytes of a batch that it takes."""
+
+    plan: KernelPlan
+    to_plan: Callable[[Items], Items] | None
+    size: int
+
+
+class Join:
+    """Selections of several arrays, which the kernels read together."""
+
+    def __init__(self) -> None:
+        # By the form of chunks and the transform; None: they are read alone.
+        self._plans: dict[tuple[Any, IndexTransform], SharedPlan | None] = {}
+        self._batches: list[list[JoinedPart]] = []
+        self._room = 0
+
+    def add(self, chunks: Chunks, transform: IndexTransform, out: Items, missing_is_fault: bool) -> bool:
+        """Whether a selection is read into memory with the others; else it must be read alone.
+
+        Raises
+            SelectionError: a position is out of bounds.
+        """
+        if not isinstance(chunks, RegularChunks) or chunks.folder is None or out.dtype != chunks.dtype:
+            return False
+        layout = chunks.layout
+        form = layout.form, transform
+        if form not in self._plans:
+            self._plans[form] = _shared_plan(chunks, transform)
+        made = self._plans[form]
+        if made is None:
+            return False
+        plan, to_plan, size = made
+        memory = out
+        if to_plan is not None:
+            memory = to_plan(out)
+            if not np.may_share_memory(memory, out):
+                return False
+        if self._room <= 0:
+            self._batches.append([])
+            self._room = JOINED_SIZE
+        self._room -= size
+        self._batches[-1].append((plan, layout, chunks.folder, memory, missing_is_fault, chunks))
+        return True
+
+    async def read(self, scheduler: Scheduler) -> None:
+        """Fill the memory of all selections with their items; raises what `Chunks.read` raises."""
+        for batch in self._batches:
+            found = await scheduler.run(partial(read_joined, batch, threads=thread_count()))
+            if found is not None:
+                (*_, chunks), fault = found
+                if isinstance(fault, OSError):
+                    raise chunks.gone(fault) from fault
+                chunks.check(fault)
+
+
+def _shared_plan(chunks: RegularChunks, transform: IndexTransform) -> SharedPlan | None:
+    """The plan of a selection; None where it is not one for the kernels, or too large to share a batch."""
+    plan, _, to_plan, _ = select_transform(chunks.layout, chunks.model.shape, transform)
+    if not isinstance(plan, KernelPlan):
+        return None
+    size = max(plan.decoded_size, plan.task_count * JOINED_CHUNK)
+    return SharedPlan(plan, to_plan, size) if size <= JOINED_SIZE else None
 
 
 # Chunks that differ in shape, one by one in Python

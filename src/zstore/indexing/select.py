@@ -257,7 +257,7 @@ def _independent(
 ) -> Selected:
     """Plan a selection in which every axis is one of one dimension."""
     shape = transform.shape
-    if transform.unused:
+    if 0 in shape:
         kept = [axis for axis in range(len(shape)) if axis in transform.used]
         dims = [kept.index(axis) if axis >= 0 else -1 for axis in dims]
         shape = tuple(shape[axis] for axis in kept)

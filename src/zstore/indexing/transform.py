@@ -6,6 +6,7 @@ so that there is one form of which plans are made. The term is TensorStore's.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -69,7 +70,7 @@ class IndexTransform:
         used, count = self.used, len(self.shape)
         return () if len(used) == count else tuple(axis for axis in range(count) if axis not in used)
 
-    @property
+    @once
     def repeats(self) -> bool:
         """Whether an item is there more than once along an axis without dimension."""
         return any(self.shape[axis] > 1 for axis in self.unused)
@@ -131,6 +132,37 @@ class IndexTransform:
                     slice(first, last),
                 ),
             )
+
+    def divided(
+        self, dimension: int, borders: Sequence[int]
+    ) -> Iterator[tuple[int, IndexTransform, tuple[slice, ...] | Points]]:
+        """The items between each two of some borders along a dimension of the source, as `within` gives them.
+
+        They come with the number of the border before them. Transforms that are equal are mostly one.
+        """
+        axes, place = self.axes[dimension], self.positions[dimension]
+        begin, end = self.bounds(dimension)
+        numbers = range(max(bisect_right(borders, begin) - 1, 0), bisect_left(borders, end))
+        if not isinstance(place, range) or sum(axes[0] in own for own in self.axes) > 1:
+            for number in numbers:
+                for inner, where in self.within(dimension, borders[number], borders[number + 1]):
+                    yield number, inner, where
+            return
+        [axis] = axes
+        made: dict[tuple[int, int], IndexTransform] = {}
+        before = (slice(None),) * axis
+        begin, step, first, last = place.start, place.step, 0, 0
+        for number in numbers:
+            start = borders[number]
+            if step > 0:
+                first, last = last, min((borders[number + 1] - begin - 1) // step + 1, len(place))
+            else:
+                first, last = _overlap(place, start, borders[number + 1])
+            if first < last:
+                form = begin + first * step - start, last - first
+                if form not in made:
+                    made[form] = self.cut(axis, first, last).moved(dimension, start)
+                yield number, made[form], (*before, slice(first, last))
 
     def cut(self, axis: int, first: int, last: int) -> IndexTransform:
         """The part of the result from `first` to before `last` along an axis."""
@@ -326,7 +358,8 @@ def _transform(shape: Shape, entries: Sequence[Any], phantom: Sequence[Index], b
     The axes of the arrays, broadcast together, come behind `before` axes. `phantom` are those of the arrays
     that index no dimension.
     """
-    together = _broadcast([entry for entry in entries if isinstance(entry, np.ndarray)])
+    arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    together = _broadcast(arrays) if arrays else ()
     lengths: list[int] = []
     axes: list[tuple[int, ...]] = []
     places: list[Positions] = []

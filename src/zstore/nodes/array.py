@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from zstore.base import tracing
 from zstore.codecs.base import has_checksum
-from zstore.engine.chunks import Chunks, open_chunks
+from zstore.engine.chunks import Chunks, Join, open_chunks
 from zstore.engine.documents import read_node
 from zstore.engine.explain import Explanation, explain
 from zstore.engine.objects import as_items
@@ -36,6 +36,7 @@ from zstore.indexing.select import (
     split_fields,
     take_fields,
 )
+from zstore.indexing.transform import IndexTransform
 from zstore.model.array import ArrayModel
 from zstore.model.dtype import in_words, is_same_type
 from zstore.model.grid import LIMIT, RegularGrid, parse_integers
@@ -619,6 +620,23 @@ class Array(ArrayNames):
             raise NotFoundError("array is gone", path=self._where())
         self._set_model(model)
         return self
+
+
+def join_array(
+    join: Join, array: Array, transform: IndexTransform, out: Items, missing: Missing | None
+) -> bool:
+    """Add a selection of an array to those of others, to be read together; False: it must be read alone.
+
+    Raises
+        SelectionError: the selection does not fit the array.
+    """
+    chunks = array._made
+    if chunks is None or chunks.model is not array._model:
+        chunks = array._chunks
+    try:
+        return join.add(chunks, transform, out, array._is_fault(missing))
+    except SelectionError as error:
+        raise error.locate(path=array._where()) from None
 
 
 def _has_ellipsis(selection: Any) -> bool:

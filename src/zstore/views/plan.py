@@ -19,12 +19,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from zstore.base import tracing
 from zstore.base.once import once
+from zstore.engine.chunks import Join
 from zstore.engine.schedulers import SHORT_SIZE, Scheduler, thread_count
 from zstore.errors import UnsupportedError
 from zstore.indexing.select import select_transform
 from zstore.indexing.transform import IndexTransform, Points, spread
-from zstore.nodes.array import Array
+from zstore.nodes.array import Array, join_array
 from zstore.nodes.node import Missing
 from zstore.views.steps import (
     BoxedItems,
@@ -55,6 +57,8 @@ FAR_SIZE = 256 << 20
 LOOKED_COUNT = 256
 # The inputs of an overlay that are asked for at once at first where sources are far away.
 FIRST_COUNT = 4
+
+EVERYTHING = IndexTransform.identity(())
 
 Act = Callable[[], object]
 
@@ -162,6 +166,8 @@ class ViewPlan:
         self.blocks: list[Wanted] = []
         self._computes, self._looks_ahead = computes, looks_ahead
         self._reads: list[Read] = []
+        # Two transforms, and what they compose to.
+        self._composed = (EVERYTHING, EVERYTHING, EVERYTHING)
         # The inputs that computations may share, and those that several do.
         self._inputs: WeakValueDictionary[Any, Memory] = WeakValueDictionary()
         self._shared: list[Memory] = []
@@ -196,8 +202,7 @@ class ViewPlan:
             if out.is_planned:
                 return
             out.is_planned = True
-        while isinstance(step, Selection):
-            transform, step = step.transform.of(transform), step.inputs[0]
+        step, transform = self._source(step, transform)
         if 0 in transform.shape:
             return
         if self._computes and isinstance(step, Computation) and not transform.unused:
@@ -211,7 +216,7 @@ class ViewPlan:
         elif transform.unused:
             self._repeat(step, transform, items)
         elif isinstance(step, Concatenation):
-            self._place(step.touched(transform), items)
+            self._place(step, transform, items)
         elif isinstance(step, Overlay):
             self._lay(step, transform, items)
         elif isinstance(step, Computation):
@@ -228,18 +233,32 @@ class ViewPlan:
             self._left.append(partial(np.copyto, out, first))
         self._left.append((step, transform.permuted(kept), first.squeeze(transform.unused)))
 
-    def _place(
-        self, pieces: Iterable[tuple[ViewStep, IndexTransform, tuple[slice, ...] | Points]], out: Items
-    ) -> None:
+    def _place(self, step: Concatenation, transform: IndexTransform, out: Items) -> None:
         """Plan pieces of a result, straight to their place in it or by way of memory to scatter from."""
         planned: list[Any] = []
-        for step, transform, where in pieces:
+        for number, piece, where in transform.divided(step.axis, step.starts):
             if isinstance(where, Points):
-                items = np.empty(transform.shape, out.dtype)
-                planned += [(step, transform, items), partial(_scatter, where, out, items)]
+                items = np.empty(piece.shape, out.dtype)
+                planned += [(step.inputs[number], piece, items), partial(_scatter, where, out, items)]
+                continue
+            items = out[where] if where else out
+            source, selected = self._source(step.inputs[number], piece)
+            if type(source) is StoredItems and not selected.repeats:
+                self._reads.append(Read(source, selected, items))
             else:
-                planned.append((step, transform, _part(out, where)))
+                planned.append((source, selected, items))
         self._left.extend(reversed(planned))
+
+    def _source(self, step: ViewStep, transform: IndexTransform) -> tuple[ViewStep, IndexTransform]:
+        """The step that a selection is made of, and the items that it has of that; else the same."""
+        while type(step) is Selection:
+            # Of the pieces of a join, one like the other has the same transforms.
+            outer, inner, made = self._composed
+            if outer is not step.transform or inner is not transform:
+                made = step.transform.of(transform)
+                self._composed = step.transform, transform, made
+            step, transform = step.inputs[0], made
+        return step, transform
 
     def _lay(self, step: Overlay, transform: IndexTransform, out: Items) -> None:
         """Plan an overlay: inputs that overlap no other one lie in the result at once, others are merged."""
@@ -259,8 +278,7 @@ class ViewPlan:
 
     def _input(self, step: ViewStep, transform: IndexTransform) -> MadeInput:
         """A computation's input, with the items that vary, and the memory for them."""
-        while isinstance(step, Selection):
-            transform, step = step.transform.of(transform), step.inputs[0]
+        step, transform = self._source(step, transform)
         varying = transform.permuted([axis for axis in range(len(transform.shape)) if axis in transform.used])
         name = (source_name(step), varying.key)
         memory = self._inputs.get(name)
@@ -279,6 +297,23 @@ def source_name(step: ViewStep) -> Any:
         array = step.array
         return id(array.store), array.path, id(array.model), array.access
     return id(step)
+
+
+def _by_source(reads: Sequence[Read]) -> tuple[Sequence[Read], list[list[Read]]]:
+    """The reads that are the only ones of their source, and the others, source by source."""
+    # Equal sources have one model, which is asked for in less time than their names.
+    ids = [
+        id(source.array.model if type(source) is StoredItems and type(source.array) is Array else source)
+        for source, _, _ in reads
+    ]
+    if len({*ids}) == len(ids):
+        return reads, []
+    groups: dict[Any, list[Read]] = {}
+    for item in reads:
+        groups.setdefault(source_name(item.source), []).append(item)
+    return [group[0] for group in groups.values() if len(group) == 1], [
+        group for group in groups.values() if len(group) > 1
+    ]
 
 
 def _inside(
@@ -339,7 +374,8 @@ async def read(scheduler: Scheduler, wanted: Iterable[Wanted], missing: Missing 
         at_once = min(scheduler.read_count, FAR_SIZE // FAR_BATCH_SIZE) if far else thread_count()
         blocks = (block for wanted in plan.blocks for block in _divided(*wanted))
         await scheduler.each(compute, blocks, at_once, waits=far)
-    await scheduler.run(partial(_run, acts, np.geterr()))
+    if acts:
+        await scheduler.run(partial(_run, acts, np.geterr()))
 
 
 async def _compute(
@@ -364,9 +400,12 @@ def _run(acts: deque[Act], errors: Any) -> None:
 
 async def _fetch(scheduler: Scheduler, reads: Sequence[Read], missing: Missing | None) -> None:
     """Read the items of every source, each chunk once, of several sources at the same time."""
-    groups: dict[Any, list[Read]] = {}
-    for item in reads:
-        groups.setdefault(source_name(item.source), []).append(item)
+    single, groups = _by_source(reads)
+    join = Join()
+    # A trace has a span for each array.
+    if len(single) > 1 and not tracing.is_on:
+        single = await scheduler.run(lambda: [*_apart(single, join, missing)])
+    groups += [[item] for item in single]
 
     async def fetch(group: list[Read]) -> None:
         source = group[0].source
@@ -385,16 +424,30 @@ async def _fetch(scheduler: Scheduler, reads: Sequence[Read], missing: Missing |
         for _, transform, out in group:
             await scheduler.run(partial(_take, source, transform, out))
 
-    if len(groups) == 1:
-        await fetch(reads if isinstance(reads, list) else [*reads])
-    elif any(_waits(item.source) for item in reads):
-        largest = max(item.out.nbytes for item in reads)
-        await scheduler.each(fetch, [*groups.values()], min(scheduler.read_count, FAR_SIZE // largest + 1))
+    largest = max((item.out.nbytes for group in groups for item in group), default=0)
+    if any(_waits(group[0].source) for group in groups):
+        acts = [partial(join.read, scheduler), *(partial(fetch, group) for group in groups)]
+        at_once = min(scheduler.read_count, FAR_SIZE // largest + 1)
+        await scheduler.each(lambda act: act(), acts, at_once)
     else:
+        await join.read(scheduler)
         # What is read sooner than a thread takes its turn is read by this one.
-        is_long = max((item.out.nbytes for item in reads), default=0) > SHORT_SIZE
-        at_once = thread_count() if is_long and len(groups) >= thread_count() else 1
-        await scheduler.each(fetch, [*groups.values()], at_once, waits=False)
+        at_once = thread_count() if largest > SHORT_SIZE and len(groups) >= thread_count() else 1
+        await scheduler.each(fetch, groups, at_once, waits=False)
+
+
+def _apart(reads: Iterable[Read], join: Join, missing: Missing | None) -> Iterator[Read]:
+    """The reads of sources that cannot be read together with others; all else joins."""
+    for item in reads:
+        source, transform, out = item
+        array = source.array if isinstance(source, StoredItems) else None
+        if (
+            isinstance(array, Array)
+            and array.store.request_count <= 1
+            and join_array(join, array, transform, out, missing)
+        ):
+            continue
+        yield item
 
 
 def _take(source: ViewStep, transform: IndexTransform, out: Items) -> None:
@@ -500,12 +553,12 @@ async def write(scheduler: Scheduler, step: ViewStep, transform: IndexTransform,
         elif isinstance(step, Selection):
             left.append((step.inputs[0], step.transform.of(transform), value))
         elif isinstance(step, Concatenation):
-            for one, inner, where in step.touched(transform):
+            for number, inner, where in transform.divided(step.axis, step.starts):
                 if isinstance(where, Points):
                     items = where.view(value)[where.positions]
                 else:
                     items = _part(value, where)
-                left.append((one, inner, items))
+                left.append((step.inputs[number], inner, items))
         elif isinstance(step, StoredItems):
             stores.append((step.opened, transform, value))
         elif isinstance(step, MemoryItems):

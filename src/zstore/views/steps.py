@@ -8,7 +8,6 @@ into selections of sources.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -19,7 +18,7 @@ import numpy as np
 
 from zstore.base.once import once
 from zstore.errors import ChangedError
-from zstore.indexing.transform import IndexTransform, Points
+from zstore.indexing.transform import IndexTransform
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
@@ -339,17 +338,6 @@ class Concatenation(ViewStep):
         borders = [own[self.axis] + start for own, start in zip(inner, self.starts, strict=False)]
         made[self.axis] = np.unique(np.concatenate(borders))
         return tuple(made)
-
-    def touched(
-        self, transform: IndexTransform
-    ) -> Iterator[tuple[ViewStep, IndexTransform, tuple[slice, ...] | Points]]:
-        """The inputs that have items of a selection, these items, and where they lie in the result."""
-        begin, end = transform.bounds(self.axis)
-        starts = self.starts
-        first = max(bisect_right(starts, begin) - 1, 0)
-        for number in range(first, bisect_left(starts, end)):
-            for inner, where in transform.within(self.axis, starts[number], starts[number + 1]):
-                yield self.inputs[number], inner, where
 
 
 # Steps that compute

@@ -23,7 +23,8 @@ typedef struct {
     int is_missing;
     zs_source source;
     zs_held held; /* source.file too, where chunks are stretches of files */
-    zs_kept *index[ZS_MAX_LEVELS];
+    zs_cache *cache;
+    zs_kept *index[ZS_MAX_LEVELS]; /* of that cache */
 } zs_open_chunk;
 
 /* The state of one thread while it works on a batch. */
@@ -33,6 +34,7 @@ typedef struct {
     zs_parent parent;
     int document;      /* the array's, opened for locking; -1: not yet */
     int (*poll)(void); /* on the caller's thread: asks Python whether to stop */
+    int64_t part;      /* that it has a chunk of open, in a batch of several parts */
 } zs_thread;
 
 typedef struct zs_batch {
@@ -171,14 +173,21 @@ static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int6
     return ZS_OK;
 }
 
-static inline void zs_close_chunk(zs_open_chunk *open, zs_cache *cache) {
+static inline void zs_close_chunk(zs_open_chunk *open) {
     for (int l = 0; l < ZS_MAX_LEVELS; l++) {
-        zs_kept_release(cache, open->index[l]);
+        zs_kept_release(open->cache, open->index[l]);
         open->index[l] = NULL;
     }
     if (open->source.file >= 0 && open->source.file != open->held.file) close(open->source.file);
     open->source.file = -1;
     open->outer = -1;
+}
+
+/* Close the chunk that a thread has open, and the file that chunks are stretches of. */
+static inline void zs_close_files(zs_open_chunk *open) {
+    zs_close_chunk(open);
+    if (open->held.file >= 0) close(open->held.file);
+    open->held.file = -1;
 }
 
 static inline int64_t zs_now(void) {
@@ -261,8 +270,7 @@ static void zs_batch_work(zs_job *job, int is_caller) {
     }
     zs_watch_codecs(batch->layout, NULL);
     if (fault.code) zs_report(batch, &fault);
-    zs_close_chunk(&thread.open, batch->cache);
-    if (thread.open.held.file >= 0) close(thread.open.held.file);
+    zs_close_files(&thread.open);
     zs_parent_close(&thread.parent);
     if (thread.document >= 0) close(thread.document);
     if (thread.scratch) zs_scratch_trim(thread.scratch, ZS_KEEP_SIZE);

@@ -81,6 +81,7 @@ enum {
 /* The first fault, and where it occurred. */
 typedef struct {
     int code, error_number, step, has_inner;
+    int64_t part; /* of a batch of several parts */
     int64_t got, expected;
     int64_t cell[ZS_MAX_NDIM];  /* outer chunk */
     int64_t inner[ZS_MAX_NDIM]; /* inner chunk within the array, where has_inner */

@@ -237,7 +237,8 @@ static inline int zs_find_chunk(const zs_batch *batch, const zs_spot *spot, zs_t
     zs_open_chunk *open = &thread->open;
     *where = (zs_entry){ZS_EMPTY, ZS_EMPTY};
     if (open->outer != spot->outer) {
-        zs_close_chunk(open, batch->cache);
+        zs_close_chunk(open);
+        open->cache = batch->cache;
         int code = zs_open_outer(batch, spot->outer, spot->cell, &open->held, &open->source, &open->is_missing, fault);
         if (code) return code;
         open->outer = spot->outer;

@@ -69,6 +69,7 @@ cdef extern from "plan.h" nogil:
 
 cdef class Layout:
     cdef zs_layout c
+    cdef readonly tuple form
     cdef object capsules
     cdef bytes fill_bytes
     cdef bytes fill_native_bytes

@@ -25,7 +25,11 @@ cdef object TOO_MANY = "the selection touches more chunks than there is memory t
 
 
 cdef class Layout:
-    """The form of one array's chunks and their keys; see layout.h."""
+    """The form of one array's chunks and their keys; see layout.h.
+
+    form  equal for layouts of arrays and chunks of the same shape, whose items lie alike: plans for one of them are
+          plans for the others
+    """
 
     def __cinit__(self, *, tuple shape, tuple chunk_shape, tuple strides, int64_t item_size, int64_t swap_unit,
                   bytes fill_native, bytes fill, levels, steps, bint key_has_c, str separator):
@@ -55,6 +59,7 @@ cdef class Layout:
                 c.level[k].count[d] = counts[d]
                 c.level[k].n *= counts[d]
                 c.per_outer[d] *= counts[d]
+        self.form = shape, chunk_shape, strides, item_size, tuple([counts for counts, _, _, _ in levels])
         self.capsules = tuple(steps)
         c.n_steps = len(steps)
         c.bound[0] = c.chunk_size
@@ -108,6 +113,11 @@ cdef class Plan:
     def task_count(self):
         """Number of inner chunks that the selection touches."""
         return self.points.groups.n if self.has_points else self.c.n_chunks
+
+    @property
+    def decoded_size(self):
+        """Number of decoded bytes of these chunks."""
+        return self.task_count * self.layout.c.chunk_size
 
     @property
     def outer_count(self):

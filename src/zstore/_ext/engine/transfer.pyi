@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from zstore._ext.engine.select import Plan
+from zstore._ext.engine.select import Layout, Plan
 
 __test__: dict[str, Any]
 
 # (kind, errno, step, got, expected, outer cell, inner cell or None)
 _Fault = tuple[str, int, int, int, int, tuple[int, ...], tuple[int, ...] | None]
+# (plan, layout, folder, memory, whether missing chunks are faults, anything)
+_Part = tuple[Plan, Layout, Folder, Any, bool, Any]
 
 def limit_chunks(size: int) -> None: ...
 def kept_size() -> int: ...
@@ -100,6 +102,7 @@ def read_many(
     threads: int = 1,
     missing_is_fault: bool = False,
 ) -> _Fault | None: ...
+def read_joined(parts: list[_Part], *, threads: int = 1) -> tuple[_Part, _Fault | OSError] | None: ...
 def write(
     plan: Plan,
     value: Any,

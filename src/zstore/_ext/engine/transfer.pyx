@@ -18,9 +18,11 @@ cdef extern from "Python.h":
 cdef extern from "read.h" nogil:
     enum:
         ZS_FAULT_SIGNAL
+    const int64_t ZS_LONG_SIZE
 
     ctypedef struct zs_fault:
         int code, error_number, step, has_inner
+        int64_t part
         int64_t got, expected
         int64_t cell[32]
         int64_t inner[32]
@@ -132,6 +134,17 @@ cdef extern from "many.h" nogil:
     int zs_bundle_make(const zs_layout *, const zs_batch *, int64_t n, zs_bundle *)
     void zs_bundle_free(zs_bundle *)
     void zs_many_run(zs_many *, int threads)
+
+
+cdef extern from "join.h" nogil:
+    ctypedef struct zs_join:
+        zs_batch batch
+        int64_t n
+        const zs_batch *part
+        const int64_t *start
+
+    int zs_is_alike(const zs_layout *, const zs_layout *)
+    void zs_join_run(zs_join *, int threads)
 
 
 # In the order of the enum in layout.h.
@@ -646,6 +659,66 @@ def read_many(Bundle bundle, list outs, *, Folder folder=None, list outer=None, 
             PyBuffer_Release(&views[k])
         free(views)
         free(part)
+
+
+def read_joined(list parts, *, int threads=1):
+    """Fill memory with items of several arrays, as `read` does, in one batch.
+
+    Each part is (plan, layout, folder, out, missing_is_fault, anything); its plan may be one for another layout of the
+    same form (see `Layout.form`). Returns None, or a part and its first fault, or the OSError of its folder.
+    """
+    cdef zs_join job
+    cdef Plan plan
+    cdef Layout layout
+    cdef Py_ssize_t k, have = 0, n = len(parts)
+    cdef int64_t size = 0
+    cdef Py_buffer *views = <Py_buffer *> calloc(n + 1, sizeof(Py_buffer))
+    cdef zs_batch *part = <zs_batch *> malloc((n + 1) * sizeof(zs_batch))
+    cdef int64_t *start = <int64_t *> malloc((n + 1) * sizeof(int64_t))
+    memset(&job, 0, sizeof(job))
+    try:
+        if views == NULL or part == NULL or start == NULL:
+            raise MemoryError
+        start[0] = 0
+        for k in range(n):
+            own, form, folder, out, missing_is_fault, _ = <tuple?> parts[k]
+            plan, layout = own, form
+            if plan.layout is not layout and not zs_is_alike(&plan.layout.c, &layout.c):
+                raise ValueError("a plan for chunks of another form")
+            if layout.c.chunk_size >= ZS_LONG_SIZE:
+                raise ValueError(f"chunks of {layout.c.chunk_size} bytes, expected fewer than {ZS_LONG_SIZE}")
+            prepare(&part[k], plan, None)
+            part[k].layout = &layout.c
+            part[k].missing_is_fault = missing_is_fault
+            start[k + 1] = start[k] + part[k].n_tasks
+            if part[k].n_tasks == 0:
+                continue
+            try:
+                attach(&part[k], folder, None, 0, 0)
+            except OSError as error:
+                return parts[k], error
+            PyObject_GetBuffer(out, &views[k], PyBUF_STRIDES | PyBUF_WRITABLE)
+            have = k + 1
+            strides_of(plan, &views[k], &part[k].memory, part[k].stride)
+            size += part[k].n_tasks * layout.c.chunk_size
+        if start[n] == 0:
+            return None
+        job.n, job.part, job.start = n, part, start
+        job.batch.layout = part.layout
+        job.batch.poll = check_signals
+        job.batch.n_tasks = start[n]
+        with nogil:
+            zs_join_run(&job, 1 if size < ALONE_SIZE else threads)
+        if zs_shared.thrash >= thrash_limit:
+            hint()
+        fault = fault_of(&job.batch.fault, part[job.batch.fault.part].layout.ndim)
+        return None if fault is None else (parts[job.batch.fault.part], fault)
+    finally:
+        for k in range(have):
+            PyBuffer_Release(&views[k])  # does nothing where none was taken
+        free(views)
+        free(part)
+        free(start)
 
 
 def write(Plan plan, value, *, Folder folder=None, list outer=None, str document="", bint durable=False,
