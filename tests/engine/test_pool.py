@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import zstore
-from zstore.engine.schedulers import map_threads, thread_count
+from zstore.engine.schedulers import beside, map_threads, thread_count
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,23 @@ def test_an_error_stops_the_rest():
     with pytest.raises(KeyError):
         map_threads(work, range(5_000))
     assert len(done) < 5_000
+
+
+def test_an_answer_that_is_asked_for_beside_something_else():
+    both, ends = threading.Barrier(2), threading.Event()
+
+    def meet(found: str) -> str:
+        both.wait(20)
+        return found
+
+    assert beside(lambda: meet("answer"), lambda: meet("done")) == ("answer", "done")
+    with pytest.raises(KeyError, match="asked"):
+        beside(lambda: {}["asked"], lambda: None)
+    # Who fails does not wait for the answer.
+    with pytest.raises(KeyError, match="done"):
+        beside(lambda: ends.wait(20), lambda: {}["done"])
+    assert not ends.is_set()
+    ends.set()
 
 
 def test_threads_never_multiply():

@@ -27,10 +27,15 @@ def test_what_is_made_is_what_one_by_one_makes(make: Any, zarr_format: Any) -> N
     root = zstore.create_group(one, zarr_format=zarr_format, attributes={"title": "one"})
     root.create_array("t", attributes={"units": "K"}, **GRID)
     root.create_array("levels/0/u", **GRID)
+    fills = (0.0, -0.0, 0, "NaN", 1, 1.0, np.float32(1), 0.0)
+    alike = {f"alike/{i}": {"shape": 4, "dtype": "f4", "fill_value": fill} for i, fill in enumerate(fills)}
+    for path, options in alike.items():
+        root.create_array(path, **options)
     nodes = {
         "": {"attributes": {"title": "one"}},
         "t": {**GRID, "attributes": {"units": "K"}},
         "/levels/0/u/": GRID,
+        **alike,
     }
     made = dict(zstore.create_hierarchy(many, nodes, zarr_format=zarr_format))
     assert list(made) == list(nodes)
@@ -40,6 +45,11 @@ def test_what_is_made_is_what_one_by_one_makes(make: Any, zarr_format: Any) -> N
     made["t"][...] = 7
     assert np.all(zstore.open_array(many, "t", mode="r")[...] == 7)
     assert dict(made[""].attrs) == {"title": "one"}
+    # What is one in the making is each one's own afterwards.
+    made["alike/0"].attrs["a"] = 1
+    made["alike/0"].resize((9,))
+    for array in (made["alike/7"], zstore.open_array(many, "alike/7")):
+        assert (array.shape, dict(array.attrs)) == ((4,), {})
 
 
 def test_metadata_comes_as_models_documents_and_objects() -> None:

@@ -38,7 +38,7 @@ from zstore.engine.documents import (
 from zstore.engine.intents import FIRST_PAUSE, INTENT, RESIZE, parse_intent, shape_held
 from zstore.engine.making import delete_keys
 from zstore.engine.objects import single
-from zstore.engine.schedulers import map_threads
+from zstore.engine.schedulers import beside, map_threads
 from zstore.engine.walk import stored_cells
 from zstore.errors import ChangedError, CodecError, NotFoundError
 from zstore.indexing.select import plan_basic
@@ -295,7 +295,7 @@ def _put_chunks(chunks: _NewChunks, path: str, old: ArrayModel, new: ArrayModel,
         forget(store, above, documents)
         return intent is None or (False if parse_intent(intent).work == RESIZE else None)
 
-    is_put, is_free = map_threads(lambda act: act(), [put, look], waiting_count=2)
+    is_free, is_put = beside(look, put)
     return is_free and is_put
 
 

@@ -92,8 +92,12 @@ class Crew(Generic[T]):
         self._above: Crew[Any] | None = getattr(_inside, "crew", None)
         self._below: set[Crew[Any]] = set()
 
-    def run(self, count: int) -> None:
-        """Do all items on `count` threads; raises the error of the first item that failed."""
+    def run(self, count: int, meanwhile: Callable[[], R]) -> R:
+        """Do all items on `count` threads, and give what the calling one does `meanwhile`.
+
+        Raises
+            Exception: what `meanwhile` raised, which leaves the threads; else the first item that failed.
+        """
         threads = [
             threading.Thread(target=copy_context().run, args=(self._work,), name="zstore-working")
             for _ in range(count)
@@ -104,6 +108,7 @@ class Crew(Generic[T]):
         try:
             for thread in threads:
                 thread.start()
+            found = meanwhile()
             with self._changed:
                 while not self._changed.wait_for(
                     lambda: self._is_left or (self._ends and not (self._working or self._waiting)), HEARING
@@ -121,6 +126,7 @@ class Crew(Generic[T]):
             thread.join()
         if self._failure is not None:
             raise self._failure[1]
+        return found
 
     def _leave(self) -> None:
         """Cancel all answers, and wait until no thread is working."""
@@ -191,7 +197,7 @@ def _run_each(
         for item in items:
             act(item)
     else:
-        Crew(act, items, may_leave=may_leave, may_block=may_block).run(count)
+        Crew(act, items, may_leave=may_leave, may_block=may_block).run(count, _nothing)
 
 
 def map_threads(
@@ -216,6 +222,21 @@ def map_threads(
 
     _run_each(one, range(len(work)), waiting_count, may_leave=only_asks)
     return found
+
+
+def beside(ask: Callable[[], R], act: Callable[[], T]) -> tuple[R, T]:
+    """The answer that `ask` gets on a thread of its own, and what `act` does meanwhile on the calling one.
+
+    `ask` changes nothing: where `act` fails, or its caller is interrupted, nobody waits for the answer.
+    """
+    found: list[R] = []
+    crew = Crew(lambda call: found.append(_answer(call)), [ask], may_leave=True, may_block=False)
+    done = crew.run(1, act)
+    return found[0], done
+
+
+def _nothing() -> None:
+    """Nothing."""
 
 
 def enter_worker() -> None:

@@ -427,6 +427,9 @@ MERGED = ("consolidated_metadata", "dimension_names", "storage_transformers")
 
 _bound: ByContent[bool] = ByContent()
 
+# The types of values that mean what their bytes say; those of others may mean less.
+PLAIN = {int, float, str, bool, type(None)}
+
 
 def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *, overwrite: bool) -> Array:
     """Store a new array's data, then its metadata; returns the array, opened with `access`.
@@ -474,18 +477,25 @@ def make_models(
         MetadataError, UnsupportedError: what is asked for makes no node.
         UnknownExtensionError: codecs that do not exist.
     """
-    models = {}
+    models: dict[str, Model] = {}
+    alike: ByContent[Model] = ByContent()
     for below, wanted in nodes.items():
         path = join_key(base, check_path(below))
         if path in models:
             raise MetadataError(f"two nodes have the path {path!r}; expected one", path=place(store, path))
-        models[path] = _make_model(store, path, wanted, zarr_format, access)
+        models[path] = _make_model(store, path, wanted, zarr_format, access, alike)
     return models
 
 
 def _make_model(
-    store: Store, path: str, wanted: Any, zarr_format: ZarrFormat | None, access: Access
+    store: Store,
+    path: str,
+    wanted: Any,
+    zarr_format: ZarrFormat | None,
+    access: Access,
+    alike: ByContent[Model],
 ) -> Model:
+    """The model of a new node; those of nodes `alike` are one, where they have no attributes."""
     where = place(store, path)
     if hasattr(wanted, "to_dict"):
         wanted = wanted.to_dict()
@@ -504,11 +514,28 @@ def _make_model(
         )
     options = dict(wanted)
     if "shape" in options:
-        return _settle(store, path, ArrayRequest(zarr_format=zarr_format or 3, **options), access)[1]
+
+        def settle(options: Mapping[str, Any]) -> Model:
+            request = ArrayRequest(zarr_format=zarr_format or 3, **options)
+            return _settle(store, path, request, access)[1]
+
+        # Attributes are each array's own.
+        return (
+            settle(options)
+            if "attributes" in options or not _is_plain(options)
+            else alike.get(options, settle)
+        )
     attributes = options.pop("attributes", None) or {}
     if options:
         raise MetadataError(f"a group has no {min(options)!r}; expected a shape, or attributes", path=where)
     return GroupModel(zarr_format or 3, check_attributes(attributes, path=where))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is one of JSON's, or made of those."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return type(value) in PLAIN or (isinstance(value, tuple | list) and all(map(_is_plain, value)))
 
 
 def _parse_document(document: Mapping[str, Any], where: str) -> Model:
