@@ -93,7 +93,7 @@ class Crew(Generic[T]):
         self._below: set[Crew[Any]] = set()
 
     def run(self, count: int, meanwhile: Callable[[], R]) -> R:
-        """Do all items on `count` threads, and give what the calling one does `meanwhile`.
+        """Do all items on `count` threads and `meanwhile` on the calling one, whose result it returns.
 
         Raises
             Exception: what `meanwhile` raised, which leaves the threads; else the first item that failed.
