@@ -35,6 +35,8 @@ LICENSES = {
 }
 KERNELS = {path.relative_to(ROOT / "src").with_suffix("") for path in ROOT.glob("src/zstore/_ext/*/*.pyx")}
 SIZE = 5_000_000
+# What this Python finds beside its own packages is none of the environments'.
+ALONE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def test_the_version_stands_in_one_place():
@@ -197,7 +199,9 @@ def install(wheel: Path, place: Path) -> tuple[list[str], dict[str, str]]:
         else:
             subprocess.run([python, "-m", "venv", place], check=True)
         inside = str(place / "bin" / "python")
-        subprocess.run([*pip, "--python", inside, "install", *options, f"{wheel}[cli]"], check=True)
+        subprocess.run(
+            [*pip, "--python", inside, "install", *options, f"{wheel}[cli]"], env=ALONE, check=True
+        )
         return [inside], {}
     # pip itself may not run there.
     parts = re.fullmatch(r"cp(\d+)-(\w+linux)_(\d+)_(\d+)_(\w+)", kind(wheel))
@@ -206,7 +210,7 @@ def install(wheel: Path, place: Path) -> tuple[list[str], dict[str, str]]:
     platforms += [f"manylinux2014_{machine}"] * (library == "manylinux")
     options += ["--target", str(place), "--implementation", "cp", "--python-version", number]
     options += [word for one in platforms for word in ("--platform", one)]
-    subprocess.run([*pip, "install", *options, f"{wheel}[cli]"], check=True)
+    subprocess.run([*pip, "install", *options, f"{wheel}[cli]"], env=ALONE, check=True)
     return [*OTHERS[kind(wheel)], "-S"], {"PYTHONPATH": str(place)}
 
 
@@ -222,6 +226,6 @@ def test_a_wheel_works_where_there_is_nothing_else(wheel, tmp_path):
     assert ["doctor"] in commands
     for words in (["-c", program], *(["-m", "zstore", *command] for command in commands)):
         done = subprocess.run(
-            [*python, *words], cwd=tmp_path, env=os.environ | variables, capture_output=True, text=True
+            [*python, *words], cwd=tmp_path, env=ALONE | variables, capture_output=True, text=True
         )
         assert done.returncode == 0, (words, done.stdout, done.stderr)
