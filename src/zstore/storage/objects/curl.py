@@ -129,6 +129,18 @@ class Keys(NamedTuple):
     expires_at: datetime | None
 
 
+class Form(NamedTuple):
+    """What all requests of one second have in common, in their lines and in what is signed."""
+
+    second: datetime
+    keys: Keys
+    common: list[bytes]
+    said: str
+    begin: str
+    authorization: str
+    key: bytes
+
+
 class Signer:
     """Signs requests for a bucket's values by AWS' version 4; `provider` gives keys in obstore's form."""
 
@@ -136,7 +148,7 @@ class Signer:
         self._region = region
         self._provider = provider
         self._keys: Keys | None = None
-        self._day_key: tuple[str, Keys, bytes] | None = None
+        self._form: Form | None = None
 
     def lines(self, method: str, host: str, paths: Sequence[str], hashes: Sequence[str]) -> list[list[bytes]]:
         """The header lines of a request for each path, which are valid for some minutes.
@@ -144,23 +156,37 @@ class Signer:
         hashes  of what each of them sends; none: they send nothing
         """
         now = datetime.now(UTC)
-        keys, at = self._valid_keys(now), now.strftime("%Y%m%dT%H%M%SZ")
-        scope = f"{at[:8]}/{self._region}/s3/aws4_request"
-        signing_key = self._signing_key(at[:8], keys)
-        fixed = {"x-amz-date": at} | ({"x-amz-security-token": keys.token} if keys.token else {})
-        said, names = "".join(f"{name}:{text}\n" for name, text in fixed.items()), ";".join(fixed)
-        names = f"host;x-amz-content-sha256;{names}"
-        begin = f"AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope}, SignedHeaders={names}, Signature="
-        common = [f"{name}: {text}".encode() for name, text in {"host": host, **fixed}.items()]
-        found = []
+        keys = self._valid_keys(now)
+        form = self._form
+        if form is None or form.keys is not keys or form.second != now.replace(microsecond=0):
+            form = self._form = self._make_form(now, keys)
+        common, found = [f"host: {host}".encode(), *form.common], []
         for path, content in zip(paths, hashes or repeat(EMPTY_HASH), strict=False):
-            head = f"host:{host}\nx-amz-content-sha256:{content}\n{said}"
-            request = sha256(f"{method}\n{path}\n\n{head}\n{names}\n{content}".encode()).hexdigest()
-            text = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{request}"
-            signature = hmac.digest(signing_key, text.encode(), "sha256").hex()
-            signed = f"x-amz-content-sha256: {content}", f"Authorization: {begin}{signature}"
+            head = f"host:{host}\nx-amz-content-sha256:{content}\n{form.said}"
+            request = sha256(f"{method}\n{path}\n\n{head}\n{content}".encode()).hexdigest()
+            signature = hmac.digest(form.key, f"{form.begin}{request}".encode(), "sha256").hex()
+            signed = f"x-amz-content-sha256: {content}", f"{form.authorization}{signature}"
             found.append([*common, *map(str.encode, signed)])
         return found
+
+    def _make_form(self, now: datetime, keys: Keys) -> Form:
+        at = now.strftime("%Y%m%dT%H%M%SZ")
+        scope = f"{at[:8]}/{self._region}/s3/aws4_request"
+        fixed = {"x-amz-date": at} | ({"x-amz-security-token": keys.token} if keys.token else {})
+        names = ";".join(("host", "x-amz-content-sha256", *fixed))
+        key = f"AWS4{keys.secret}".encode()
+        for text in scope.split("/"):
+            key = hmac.digest(key, text.encode(), "sha256")
+        return Form(
+            now.replace(microsecond=0),
+            keys,
+            [f"{name}: {text}".encode() for name, text in fixed.items()],
+            "".join(f"{name}:{text}\n" for name, text in fixed.items()) + f"\n{names}",
+            f"AWS4-HMAC-SHA256\n{at}\n{scope}\n",
+            f"Authorization: AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope}, SignedHeaders={names}, "
+            "Signature=",
+            key,
+        )
 
     def _valid_keys(self, now: datetime) -> Keys:
         keys = self._keys
@@ -171,15 +197,6 @@ class Signer:
             )
             self._keys = keys
         return keys
-
-    def _signing_key(self, day: str, keys: Keys) -> bytes:
-        kept = self._day_key
-        if kept is None or kept[:2] != (day, keys):
-            key = f"AWS4{keys.secret}".encode()
-            for text in (day, self._region, "s3", "aws4_request"):
-                key = hmac.digest(key, text.encode(), "sha256")
-            kept = self._day_key = day, keys, key
-        return kept[2]
 
 
 class CurlClient:
