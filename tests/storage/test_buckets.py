@@ -259,6 +259,25 @@ def test_libcurl_puts_and_signs_as_amazons_own_library_does(
     assert {*server.values} == {f"/b/x y/{key}" for key in (*values, "n/0", "n/1")}
 
 
+@pytest.mark.skipif(not puts(), reason="libcurl is not installed, or does not say when it sends")
+def test_connections_of_many_requests_are_kept_for_many(server: BucketServer) -> None:
+    ports: set[int] = set()
+    serve = server.serve
+
+    def note(request: Any) -> None:
+        ports.add(request.client_address[1])
+        serve(request)
+
+    server.serve = note  # type: ignore[method-assign]
+    store = open_store("s3://b/x", storage_options=server.options(region="eu-west-9"))
+    for turn in range(3):
+        with ThreadPoolExecutor(4) as pool:
+            [*pool.map(lambda key: store.put(key, b"1"), "abcdefgh")]
+        store.put_new_many([f"{turn}/{i}" for i in range(20)], [b"2"] * 20)
+        assert store.get_many([(f"{turn}/{i}", None) for i in range(20)]) == [b"2"] * 20
+    assert len(ports) <= 24
+
+
 def test_one_client_for_all_who_say_the_same(server: BucketServer) -> None:
     options = server.options()
     first = open_store("s3://b/x", storage_options=options)

@@ -244,7 +244,7 @@ class CurlClient:
         requests = self._requests(paths, fetches)
         if requests is None:
             return None
-        connections = _take(self) or curl.Connections(self._authorities)
+        connections = _take(self, len(requests)) or curl.Connections(self._authorities)
         with late():
             found = connections.get(requests, (most, *self._times, progress_size), check_waiting, share)
         _give(self, connections)
@@ -265,7 +265,7 @@ class CurlClient:
             as `get`.
         """
         left = iter(items)
-        connections = _take(self) or curl.Connections(self._authorities)
+        connections = _take(self, count) or curl.Connections(self._authorities)
         terms = (most, *self._times, progress_size)
         stream = curl.Stream(connections, terms, count, most_size)
         try:
@@ -344,7 +344,7 @@ class CurlClient:
             (number, (url, None, [*lines, *PUT_LINES, *(more or ())], -1), value)
             for number, ((url, lines), more, value) in enumerate(zip(asked, conditions, values, strict=True))
         )
-        connections = _take(self) or curl.Connections(self._authorities)
+        connections = _take(self, len(items)) or curl.Connections(self._authorities)
         stream = curl.Stream(connections, (most, *self._times, 0), most, SAID_SIZE, len(items))
         found: dict[int, Answer] = {}
         try:
@@ -389,10 +389,14 @@ _idle: list[tuple[CurlClient, curl.Connections, float]] = []
 _guard = Lock()
 
 
-def _take(client: CurlClient) -> curl.Connections | None:
+def _take(client: CurlClient, count: int) -> curl.Connections | None:
+    """Connections for so many requests: who needs few leaves the many that are kept together to others."""
     with _guard:
-        at = next((k for k in reversed(range(len(_idle))) if _idle[k][0] is client), None)
-        return None if at is None else _idle.pop(at)[1]
+        own = [(one.count, at) for at, (owner, one, _) in enumerate(_idle) if owner is client]
+        if not own:
+            return None
+        _, at = min(own, key=lambda each: (-min(each[0], count), each[0], -each[1]))
+        return _idle.pop(at)[1]
 
 
 def _give(client: CurlClient, connections: curl.Connections) -> None:
