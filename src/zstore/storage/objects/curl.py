@@ -130,7 +130,7 @@ class Keys(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What all requests of one second have in common, in their lines and in what is signed."""
+    """The header lines of all requests of one second, and the text and the key to sign them with."""
 
     second: datetime
     keys: Keys
@@ -390,13 +390,16 @@ _guard = Lock()
 
 
 def _take(client: CurlClient, count: int) -> curl.Connections | None:
-    """Connections for so many requests: who needs few leaves the many that are kept together to others."""
+    """Idle connections for so many requests; those that are kept together are left to whoever makes many."""
+    best: tuple[int, int, int] | None = None
     with _guard:
-        own = [(one.count, at) for at, (owner, one, _) in enumerate(_idle) if owner is client]
-        if not own:
-            return None
-        _, at = min(own, key=lambda each: (-min(each[0], count), each[0], -each[1]))
-        return _idle.pop(at)[1]
+        for at in reversed(range(len(_idle))):
+            owner, one, _ = _idle[at]
+            if owner is client:
+                best = max(best or (0, 0, at), (min(one.count, count), -one.count, at))
+                if one.count == count:
+                    break
+        return None if best is None else _idle.pop(best[2])[1]
 
 
 def _give(client: CurlClient, connections: curl.Connections) -> None:
