@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from math import prod
 from typing import Any, TypeVar
 
@@ -56,13 +57,17 @@ def hull(boxes: Sequence[Box]) -> Box:
     return tuple(slice(min(s.start for s in each), max(s.stop for s in each)) for each in sides)
 
 
-def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[tuple[slice, slice]]:
+def cut(box: Box, steps: Sequence[int]) -> Iterator[Box]:
+    """The boxes of at most `steps` items along each axis that a box is cut into, the last axis fastest."""
+    sides = zip(box, steps, strict=True)
+    return product(*([slice(n, min(n + k, s.stop)) for n in range(s.start, s.stop, k)] for s, k in sides))
+
+
+def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> Iterator[Box]:
     """(y, x) windows of whole units of about BLOCK_SIZE bytes; wide before high, as rasters lie in files."""
     height, width = unit
     while width < shape[1] and height * width * 2 * item_size <= BLOCK_SIZE:
         width += unit[1]
     while height < shape[0] and (height + unit[0]) * width * item_size <= BLOCK_SIZE:
         height += unit[0]
-    for row in range(0, shape[0], height):
-        for column in range(0, shape[1], width):
-            yield (slice(row, min(row + height, shape[0])), slice(column, min(column + width, shape[1])))
+    return cut(whole(shape), (height, width))

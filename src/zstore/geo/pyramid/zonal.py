@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from zstore.base.boxes import Box, Items, Shape, inside, lengths, volume, windows, with_sides
+from zstore.base.boxes import Box, Items, Shape, cut, inside, lengths, volume, whole, windows, with_sides
 from zstore.base.once import once
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.geo.pyramid.calculate import physical
@@ -86,9 +85,9 @@ def zonal_statistics(
     numbers = np.arange(prod(others)).reshape(others)
     sums = _Sums((numbers.size, laid.zones.count), statistics)
     for box, items, several in laid.blocks(shown, progress):
-        planes, cut = np.ravel(numbers[box]), items.reshape(-1, *items.shape[-2:])
+        planes, held = np.ravel(numbers[box]), items.reshape(-1, *items.shape[-2:])
         for shares in several:
-            sums.add(planes, cut, shares)
+            sums.add(planes, held, shares)
     names = [name or f"dim_{axis}" for axis, name in enumerate(meant.dimensions)]
     other = [axis for axis in range(shown.ndim) if axis not in laid.axes]
     place = sum(axis < min(laid.axes) for axis in other)
@@ -256,9 +255,9 @@ class _Laid:
                     int(((found[:, 4] - found[:, 3] + 1) * (found[:, 6] - found[:, 5])).sum()) <= KEPT_COUNT
                 )
                 shares = [*self.zones.shares(window, self.cells)] if keeps else None
-                for box in _boxes(sizes, deep):
-                    whole = with_sides([slice(None)] * shown.ndim, others, box)
-                    items = shown.read(with_sides(whole, axes, window))
+                for box in cut(whole(tuple(sizes)), deep):
+                    every = with_sides([slice(None)] * shown.ndim, others, box)
+                    items = shown.read(with_sides(every, axes, window))
                     yield (
                         box,
                         np.moveaxis(items, axes, (-2, -1)),
@@ -267,14 +266,6 @@ class _Laid:
             done += volume((y, x))
             if progress is not None:
                 progress(done, prod(reach))
-
-
-def _boxes(shape: Sequence[int], cut: Sequence[int]) -> Iterator[Box]:
-    """The boxes that a grid of chunks cuts a shape into."""
-    sides = [
-        [slice(at, min(at + step, n)) for at in range(0, n, step)] for n, step in zip(shape, cut, strict=True)
-    ]
-    return product(*sides)
 
 
 class _Sums:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from math import isfinite, prod
 from typing import Any, Protocol
 
+from zstore.base.boxes import cut, whole
 from zstore.base.once import once
 from zstore.engine.documents import Model
 from zstore.jobs.chunks import Location, StoredArray, source_of
@@ -206,10 +206,8 @@ class StoredReduction(Task["Array | Group"]):
                 attributes=outline.attributes_of(name, is_kept=True),
                 dimension_names=dims,
             )
-            sides = [range(0, size, step) for size, step in zip(source.shape, source.chunks, strict=True)]
             with self.lost.apart(name, source_of(array)):
-                for corner in product(*sides):
-                    box = tuple(slice(at, at + n) for at, n in zip(corner, source.chunks, strict=True))
+                for box in cut(whole(source.shape), source.chunks):
                     made[box] = source[box]
 
     def versions(self) -> Versions | None:

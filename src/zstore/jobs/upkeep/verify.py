@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from math import prod
 from typing import Any, Unpack
 
-from zstore.base.boxes import Box
+from zstore.base.boxes import Box, cut
 from zstore.codecs.base import make_codec
 from zstore.engine.intents import Unfinished, find_unfinished
 from zstore.engine.walk import Found, walk_nodes
@@ -358,11 +357,7 @@ class _Checked:
                 return True, [] if fault is None else [fault]
         if not is_stored:
             return False, [("chunk is missing", "missing")] if self._is_complete else []
-        sides = [
-            [slice(at, min(at + length, side.stop)) for at in range(side.start, side.stop, length)]
-            for side, length in zip(box, self._step, strict=True)
-        ]
-        return True, [fault for each in product(*sides) for fault in self._faults(each)]
+        return True, [fault for each in cut(box, self._step) for fault in self._faults(each)]
 
     def _faults(self, box: Box) -> list[Cause]:
         """Every fault in a box, located by halving it if reading it fails."""
