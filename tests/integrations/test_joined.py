@@ -265,3 +265,15 @@ def test_patterns_that_match_nothing(tmp_path: Path) -> None:
     # A directory of such a name is none, and new ones are made.
     zstore.create_array(tmp_path / "a*.zarr", data=np.arange(4))
     assert zstore.open(tmp_path / "a*.zarr").shape == (4,)
+
+
+def test_small_values_of_files_are_the_callers_own(tmp_path: Path) -> None:
+    """xarray gets copies: of one dataset that is changed, another one of the same file has nothing."""
+    day(0, issued=((), np.int32(7))).to_netcdf(tmp_path / "a.nc")
+    with xr.open_dataset(tmp_path / "a.nc", engine="zstore") as opened:
+        changed = opened.copy().load()
+        changed.issued.values[()] = 8
+        assert changed.issued == 8 and opened.issued.load() == 7
+        opened.t2m.attrs["units"] = "C"
+    with xr.open_dataset(tmp_path / "a.nc", engine="zstore") as again:
+        assert again.t2m.attrs["units"] == "K"

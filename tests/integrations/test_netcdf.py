@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import zstore
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.geo.rasters import netcdf_sources, netcdf_to_zarr
-from zstore.geo.rasters.hdf5_headers import UnusualError
+from zstore.geo.rasters.hdf5_headers import Mould, UnusualError
 from zstore.geo.rasters.netcdf import open_netcdf
 from zstore.geo.rasters.netcdf_hdf5 import HeaderGroup
 from zstore.model.json_attributes import AttributeWarning
@@ -349,13 +350,27 @@ def test_headers_are_parsed_as_h5py_reads_them(tmp_path, write):
     assert 0 < left < 60
 
 
-def test_files_of_a_series_are_told_apart(tmp_path):
-    """Whatever of a file is at the same places as in the one before, and in one thing another."""
-    netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
-    said = {f"a{at}": f"word {at}" for at in range(12)}
+def test_files_of_a_series_are_told_apart(tmp_path, monkeypatch):
+    """What is alike in files, at the same places or others, is parsed once; in one thing they differ."""
+    cast, alike = Mould.cast, list[bool]()
 
-    def write(path, *, units="K", length=3, fill=-9, names=("p", "q"), **others):
+    def counted(*arguments):
+        made = cast(*arguments)
+        alike.append(made is not None)
+        return made
+
+    monkeypatch.setattr(Mould, "cast", counted)
+    netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
+    words = {f"a{at}": f"word {at}" for at in range(12)}
+
+    def write(path, *, units="K", length=3, fill=-9, names=("p", "q"), moved=0, few=False, **others):
+        said = {} if few else words
         with netCDF4.Dataset(path, "w") as made:
+            if moved:  # all that follows lies elsewhere
+                made.createVariable("first", "i1", ())
+                made.sync()
+                made.createDimension("many", moved)
+                made.createVariable("second", "i1", ("many",))[:] = 1
             made.setncatts({**said, **others})
             made.createDimension("time", None)
             made.createDimension("x", length)
@@ -365,16 +380,17 @@ def test_files_of_a_series_are_told_apart(tmp_path):
                 one[:] = np.arange(length)[None]
 
     changes = [{}, {"units": "C"}, {"length": 4}, {"fill": -8}, {"names": ("q", "p")}, {"a7": "other!"}, {}]
-    for at, change in enumerate(changes):
+    moved = [{"moved": 9}, {"moved": 900}, {"moved": 70, "units": "C"}, {"moved": 800, "a7": "other!"}]
+    for at, (change, few) in enumerate(product(changes + moved, (False, True))):
         path = tmp_path / f"{at}.nc"
-        write(path, **change)
+        write(path, few=few, **change)
         with open_netcdf(path) as expected:
             assert _facts(HeaderGroup.of_file(path)) == _facts(expected)
-        opened = zstore.open_group(path)
+        opened, length = zstore.open_group(path), change.get("length", 3)
         assert dict(opened["p"].attrs)["units"] == change.get("units", "K")
-        assert opened["q"].shape == (1, change.get("length", 3)) and opened["q"].attrs["a7"] == change.get(
-            "a7", "word 7"
-        )
+        assert opened["q"].shape == (1, length) and opened["q"][...].tolist() == [[*range(length)]]
+        assert opened["q"].attrs.get("a7") == change.get("a7", None if few else "word 7")
+    assert sum(alike) > 10
 
 
 def test_a_link_to_the_group_itself_is_left_to_h5py(tmp_path):
@@ -399,9 +415,16 @@ def test_small_variables_are_read_without_h5py(tmp_path):
             made.createVariable(name, values.dtype, dimensions, endian="big" if name == "x" else "native")
             made[name][:] = values
         made.createVariable("later", "i2", ("time",), fill_value=-9)  # has no chunk, so no row
+        bounds = np.arange(6, dtype="i4").reshape(2, 3)
+        for name, begins in {"bounds": (1, 0), "half": (1,)}.items():  # a chunk each; of one, none is stored
+            made.createVariable(name, "i4", ("time", "x"), chunksizes=(1, 3), fill_value=-1)
+            for at in begins:
+                made[name][at] = bounds[at]
+    items["bounds"] = ("time", "x"), bounds
     sources = netcdf_sources(tmp_path / "a.nc")
     rows = {name for name, one in sources.items() if one.row is not None}
-    assert rows == {"time", "x", "word"}
+    assert rows == {"time", "x", "word", "bounds"}
+    assert sources["half"].read((slice(0, 2), slice(0, 3))).tolist() == [[-1] * 3, [3, 4, 5]]
     for name, (_, values) in items.items():
         everything = tuple(slice(0, length) for length in values.shape)
         np.testing.assert_array_equal(sources[name].read(everything), values)

@@ -1,4 +1,4 @@
-"""Values computed once: properties, and results cached by the exact content of their arguments."""
+"""Values computed once: properties, and results cached by the content or identity of their arguments."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class once(Generic[T]):
@@ -71,3 +72,19 @@ class ByContent(Generic[T]):
                     self._made.clear()
                 self._made[content] = kept
         return kept
+
+
+class ByIdentity(Generic[K, T]):
+    """A cache of results by objects that nobody changes: by the object itself, not by its content."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[K, T]] = {}
+
+    def get(self, value: K, make: Callable[[K], T]) -> T:
+        """The result of `make(value)`; errors are not cached."""
+        kept = self._made.get(id(value))
+        if kept is None:
+            if len(self._made) >= COUNT_LIMIT:
+                self._made.clear()
+            kept = self._made[id(value)] = value, make(value)
+        return kept[1]

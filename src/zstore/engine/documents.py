@@ -12,11 +12,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from zstore.base.once import ByContent
+from zstore.base.limits import current_limits
+from zstore.base.once import COUNT_LIMIT, SIZE_LIMIT, ByContent, ByIdentity
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
-from zstore.model.array import ArrayModel
+from zstore.model.array import ArrayModel, may_be_shared
 from zstore.model.document import parse_json, render_json
 from zstore.model.group import Consolidated, GroupModel
 from zstore.storage.base import Store, document_range, join_key, join_url
@@ -216,6 +217,10 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
     return "v1" if b'"compression"' in meta or b'"zarr_format"' in meta else None
 
 
+# Models of arrays by their documents.
+_arrays: dict[bytes, ArrayModel] = {}
+
+
 def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model | None:
     """The model of the node with these documents, None if they make no node.
 
@@ -226,7 +231,7 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
     if kind is None:
         return None
     if kind == "v3":
-        return v3.parse_node({v3.KEY: parse_json(documents[v3.KEY], path=where, key=v3.KEY)}, where)
+        return _parse_v3(documents[v3.KEY], where)
     names = V1_KEYS if kind == "v1" else (*V2_KEYS, v2.CONSOLIDATED_KEY)
     parsed = {
         name: parse_json(data, path=where, key=name) for name, data in documents.items() if name in names
@@ -234,6 +239,20 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
     if kind == "v1":
         return v1.parse_array(parsed, path=where)
     return v2.parse_array(parsed, path=where) if kind == "array" else v2.parse_group(parsed, path=where)
+
+
+def _parse_v3(data: bytes | memoryview, where: str) -> Model:
+    """The model of a document; arrays with equal ones, as files of a series have, share it."""
+    content = bytes(data) if len(data) <= min(SIZE_LIMIT, current_limits().document_size) else None
+    kept = None if content is None else _arrays.get(content)
+    if kept is not None:
+        return kept
+    model = v3.parse_node({v3.KEY: parse_json(data, path=where, key=v3.KEY)}, where)
+    if content is not None and isinstance(model, ArrayModel) and may_be_shared(model.fill_value):
+        if len(_arrays) >= COUNT_LIMIT:
+            _arrays.clear()
+        _arrays[content] = model
+    return model
 
 
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
@@ -283,13 +302,18 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
 
 # Documents as they are stored; files of a series have most of theirs alike.
 _encoded: ByContent[bytes] = ByContent()
+_nodes: ByIdentity[Model, list[tuple[str, bytes]]] = ByIdentity()
 
 
 def encode_nodes(models: Mapping[str, Model]) -> Iterator[tuple[str, bytes]]:
     """(key, value) of each document of nodes by path."""
     for path, model in models.items():
-        for name, document in render_node(model).items():
-            yield join_key(path, name), _encoded.get(document, render_json)
+        for name, document in _nodes.get(model, _encode_node):
+            yield join_key(path, name), document
+
+
+def _encode_node(model: Model) -> list[tuple[str, bytes]]:
+    return [(name, _encoded.get(document, render_json)) for name, document in render_node(model).items()]
 
 
 def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, replaces: bool = False) -> None:

@@ -56,7 +56,7 @@ from zstore.nodes.create import ArrayRequest
 from zstore.nodes.node import Access, Missing, StoredNode, is_fault
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
-from zstore.storage.base import Entry, Names, Request, Store, Values, join_key, join_url, key_below
+from zstore.storage.base import Entry, Found, Names, Request, Store, Values, join_key, join_url, key_below
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_by_content, open_store
 
@@ -636,12 +636,16 @@ class SourceStore(Store):
         if value is None or byte_range is None:
             return value
         begin, end = byte_range.resolve(len(value))
-        return memoryview(value)[begin:end]
+        return value if end - begin == len(value) else memoryview(value)[begin:end]
 
     def get_many(self, requests: Sequence[Request]) -> Values:
         if all(self.documents.size(key) is not None or self._cell(key)[1] is None for key, _ in requests):
             return [self.get(*request) for request in requests]
         return [*map_threads(lambda request: self.get(*request), requests)]
+
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        """As `Store.get_first`: no document is made of a source."""
+        return self.documents.get_first(prefixes, choices)
 
     def _chunk(self, key: str) -> bytes | memoryview | None:
         """The encoded chunk of a source; None where the key is that of no chunk."""

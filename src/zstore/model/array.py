@@ -181,6 +181,11 @@ class Parts(NamedTuple):
 
     def may_be_shared(self) -> bool:
         """Whether several models may share these parts: not if the fill value is a mutable object."""
-        if isinstance(self.fill_value, np.generic):
-            return not isinstance(self.fill_value, np.void)
-        return self.fill_value is None or isinstance(self.fill_value, str | bytes)
+        return may_be_shared(self.fill_value)
+
+
+def may_be_shared(fill_value: Any) -> bool:
+    """Whether a fill value is no mutable object."""
+    if isinstance(fill_value, np.generic):
+        return not isinstance(fill_value, np.void)
+    return fill_value is None or isinstance(fill_value, str | bytes)

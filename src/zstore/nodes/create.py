@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zstore.base.once import ByContent
+from zstore.base.once import ByContent, ByIdentity
 from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.forms import MEANT, complete_chain, complete_v2, read_codecs
 from zstore.engine.documents import check_own, check_path, place, publish_nodes
@@ -426,6 +426,8 @@ Model = ArrayModel | GroupModel
 MERGED = ("consolidated_metadata", "dimension_names", "storage_transformers")
 
 _bound: ByContent[bool] = ByContent()
+# Models that were checked, by whether codecs may run code.
+_bindable: dict[bool, ByIdentity[ArrayModel, None]] = {False: ByIdentity(), True: ByIdentity()}
 
 # The types of values that mean what their bytes say; those of others may mean less.
 PLAIN = {int, float, str, bool, type(None)}
@@ -627,6 +629,10 @@ def _settle(
 
 def check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
     """Check that the codecs can be bound to chunks of every shape; results are cached."""
+    _bindable[bool(allow_pickle)].get(model, partial(_check_codecs, allow_pickle=allow_pickle))
+
+
+def _check_codecs(model: ArrayModel, *, allow_pickle: bool) -> None:
     fill_value = model.effective_fill_value
     shapes = tuple(model.grid.shapes())
     names = [(codec.name, codec.configuration, codec.must_understand) for codec in model.codecs]

@@ -109,7 +109,8 @@ class Attributes(MutableMapping[str, Any]):
 
     def asdict(self) -> dict[str, Any]:
         """A copy as a plain dict."""
-        return deepcopy(dict(self._get_model().attributes))
+        said = self._get_model().attributes
+        return {name: deepcopy(one) if isinstance(one, dict | list) else one for name, one in said.items()}
 
     def __repr__(self) -> str:
         return f"Attributes({dict(self._get_model().attributes)!r})"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import product
 from math import prod
 from struct import iter_unpack, unpack_from
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -42,12 +43,15 @@ Stretches: TypeAlias = list[tuple[int, bytes]]
 # them alike, and nothing is made of these anew.
 KEPT_COUNT, KEPT_SIZE = 1024, 1 << 16
 _made: dict[tuple[Any, ...], tuple[Stretches, Any]] = {}
+# Forms of headers, by flags and bytes; of some for each, those that were met last.
+MOST_MOULDS = 8
+_moulds: dict[tuple[int, int], list[Mould]] = {}
 
 
 # The most parts of a header, and blocks of a heap.
 MOST_PARTS = 4096
-# The most bytes of a dataset that are read whole.
-ROW_SIZE = 1 << 16
+# The most bytes of a dataset that are read whole, and the most chunks.
+ROW_SIZE, MOST_CHUNKS = 1 << 16, 64
 
 
 class UnusualError(Exception):
@@ -88,9 +92,15 @@ class Attribute(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Items of a small dataset, stored as they are: from an address on, those of a box of this shape."""
+    """Items of a small dataset, stored as they are.
 
-    address: int
+    places  the address of each box of items, and the indices at which it begins
+    box     the lengths of a box
+    shape   the lengths of all boxes together
+    """
+
+    places: tuple[tuple[int, Shape], ...]
+    box: Shape
     shape: Shape
     dtype: np.dtype[Any]
 
@@ -100,10 +110,24 @@ class Row(NamedTuple):
         Raises
             OSError, ValueError: there is no such file, or not as many.
         """
-        with open(path, "rb", buffering=0) as file:
-            file.seek(self.address)
-            data = file.read(prod(self.shape) * self.dtype.itemsize)
-        return np.frombuffer(data, self.dtype, prod(self.shape)).reshape(self.shape)
+        file, count = os.open(path, os.O_RDONLY | os.O_CLOEXEC), prod(self.box)
+        size = count * self.dtype.itemsize
+        try:
+            first, end = self.places[0][0], self.places[-1][0] + size
+            # Mostly they lie side by side, in this order.
+            stretch = os.pread(file, end - first, first) if end - first <= ROW_SIZE else b""
+            if len(self.places) == 1:
+                return np.frombuffer(stretch, self.dtype, count).reshape(self.box)
+            items = np.empty(self.shape, self.dtype)
+            for address, begin in self.places:
+                at = address - first
+                is_here = 0 <= at <= len(stretch) - size
+                part = stretch[at : at + size] if is_here else os.pread(file, size, address)
+                sides = tuple(slice(one, one + n) for one, n in zip(begin, self.box, strict=True))
+                items[sides] = np.frombuffer(part, self.dtype, count).reshape(self.box)
+            return items
+        finally:
+            os.close(file)
 
 
 class Hdf5Object:
@@ -115,14 +139,15 @@ class Hdf5Object:
                 of a dataset: its lengths, those that it can grow to (None: without end), its items' type, its
                 chunks' lengths; without a shape, it is none
     address     of its items, or of its chunks' index
-    plain       the values of attributes that say all by themselves, once they are asked for
+    facts       what others have made of its header, as far as that holds for all objects that differ from it
+                in addresses only
     """
 
     def __init__(
         self, messages: dict[int, bytes], attributes: list[Attribute], links: dict[str, int] | None
     ) -> None:
         self.links, self.attributes = links, {one.name: one for one in attributes}
-        self.plain: dict[str, Any] | None = None
+        self.facts: dict[str, Any] = {}
         self.shape: Shape | None = None
         if links is None and LAYOUT in messages:
             self.shape, self.largest = _space(messages[SPACE])
@@ -132,6 +157,65 @@ class Hdf5Object:
             self.has_filters = FILTERS in messages
             if self.shape is None or (self.chunks is not None and len(self.chunks) != len(self.shape)):
                 raise UnusualError("a dataset without a shape")
+
+
+class Mould(NamedTuple):
+    """The form of an object's header, whose addresses are other ones in each file of a series.
+
+    made    the object that the form was taken from
+    solid   the bytes around addresses
+    sides   where these bytes lie: part of the header, begin, end
+    parts   of each part behind the first: the part, and the place in it, that tell its address, and its bytes
+    holes   where what is not solid lies: what it is, the attribute or link that has it, part, begin, end
+    """
+
+    made: Hdf5Object
+    solid: bytes
+    sides: tuple[tuple[int, int, int], ...]
+    parts: tuple[tuple[int, int, int], ...]
+    holes: tuple[tuple[int, str, int, int, int], ...]
+
+    @classmethod
+    def of(cls, made: Hdf5Object, parts: list[bytes], holes: list[tuple[int, str, int, int, int]]) -> Mould:
+        """The form of the object that was made of a header's parts."""
+        sides, ends = list[tuple[int, int, int]](), [0] * len(parts)
+        for _, _, part, begin, end in sorted(holes, key=lambda hole: hole[2:]):
+            sides.append((part, ends[part], begin))
+            ends[part] = end
+        sides = sorted([*sides, *((part, end, len(parts[part])) for part, end in enumerate(ends))])
+        solid = b"".join([parts[part][begin:end] for part, begin, end in sides])
+        further = [(part, begin, end - begin) for kind, _, part, begin, end in holes if kind == CONTINUATION]
+        sizes = map(len, parts[1:])
+        told = tuple((part, begin, size) for (part, begin, _), size in zip(further, sizes, strict=True))
+        return cls(made, solid, tuple(sides), told, tuple(hole for hole in holes if hole[0] != CONTINUATION))
+
+    def cast(self, first: bytes, read: Callable[[int, int], bytes]) -> Hdf5Object | None:
+        """The object with the header that begins so, if it is of this form; `read` gives its other parts."""
+        end = self.sides[0][2]
+        if first[:end] != self.solid[:end]:
+            return None
+        parts = [first]
+        for part, begin, size in self.parts:
+            there, length = unpack_from("<QQ", parts[part], begin)
+            if length != size + 8:
+                return None
+            parts.append(read(there, length))
+        if b"".join([parts[part][begin:end] for part, begin, end in self.sides]) != self.solid:
+            return None
+        made = object.__new__(Hdf5Object)
+        made.__dict__.update(self.made.__dict__)
+        made.attributes = dict(made.attributes)
+        made.links = None if made.links is None else dict(made.links)
+        for kind, name, part, begin, end in self.holes:
+            data = parts[part][begin:end]
+            if kind == ATTRIBUTE:
+                made.attributes[name] = made.attributes[name]._replace(data=data)
+            elif kind == LINK and made.links is not None:
+                (made.links[name],) = unpack_from("<Q", data)
+            else:
+                (address,) = unpack_from("<Q", data)
+                made.address = None if address == NOWHERE else address
+        return made
 
 
 class Hdf5Headers:
@@ -198,24 +282,36 @@ class Hdf5Headers:
         return [[address for (address,) in iter_unpack("<Q", one)] for one in lists]
 
     def row(self, node: Hdf5Object) -> Row | None:
-        """The row of a small dataset, whose items are stored as they are in one row or chunk; else None."""
+        """The row of a small dataset, whose items are stored as they are; else None."""
         shape, dtype = node.shape, node.type.dtype
         if shape is None or dtype is None or node.has_filters or node.address is None:
             return None
         box = node.chunks or shape
-        if prod(box) * dtype.itemsize > ROW_SIZE or any(a < b for a, b in zip(box, shape, strict=True)):
+        if node.chunks is None:
+            places = [(node.address, (0,) * len(box))]
+            whole = box
+        else:
+            whole = tuple(-(-length // side) * side for length, side in zip(shape, box, strict=True))
+        if prod(whole) * dtype.itemsize > ROW_SIZE:
             return None
-        address = node.address if node.chunks is None else self._only_chunk(node.address, len(shape))
-        return None if address is None else Row(address, box, dtype)
+        if node.chunks is not None:
+            places = self._chunks(node.address, len(box))
+            steps = (range(0, length, side) for length, side in zip(whole, box, strict=True))
+            if not places or {begin for _, begin in places} != {*product(*steps)}:
+                return None
+        return Row(tuple(places), box, whole, dtype)
 
-    def _only_chunk(self, index: int, count: int) -> int | None:
-        """The address of the one chunk that an index has; None if it has none, or several."""
-        head = self.read(index, 48 + 8 * (count + 1), 24)
+    def _chunks(self, index: int, count: int) -> list[tuple[int, Shape]]:
+        """(address, first indices) of the few chunks that an index has; none, if it has many."""
+        size = 8 * (count + 3)  # of a key and the address behind it
+        head = self.read(index, 24 + size * MOST_CHUNKS, 24)
         level, used = unpack_from("<BH", head, 5)
-        if head[:5] != b"TREE\1" or level or used != 1:
-            return None
-        _, skipped, *begin, address = unpack_from(f"<II{count + 2}Q", head, 24)
-        return None if skipped or any(begin) else address
+        if head[:5] != b"TREE\1" or level or used > MOST_CHUNKS or len(head) < 24 + size * used:
+            return []
+        found = [unpack_from(f"<II{count + 2}Q", head, 24 + size * at) for at in range(used)]
+        if any(skipped or end for _, skipped, *_, end, _ in found):
+            return []
+        return [(address, tuple(begin)) for _, _, *begin, _, address in found]
 
     def read(self, address: int, size: int, least: int | None = None) -> bytes:
         """The bytes at an address; of fewer than `size` there, no fewer than `least`."""
@@ -276,38 +372,62 @@ class Hdf5Headers:
         return objects
 
     def _object(self, address: int) -> Hdf5Object:
+        first, flags = self._first_part(address)
+        form = flags, len(first)
+        for mould in _moulds.get(form, ()):
+            made = mould.cast(first, self._further_part)
+            if made is not None:
+                return made
         messages = dict[int, bytes]()
         attributes, links = list[tuple[int, Attribute]](), dict[str, tuple[int, int]]()
-        is_ordered = False
-        for kind, order, body in self._messages(address):
+        parts, holes = [first], list[tuple[int, str, int, int, int]]()
+        for kind, order, body, part, at in self._messages(parts, flags):
             if kind == ATTRIBUTE:
-                attributes.append((order, _attribute(body)))
+                one = _attribute(body)
+                attributes.append((order, one))
+                if one.type.holds:
+                    begin = at + _data_place(body)
+                    holes.append((kind, one.name, part, begin, begin + len(one.data)))
             elif kind == LINK:
-                _add_link(links, body)
-            elif kind < 0:
-                is_ordered = bool(order)
+                name, begin = _add_link(links, body)
+                holes.append((kind, name, part, at + begin, at + begin + 8))
+            elif kind == CONTINUATION:
+                holes.append((kind, "", part, at, at + 8))
             elif kind in messages:
                 raise UnusualError(f"two messages of kind {kind}")
             elif kind not in LEFT_OUT:
                 messages[kind] = body
+                if kind == LAYOUT and body[:2] in (b"\3\1", b"\3\2"):
+                    begin = at + body[1] + 1
+                    holes.append((kind, "", part, begin, begin + 8))
         if not messages.keys() <= {SPACE, LINKS, TYPE, LAYOUT, FILTERS, ATTRIBUTES}:
             raise UnusualError(f"messages of the kinds {sorted(messages)}")
+        is_beside = False
         if ATTRIBUTES in messages:
             body = messages[ATTRIBUTES]
             heap, index = unpack_from("<QQ", body, 4 if body[1] & 1 else 2)
             if heap != NOWHERE:
                 attributes += self._once(self._stored_attributes, heap, index)
-        attributes.sort(key=(lambda one: one[0]) if is_ordered else (lambda one: one[1].name))
+                is_beside = True
+        attributes.sort(key=(lambda one: one[0]) if flags & 4 else (lambda one: one[1].name))
         named = [one for _, one in attributes]
         if LINKS not in messages:
-            return Hdf5Object(messages, named, None)
-        return Hdf5Object(messages, named, self._links(messages[LINKS], links))
+            made = Hdf5Object(messages, named, None)
+        else:
+            body = messages[LINKS]
+            heap, _ = unpack_from("<QQ", body, 10 if body[1] & 1 else 2)
+            is_beside |= heap != NOWHERE
+            made = Hdf5Object(messages, named, self._links(body, links))
+        if not is_beside:
+            if len(_moulds) >= KEPT_COUNT:
+                _moulds.clear()
+            known = _moulds.setdefault(form, [])
+            known.insert(0, Mould.of(made, parts, holes))
+            del known[MOST_MOULDS:]
+        return made
 
-    def _messages(self, address: int) -> Iterator[tuple[int, int, bytes]]:
-        """(kind, order, body) of each message of a header.
-
-        The first is (-1, whether attributes have an order, b"").
-        """
+    def _first_part(self, address: int) -> tuple[bytes, int]:
+        """(the messages of a header as far as they lie at its begin, its flags)."""
         first = len(self._stretches)
         head = self.read(address, USUAL_SIZE, 16)
         flags = head[5]
@@ -317,21 +437,26 @@ class Hdf5Headers:
         block = head[: end + 4] if end + 4 <= len(head) else self.read(address, end + 4)
         if self._depth:  # what follows the header is none of it
             self._stretches[first:] = [(address, block)]
-        parts = [_checked(block, b"OHDR\2")[begin:end]]
+        return _checked(block, b"OHDR\2")[begin:end], flags
+
+    def _further_part(self, address: int, size: int) -> bytes:
+        return _checked(self.read(address, size), b"OCHK")[4:-4]
+
+    def _messages(self, parts: list[bytes], flags: int) -> Iterator[tuple[int, int, bytes, int, int]]:
+        """(kind, order, body, part, place in it) of each message of a header; further parts are added."""
         step = 6 if flags & 4 else 4
-        yield -1, flags & 4, b""
-        for part in parts:
+        for number, part in enumerate(parts):
             at = 0
             while at + step <= len(part):
                 kind, size, told = unpack_from("<BHB", part, at)
                 body = part[at + step : at + step + size]
                 if told & 2 or len(body) < size:
                     raise UnusualError(f"a message of kind {kind} that is shared or cut short")
-                if kind == CONTINUATION and len(parts) < MOST_PARTS:
-                    there, length = unpack_from("<QQ", body)
-                    parts.append(_checked(self.read(there, length), b"OCHK")[4:-4])
-                else:
-                    yield kind, int.from_bytes(part[at + 4 : at + step], "little"), body
+                if kind == CONTINUATION:
+                    if len(parts) == MOST_PARTS:
+                        raise UnusualError("a header of very many parts")
+                    parts.append(self._further_part(*unpack_from("<QQ", body)))
+                yield kind, int.from_bytes(part[at + 4 : at + step], "little"), body, number, at + step
                 at += step + size
 
     def _stored_attributes(self, heap: int, index: int) -> list[tuple[int, Attribute]]:
@@ -445,6 +570,13 @@ def _checked(block: bytes, mark: bytes) -> bytes:
     return block
 
 
+def _data_place(body: bytes) -> int:
+    """The first byte of the items in an attribute's message."""
+    version, _, *sizes = unpack_from("<BBHHH", body)
+    sizes = [-(-size // 8) * 8 for size in sizes] if version == 1 else sizes
+    return (9 if version == 3 else 8) + sum(map(int, sizes))
+
+
 @lru_cache(4096)
 def _attribute(body: bytes) -> Attribute:
     """The attribute of a message; files of one series have most of theirs alike."""
@@ -524,8 +656,8 @@ def _layout(body: bytes) -> tuple[Shape | None, int | None]:
     return tuple(int.from_bytes(side, "little") for side in sides), None
 
 
-def _add_link(links: dict[str, tuple[int, int]], body: bytes) -> None:
-    """Add the (order, address) of a link by its name."""
+def _add_link(links: dict[str, tuple[int, int]], body: bytes) -> tuple[str, int]:
+    """Add the (order, address) of a link by its name; returns this, and where the address lies."""
     version, told = body[:2]
     if version != 1 or told & 8:
         raise UnusualError("a link to another place")
@@ -536,6 +668,7 @@ def _add_link(links: dict[str, tuple[int, int]], body: bytes) -> None:
     end = begin + int.from_bytes(body[at:begin], "little")
     name = _name(body[begin:end] + b"\0")
     links[name] = (order, unpack_from("<Q", body, end)[0])
+    return name, end
 
 
 def _name(ended: bytes) -> str:

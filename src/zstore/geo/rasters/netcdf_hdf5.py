@@ -306,14 +306,25 @@ class _HeaderVariable(Hdf5Variable):
         super().__init__(node, path, along)
         self.__dict__["attrs"] = _header_attributes(headers, node)
         self.row = headers.row(node) if node.shape == self.shape else None
-        own = [one for one in node.attributes.values() if one.name not in INTERNAL]
-        if all(one.is_finite or one.name == "_FillValue" for one in own):
-            facts = [(one.name, *self._fact(one)) for one in own]
-            self.content = (self.dimensions, self.shape, node.chunks, node.type_content, *facts)
+        if "content" not in node.facts:
+            node.facts["content"] = self._stored_content(node)
+        stored = node.facts["content"]
+        if stored is not None:
+            texts = [self.attrs[name] for name in stored[0]]
+            self.content = (self.dimensions, self.shape, texts, *stored)
 
-    def _fact(self, one: Attribute) -> tuple[Any, ...]:
-        dtype = one.type.dtype
-        return (self.attrs[one.name],) if dtype is None else (dtype.str, one.shape, one.data)
+    @staticmethod
+    def _stored_content(node: Hdf5Object) -> tuple[Any, ...] | None:
+        """The content but for dimensions and for attributes whose values lie elsewhere, the first of it.
+
+        None where an attribute has no form in JSON, and is warned of.
+        """
+        own = [one for one in node.attributes.values() if one.name not in INTERNAL]
+        if not all(one.is_finite or one.name == "_FillValue" for one in own):
+            return None
+        facts = [(one.name, one.type.dtype and (one.type.dtype.str, one.shape, one.data)) for one in own]
+        elsewhere = [one.name for one in own if one.type.dtype is None]
+        return elsewhere, node.chunks, node.type_content, *facts
 
     @cached_property
     def dtype(self) -> Any:
@@ -410,8 +421,14 @@ class _HeaderDataset(_Dataset):
         return self.attributes
 
     def get(self, name: str, default: Any = None) -> Any:
-        one = self.attributes.get(name)
-        return default if one is None else _header_value(self._headers, one)
+        one, facts = self.attributes.get(name), self.dataset.facts
+        if one is None:
+            return default
+        if one.type.dtype is None:
+            return _header_value(self._headers, one)
+        if name not in facts:
+            facts[name] = _header_value(self._headers, one)
+        return facts[name]
 
     def variable(self, path: str, along: list[NetcdfDimension]) -> Hdf5Variable:
         return _HeaderVariable(self._headers, self.dataset, path, along)
@@ -467,9 +484,9 @@ def _header_attributes(headers: Hdf5Headers, node: Hdf5Object) -> dict[str, Any]
     own = {name: one for name, one in node.attributes.items() if name not in INTERNAL}
     if any(one.type.holds for one in own.values()):
         return {name: _header_value(headers, one) for name, one in own.items()}
-    if node.plain is None:  # those of another file of the series, if they are alike
-        node.plain = {name: _header_value(headers, one) for name, one in own.items()}
-    return dict(node.plain)
+    if "attributes" not in node.facts:  # those of another file of the series, if they are alike
+        node.facts["attributes"] = {name: _header_value(headers, one) for name, one in own.items()}
+    return dict(node.facts["attributes"])
 
 
 def _header_value(headers: Hdf5Headers, one: Attribute) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -17,10 +17,10 @@ from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
 from zstore.base.boxes import whole
-from zstore.base.once import once
+from zstore.base.once import ByIdentity, once
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, leave_out
 from zstore.model import v2
-from zstore.model.array import ZarrFormat
+from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.model.group import Consolidated, GroupModel
 from zstore.model.json_attributes import parse_fill
@@ -36,6 +36,8 @@ from zstore.storage.url import open_by_content, open_store
 
 # Bytes of arrays of files that are read whole, as their items are asked for one by one.
 SMALL_SIZE = 1 << 16
+# Bytes of those that stay in memory once they are read.
+KEPT_SIZE = 1 << 10
 NCZARR_ARRAY = ("_nczarr_array", "_NCZARR_ARRAY")
 
 
@@ -50,9 +52,18 @@ class ZstoreBackendArray(BackendArray):
         # What shows as an array is read by boxes that suit it, and not chunk by chunk; a small one whole.
         self._given = array
         self._small = source_of(array) if array.nbytes <= SMALL_SIZE and is_shown(array) else None
+        self._kept: Any = None
         self.shape = array.shape
         # Of structured items xarray takes the machine's byte order only.
         self.dtype = array.dtype.newbyteorder("=") if array.dtype.names else array.dtype
+
+    def _copy_small(self, parts: Any) -> Any:
+        """A copy of items of a small array; the fewest stay, as xarray asks for those of times thrice."""
+        items = self._kept
+        if items is None and self._small is not None:
+            items = self._small.read(whole(self.shape))
+            self._kept = items if items.nbytes <= KEPT_SIZE else None
+        return np.array(items[parts])
 
     @once
     def _array(self) -> Any:
@@ -65,7 +76,7 @@ class ZstoreBackendArray(BackendArray):
         elif isinstance(key, indexing.VectorizedIndexer):
             read = self._array.vindex.__getitem__
         elif self._small is not None:
-            read = self._small.read(whole(self.shape)).__getitem__
+            read = self._copy_small
         else:
             read = self._array.read
         return indexing.explicit_indexing_adapter(
@@ -102,6 +113,23 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
     Raises
         MetadataError: a dimension has no name, or `_FillValue` is no value of the dtype.
     """
+    known = _described[bool(masks_fill)]
+    told = known.get(array.model, lambda _: _describe(array, masks_fill=masks_fill))
+    dimensions, attributes, encoding = told[0], _copied(told[1]), _copied(told[2])
+    data = indexing.LazilyIndexedArray(ZstoreBackendArray(array))
+    return xr.Variable(dimensions, data, attributes, encoding)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that its owner may change."""
+    kind = type(value)
+    if kind is dict or kind is StatedCodec:
+        return kind({name: _copied(one) if type(one) in CONTAINERS else one for name, one in value.items()})
+    return kind(map(_copied, value)) if kind is list or kind is tuple else value
+
+
+def _describe(array: Array, *, masks_fill: bool) -> tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]:
+    """(names of dimensions, attributes, encoding) of the array's variable."""
     dimensions, attributes = _split_attributes(array)
     # The stored objects, so that each is fetched and written once.
     grid = array.model.grid
@@ -118,8 +146,7 @@ def open_variable(array: Array, *, masks_fill: bool) -> xr.Variable:
         if "_FillValue" in attributes:
             where = join_url(array.store.url, array.path)
             attributes["_FillValue"] = parse_fill(attributes["_FillValue"], array.dtype, where)
-    data = indexing.LazilyIndexedArray(ZstoreBackendArray(array))
-    return xr.Variable(dimensions, data, attributes, encoding)
+    return dimensions, attributes, encoding
 
 
 class StatedCodec(dict[str, Any]):
@@ -146,6 +173,12 @@ class StatedCodec(dict[str, Any]):
         return False
 
     __hash__ = None
+
+
+CONTAINERS = frozenset((dict, list, tuple, StatedCodec))
+# What is said of variables, by whether their fill value is missing values: files of a series have most alike.
+_Described: TypeAlias = ByIdentity[ArrayModel, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]]
+_described: dict[bool, _Described] = {False: ByIdentity(), True: ByIdentity()}
 
 
 def _split_attributes(array: Array) -> tuple[tuple[str, ...], dict[str, Any]]:
