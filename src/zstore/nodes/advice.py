@@ -90,6 +90,7 @@ OPTION_ADVICE = {
     "meta_array": "nothing in its place: what is read is in numpy's arrays",
     "object_codec": "filters, or serializer in Zarr v3",
     "read_only": "mode='r'",
+    "strict": "validate(path).is_valid(strict=True)",
     "synchronizer": "nothing in its place: writers lock what they write",
     "use_consolidated": "zstore.open_consolidated, or another mode than 'r', which alone believes it",
     "write_data": "shape and dtype in place of data, where nothing is to be written",

@@ -529,7 +529,7 @@ class Array(ArrayNames):
 
     # Changing the shape
 
-    def resize(self, shape: int | tuple[int, ...]) -> None:
+    def resize(self, shape: int | tuple[int, ...], *others: int) -> None:
         """Change the shape in place; items outside it are removed, new ones read as the fill value.
 
         At any moment, and after any failure, readers find the old array or the new one; repeating the call
@@ -539,10 +539,13 @@ class Array(ArrayNames):
 
         Raises
             MetadataError: `shape` is no integer and no sequence of integers.
+            TypeError: lengths one by one in place of a shape; says what to type.
             ValueError: its lengths are no shape of the array's dimensions.
             NotFoundError: the array is gone.
             ReadOnlyError, StoreError: the store refused.
         """
+        if others:
+            raise TypeError(f"resize takes one shape; use array.resize({(shape, *others)})")
         wanted = parse_integers(shape, "shape")
 
         def resized(old: tuple[int, ...]) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
 from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, Marks, as_part, long_call, name_job
 from zstore.storage.base import join_key
+from zstore.storage.kinds import kind_by_name
 from zstore.storage.memory import MemoryStore
 from zstore.storage.objects.options import kind_of
 from zstore.storage.url import current_storage_options, with_storage_options
@@ -185,8 +186,10 @@ def open_raster(source: RasterPath, *, opener: Any = None, level: int = 0) -> It
                 options["overview_level"] = level - 1
             raster = rasterio.open(path, **options)
     except failed as error:
-        said = f"not a raster that GDAL can open: {error}; expected a raster, a Zarr, NetCDF or HDF5"
-        raise StoreError(said, path=path) from error
+        kind, expected = kind_by_name(path), "expected a raster, a Zarr, NetCDF or HDF5"
+        if kind is not None and kind.scheme is None and "zstore convert" not in kind.reading:
+            expected += f"; {kind.reading.format(path=path)}"
+        raise StoreError(f"not a raster that GDAL can open: {error}; {expected}", path=path) from error
     with closing(raster):
         try:
             yield raster

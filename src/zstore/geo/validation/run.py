@@ -39,6 +39,7 @@ from zstore.geo.validation.view import (
 )
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
+from zstore.nodes.node import advise_options
 from zstore.nodes.open import StoreLike
 from zstore.storage.url import open_by_content, open_store
 
@@ -51,6 +52,7 @@ PREFIXES = ("GZ", "MS", "OC", "ZC", "GC", "OME", "ZS")
 BAND_NAMES = ("band", "bands", "wavelength", "spectral")
 
 
+@advise_options
 def validate(
     target: Target,
     profile: str | None = None,
