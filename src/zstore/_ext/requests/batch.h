@@ -10,11 +10,13 @@
 #include <time.h>
 
 enum {
-    ZS_BUFFER = 96 << 10, /* bytes that one read of a socket brings at most */
-    ZS_TEXT = 256,        /* bytes of a header that is kept */
-    ZS_SAID = 4096,       /* bytes of a refusal that are kept */
-    ZS_KEPT = 128,        /* connections that are kept without use, by each set of them */
-    ZS_LOOK = 20,         /* ms between looks at the clock while an answer is waited for */
+    ZS_BUFFER = 96 << 10,      /* bytes that one read of a socket brings at most */
+    ZS_PIECE = 512 << 10,      /* bytes that one write to a socket takes at most: it is waited for between two */
+    ZS_LEAST_PIECE = 64 << 10, /* libcurl's own */
+    ZS_TEXT = 256,             /* bytes of a header that is kept */
+    ZS_SAID = 4096,            /* bytes of a refusal that are kept */
+    ZS_KEPT = 128,             /* connections that are kept without use, by each set of them */
+    ZS_LOOK = 20,              /* ms between looks at the clock while an answer is waited for */
 };
 #define ZS_MOST_TRUSTED ((int64_t)1 << 30) /* bytes of a body that memory is taken for before they come */
 
@@ -231,9 +233,11 @@ static int zs_before_sending(void *of, char *to, char *from, int to_port, int fr
 /* Have a request put its bytes; otherwise it is not made. libcurl before 7.80 does not say when it sends. */
 static int zs_set_content(zs_request *request) {
     void *easy = request->easy;
+    int64_t size = request->content_size > ZS_LEAST_PIECE ? request->content_size : ZS_LEAST_PIECE;
     return zs_curl.easy_setopt(easy, ZS_CURL_POST, 1L) | zs_curl.easy_setopt(easy, ZS_CURL_CUSTOMREQUEST, "PUT") |
            zs_curl.easy_setopt(easy, ZS_CURL_POSTFIELDS, request->content) |
            zs_curl.easy_setopt(easy, ZS_CURL_POSTFIELDSIZE_LARGE, request->content_size) |
+           zs_curl.easy_setopt(easy, ZS_CURL_UPLOAD_BUFFERSIZE, (long)(size < ZS_PIECE ? size : ZS_PIECE)) |
            zs_curl.easy_setopt(easy, ZS_CURL_PREREQFUNCTION, zs_before_sending) |
            zs_curl.easy_setopt(easy, ZS_CURL_PREREQDATA, request);
 }
