@@ -3,7 +3,9 @@
 A hundred arrays of 512 × 512 int16, in chunks of 128 × 128 in a directory, once uncompressed and once with
 zstd, are read as one by `concat` and `stack`, whole and in part; GDAL reads GeoTIFF of the same tiles and
 codec by a VRT of one band, or of a band for each, with little room for decoded blocks. Times are processor
-time, the best of many rounds; each library has a process of its own, as they do not share an environment.
+time, the median and the best of rounds in which all accesses take turns; each library has a process of its
+own, as they do not share an environment. zstore's arrays are also read into memory that is there, one by one
+and as a view, so that taking the memory has no part in the comparison.
 
     python -m benchmarks.views make DIRECTORY
     python -m benchmarks.views zstore|tensorstore|xarray|gdal DIRECTORY
@@ -16,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -63,7 +66,25 @@ def by_zstore(place: Path) -> dict[str, Callable[[], Any]]:
 
     arrays = [zstore.open_array(place / str(number), mode="r") for number in range(COUNT)]
     stack, joined = zstore.stack(arrays), zstore.concat(arrays)
+    window, row = np.s_[100:400, ::-1], 3
+    whole, windows, rows, turned = (
+        np.empty(view.shape, view.dtype) for view in (stack, stack[:, 100:400], stack[:, row], stack.T)
+    )
+
+    def each_into(selection: Any, memory: np.ndarray[Any, Any]) -> None:
+        for array, out in zip(arrays, memory, strict=True):
+            array.read(selection, out=out)
+
     return {
+        "each, into": lambda: each_into(..., whole),
+        "stack, into": lambda: stack.read(out=whole),
+        "concat, into": lambda: joined.read(out=whole.reshape(joined.shape)),
+        "each, reversed window, into": lambda: each_into(window, windows),
+        "stack, reversed window, into": lambda: stack[(slice(None), *window)].read(out=windows),
+        "each, transposed, into": lambda: each_into(..., turned.T),
+        "stack, transposed, into": lambda: stack.T.read(out=turned),
+        "each, a row, into": lambda: each_into(row, rows),
+        "stack, a row, into": lambda: stack[:, row].read(out=rows),
         "each": lambda: [array[...] for array in arrays],
         "stack": lambda: stack.read(),
         "concat": lambda: joined.read(),
@@ -130,14 +151,15 @@ def by_gdal(place: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(act: Callable[[], Any], rounds: int) -> float:
-    """The processor time of a call in milliseconds, the best of some rounds."""
-    times = []
-    for _ in range(rounds):
-        begin = time.process_time()
-        act()
-        times.append(time.process_time() - begin)
-    return min(times) * 1e3
+def measure(acts: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[float, float]]:
+    """The processor time of calls in milliseconds: the median and the best of rounds after one to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in acts}
+    for _ in range(1 + rounds):
+        for name, act in acts.items():
+            begin = time.process_time()
+            act()
+            times[name].append(time.process_time() - begin)
+    return {name: (median(taken[1:]) * 1e3, min(taken[1:]) * 1e3) for name, taken in times.items()}
 
 
 def main() -> None:
@@ -150,9 +172,9 @@ def main() -> None:
         "zstore": by_zstore, "tensorstore": by_tensorstore, "xarray": by_xarray, "gdal": by_gdal
     }[library]  # fmt: skip
     for codec in CODECS:
-        for name, act in accesses(place / codec).items():
-            taken = measure(act, 3 if library == "xarray" else ROUNDS)
-            print(f"{library:12} {codec:5} {name:24} {taken:9.1f} ms")
+        found = measure(accesses(place / codec), 3 if library == "xarray" else ROUNDS)
+        for name, (middle, best) in found.items():
+            print(f"{library:12} {codec:5} {name:30} {middle:9.2f} ms, at best {best:9.2f}", flush=True)
 
 
 if __name__ == "__main__":
