@@ -107,6 +107,15 @@ def test_large_parts_are_read_alone_and_batches_are_short(
     assert [len(parts) for parts in batches[3:]] == [2, 2, 2, 1]
 
 
+def test_large_parts_between_those_of_others_are_read_alone(tmp_path: Path, batches: list[Any]) -> None:
+    data = np.arange(2 * 150 * 150, dtype="i4").reshape(2, 150, 150)
+    arrays = [zstore.create_array(tmp_path / f"{n}", data=one, chunks=(40, 70)) for n, one in enumerate(data)]
+    np.testing.assert_array_equal(zstore.stack(arrays).T.read(), data.T)
+    assert not batches
+    np.testing.assert_array_equal(zstore.stack(arrays)[:, :40].T.read(), data[:, :40].T)
+    assert len(batches) == 1
+
+
 def test_a_trace_has_each_array(tmp_path: Path, batches: list[Any]) -> None:
     with zstore.trace() as trace:
         zstore.stack(days(tmp_path)[:3]).read()

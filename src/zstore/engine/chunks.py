@@ -886,6 +886,8 @@ class Join:
             memory = to_plan(out)
             if not np.may_share_memory(memory, out):
                 return False
+        if lies_between(out):
+            return False
         if self._room <= 0:
             self._batches.append([])
             self._room = JOINED_SIZE
@@ -902,6 +904,14 @@ class Join:
                 if isinstance(fault, OSError):
                     raise chunks.gone(fault) from fault
                 chunks.check(fault)
+
+
+def lies_between(out: Items) -> bool:
+    """Whether much memory may lie, item by item, between that of other arrays.
+
+    Threads that read both at the same time would write to the same lines of the processor's cache.
+    """
+    return out.nbytes > SHORT_SIZE and out.itemsize not in out.squeeze().strides
 
 
 def _shared_plan(chunks: RegularChunks, transform: IndexTransform) -> SharedPlan | None:

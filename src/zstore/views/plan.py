@@ -21,7 +21,7 @@ import numpy as np
 
 from zstore.base import tracing
 from zstore.base.once import once
-from zstore.engine.chunks import Join
+from zstore.engine.chunks import Join, lies_between
 from zstore.engine.schedulers import SHORT_SIZE, Scheduler, thread_count
 from zstore.errors import UnsupportedError
 from zstore.indexing.select import select_transform
@@ -432,7 +432,9 @@ async def _fetch(scheduler: Scheduler, reads: Sequence[Read], missing: Missing |
     else:
         await join.read(scheduler)
         # What is read sooner than a thread takes its turn is read by this one.
-        at_once = thread_count() if largest > SHORT_SIZE and len(groups) >= thread_count() else 1
+        is_long = largest > SHORT_SIZE and len(groups) >= thread_count()
+        is_long = is_long and not any(lies_between(item.out) for group in groups for item in group)
+        at_once = thread_count() if is_long else 1
         await scheduler.each(fetch, groups, at_once, waits=False)
 
 
