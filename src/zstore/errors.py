@@ -220,7 +220,12 @@ class ReadOnlyError(StoreError):
 
 
 class ChangedError(StoreError):
-    """Somebody else has written a value since it was read in order to be changed; try again."""
+    """Somebody else has written a value since it was read in order to be changed; try again.
+
+    is_sure  False: an answer was lost, so that this writer's value may have been there before the other one's
+    """
+
+    is_sure = True
 
 
 class ExtensionError(ZstoreError):

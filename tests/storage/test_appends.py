@@ -15,6 +15,8 @@ import pytest
 import zstore
 from zstore.engine import intents, resize
 from zstore.errors import NotFoundError, StoreError
+from zstore.storage.objects.backend import Backend
+from zstore.storage.objects.curl import HttpError
 from zstore.storage.objects.store import ObjectStore
 
 from .bucket_server import BucketServer, forget_settings
@@ -103,6 +105,48 @@ def test_an_append_that_meets_others_is_before_or_after_them(
         moments += 1
         assert another(server, "r")[...].tolist() in expected(new), moment
     assert moments >= 4
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_of_two_who_append_the_same_neither_takes_the_chunks_of_the_other_for_its_own(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    original, moments = Backend.put_tried, 0
+    for moment in range(10):
+        server.values.clear()
+        array = create(server)
+        mine, left = array.store, [moment]
+
+        def put_tried(backend: Any, items: Any, mine: Any = mine, left: Any = left) -> Any:
+            """The answers; once, none comes, and the other one appends before the value is put again."""
+            if backend is not mine._backend:
+                return original(backend, items)
+            left[0] -= 1
+            if left[0] != -1:
+                return original(backend, items)
+            if is_stored:
+                original(backend, items)
+            another(server).append([9, 9])
+            error = HttpError("the server answers with status code: 503")
+            error.is_sent = True
+            return [error]
+
+        monkeypatch.setattr(Backend, "put_tried", put_tried)
+        error = None
+        try:
+            array.append(np.array([9, 9], "i4"))
+        except StoreError as caught:
+            error = caught
+        monkeypatch.setattr(Backend, "put_tried", original)
+        if left[0] >= 0:
+            break
+        moments += 1
+        # A document that another one was put over does not tell whether this append had put it.
+        is_unsure = is_stored and moment == 1
+        assert ("the answer to an append was lost" in str(error)) == is_unsure, error
+        found = another(server, "r")[...].tolist()
+        assert found == [*OLD, 9, 9, 9, 9], moment
+    assert moments >= 2
 
 
 def test_an_append_is_two_rounds(server: BucketServer) -> None:

@@ -460,6 +460,8 @@ def _wait_for_shape(store: Store, path: str, mark: Mark) -> None:
         found: bytes | memoryview | None = None
         with suppress(ChangedError), store.lock(mark.key):
             found = store.get(mark.key)
+            if found == mark.data:
+                return
             if found is None or _may_replace(store, path, found):
                 store.put(mark.key, mark.data)
                 return

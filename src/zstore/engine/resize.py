@@ -40,7 +40,7 @@ from zstore.engine.making import delete_keys
 from zstore.engine.objects import single
 from zstore.engine.schedulers import beside, map_threads
 from zstore.engine.walk import stored_cells
-from zstore.errors import ChangedError, CodecError, NotFoundError
+from zstore.errors import ChangedError, CodecError, NotFoundError, StoreError
 from zstore.indexing.select import plan_basic
 from zstore.model import v3
 from zstore.model.array import ArrayModel
@@ -189,12 +189,27 @@ def _encoded(model: ArrayModel) -> bytes:
     return render_json(render_node(model)[v3.KEY])
 
 
-def _put_document(store: Store, path: str, stored: _Stored, data: bytes) -> str | None:
-    """Replace a document, and return the new version; None if it was changed meanwhile."""
+def _put_document(
+    store: Store, path: str, stored: _Stored, data: bytes, chunks: _NewChunks | None = None
+) -> str | None:
+    """Replace a document, and return the new version; None if it was changed meanwhile.
+
+    chunks  that were put for it
+
+    Raises
+        StoreError: whether it was replaced is not known; the chunks are still there.
+    """
     try:
         return store.put_over(join_key(path, v3.KEY), data, stored.version)
-    except ChangedError:
-        return None
+    except ChangedError as error:
+        if chunks is None or error.is_sure or not chunks.are_there():
+            return None
+        raise StoreError(
+            "the answer to an append was lost, and others have changed the array since, so that it is not"
+            " known whether its items were appended before that; expected them to be looked for, and to be"
+            " appended again where they are not there",
+            path=place(store, path),
+        ) from error
 
 
 def _hold_document(store: Store, path: str, stored: _Stored) -> _Stored | None:
@@ -226,6 +241,15 @@ class _NewChunks(PrefixStore):
 
     def delete(self, key: str) -> None:
         raise self._taken(key)
+
+    def are_there(self) -> bool:
+        """Whether all of them are as they were put: others remove or replace what lies beyond the shape."""
+        try:
+            for key, version in self.versions.items():
+                self.store.check_version(key, version)
+        except ChangedError:
+            return False
+        return True
 
     def update(self, key: str, act: Callable[[], None]) -> None:
         act()
@@ -260,7 +284,7 @@ def _append_beside(
                 break
             # No other way of writing it ends so: nobody takes another's document for the answer to his own.
             data = _encoded(new) + b"\n"
-            if is_put and _put_document(store, path, stored, data):
+            if is_put and _put_document(store, path, stored, data, chunks):
                 if len(_published) >= PUBLISHED_COUNT:
                     _published.clear()
                 _published[data] = new

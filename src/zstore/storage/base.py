@@ -554,7 +554,7 @@ class Store(ABC):
             ChangedError: another value is there, which stays.
         """
         with self.lock(key):
-            self._check_version(key, version)
+            self.check_version(key, version)
             self.put(key, value)
         return None
 
@@ -565,10 +565,15 @@ class Store(ABC):
             ChangedError: another value is there, or none.
         """
         with self.lock(key):
-            self._check_version(key, version)
+            self.check_version(key, version)
             self.delete(key)
 
-    def _check_version(self, key: str, version: str | None) -> None:
+    def check_version(self, key: str, version: str | None) -> None:
+        """Check that the value has that version (None: that there is no value).
+
+        Raises
+            ChangedError: another value is there, or none.
+        """
         found = self.entry(key)
         if (found if found is None else found.version) != version:
             raise self._taken(key)
@@ -878,7 +883,7 @@ CAPABILITIES = {
     "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many", "delete_soon"),
-    "conditions": ("put_new_many", "seen", "put_over", "delete_over"),
+    "conditions": ("put_new_many", "seen", "put_over", "delete_over", "check_version"),
     "copies": ("copy_from", "put_file"),
     "files": ("local_path", "purge", "check_missing"),
     "stretches": ("stretches", "origin"),

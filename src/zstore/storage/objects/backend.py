@@ -419,10 +419,14 @@ class Backend:
         )
         return tried
 
-    async def put(self, key: str, data: bytes, mode: Any, failure: Exception | None = None) -> Version:
+    async def put(
+        self, key: str, data: bytes, mode: Any, failure: Exception | None = None, *, is_unique: bool = True
+    ) -> Version:
         """Write a value, whole or not at all: "overwrite", "create", or on condition of a version.
 
-        failure  the error of an attempt that was made already
+        failure    the error of an attempt that was made already
+        is_unique  whether nobody else writes the same there: who finds it after an attempt whose answer did
+                   not come has written it
 
         Raises
             ChangedError: the condition does not hold.
@@ -446,14 +450,17 @@ class Backend:
             is_gone = isinstance(error, FileNotFoundError) and not missing_bucket(error)
             if mode != "overwrite" and (is_changed(error) or is_gone):
                 # An earlier attempt may have come through, and its answer not.
-                found = await self.fetch(Fetch(key, None, None, ())) if attempts > 1 else None
+                is_asked = is_unique and attempts > 1
+                found = await self.fetch(Fetch(key, None, None, ())) if is_asked else None
                 if found is not None and found.data == data:
                     return found.version
                 is_weak = mode != "create" and str(mode.get("e_tag")).startswith("W/")
                 # By a weak tag, no server that keeps to HTTP finds the value unchanged.
                 if is_weak and (await self.head(key))[1].mode == mode:
                     raise self.unconditional(key, f"its tags are weak: {mode['e_tag']}") from error
-                raise changed(self.url, key) from error
+                trouble = changed(self.url, key)
+                trouble.is_sure = attempts <= 1
+                raise trouble from error
             if mode != "overwrite" and is_unsupported(error):
                 raise self.unconditional(key, first_line(error)) from error
             raise self.failed("write", key, error) from error

@@ -399,23 +399,28 @@ class ObjectStore(BatchStore):
         """Write the object on condition of the version that it has now.
 
         Raises
-            ChangedError: it has another one.
+            ChangedError: it has another one, or one that may be another writer's of the same bytes.
             StoreError: the server does not keep such conditions.
         """
         check_key(key)
         self.check_writable(key)
         self._backend.check_conditions(key)
         mode = "create" if version is None else Version.of(version).mode
-        made = self._put(key, value, mode)
+        again = partial(self._backend.put, mode=mode, is_unique=version is not None)
+        made = self._put(key, value, mode, again)
         self._note(key, made, value)
         return made.text
+
+    def check_version(self, key: str, version: str | None) -> None:
+        """As `Store.check_version`, by HEAD."""
+        if self._wait(self._backend.head(check_key(key)))[1].text != version:
+            raise changed(self._url, key)
 
     def delete_over(self, key: str, version: str | None) -> None:
         """Remove the object of that version; a change in the very moment of deletion is not noticed."""
         check_key(key)
         self.check_writable(key)
-        if self._wait(self._backend.head(key))[1].text != version:
-            raise changed(self._url, key)
+        self.check_version(key, version)
         self._change(partial(self._backend.delete, key))
         self._note(key, None)
 
