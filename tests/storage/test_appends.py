@@ -149,6 +149,28 @@ def test_of_two_who_append_the_same_neither_takes_the_chunks_of_the_other_for_it
     assert moments >= 2
 
 
+def test_who_has_lost_the_answer_to_an_intent_goes_on_with_it(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array, original, lost = create(server), Backend.put_tried, list[str]()
+
+    def put_tried(backend: Any, items: Any) -> Any:
+        made = original(backend, items)
+        if lost or not items[0][0].endswith(intents.INTENT):
+            return made
+        lost.append(items[0][0])
+        error = HttpError("the server answers with status code: 503")
+        error.is_sent = True
+        return [error]
+
+    monkeypatch.setattr(Backend, "put_tried", put_tried)
+    monkeypatch.setattr(intents, "PATIENCE", 2.0)
+    array.resize((3,))
+    assert lost
+    assert another(server, "r")[...].tolist() == OLD[:3]
+    assert not any(key.endswith(intents.INTENT) for key in server.values)
+
+
 def test_an_append_is_two_rounds(server: BucketServer) -> None:
     array = create(server)
     server.expect([f"/b/g/{name}" for name in ("a/c/2", "a/c/3", "a/.zstore-job/record", "zarr.json")])
