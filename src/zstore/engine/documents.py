@@ -248,11 +248,17 @@ def _parse_v3(data: bytes | memoryview, where: str) -> Model:
     if kept is not None:
         return kept
     model = v3.parse_node({v3.KEY: parse_json(data, path=where, key=v3.KEY)}, where)
-    if content is not None and isinstance(model, ArrayModel) and may_be_shared(model.fill_value):
+    if content is not None and isinstance(model, ArrayModel):
+        keep_array(content, model)
+    return model
+
+
+def keep_array(document: bytes, model: ArrayModel) -> None:
+    """Keep the model of an array of v3, so that its document need not be parsed again."""
+    if len(document) <= SIZE_LIMIT and may_be_shared(model.fill_value):
         if len(_arrays) >= COUNT_LIMIT:
             _arrays.clear()
-        _arrays[content] = model
-    return model
+        _arrays[document] = model
 
 
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
@@ -308,8 +314,13 @@ _nodes: ByIdentity[Model, list[tuple[str, bytes]]] = ByIdentity()
 def encode_nodes(models: Mapping[str, Model]) -> Iterator[tuple[str, bytes]]:
     """(key, value) of each document of nodes by path."""
     for path, model in models.items():
-        for name, document in _nodes.get(model, _encode_node):
+        for name, document in encode_node(model):
             yield join_key(path, name), document
+
+
+def encode_node(model: Model) -> list[tuple[str, bytes]]:
+    """(name, value) of each document of a node; made once for each model."""
+    return _nodes.get(model, _encode_node)
 
 
 def _encode_node(model: Model) -> list[tuple[str, bytes]]:

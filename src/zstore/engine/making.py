@@ -25,6 +25,7 @@ from zstore.engine.documents import (
     ancestors,
     check_format,
     check_groups,
+    encode_node,
     find_others,
     forget,
     forget_consolidated,
@@ -284,16 +285,13 @@ def _clear_places(
     zarr_format = next(iter(models.values())).zarr_format
     check_format(zarr_format, store)
     encoded: dict[str, dict[str, bytes]] = {}
-    alike: dict[int, dict[str, bytes]] = {}
     for path, model in models.items():
         if model.zarr_format != zarr_format:
             message = f"zarr_format is {model.zarr_format}, expected {zarr_format} as of the other nodes"
             raise MetadataError(message, path=place(store, path))
         store.check_writable(join_key(path, ARRAY_KEYS.get(zarr_format, v3.KEY)))
         _check_names(store, path, zarr_format)
-        if id(model) not in alike:
-            alike[id(model)] = {name: render_json(document) for name, document in render_node(model).items()}
-        encoded[path] = alike[id(model)]
+        encoded[path] = dict(encode_node(model))
     above = [*dict.fromkeys(parent for path in models for parent in ancestors(path) if parent not in models)]
     found_above, found, empty = _survey(store, above, list(models), zarr_format, early)
     check_groups(store, above, found_above, zarr_format)

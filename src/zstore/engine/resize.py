@@ -29,6 +29,7 @@ from zstore.engine.documents import (
     ancestors,
     forget,
     forget_consolidated,
+    keep_array,
     parse_node,
     place,
     read_node,
@@ -57,9 +58,6 @@ PROBED_AT_ONCE = 256
 DELETED_COUNT = 64_000
 # Who finds others appending tries again after pauses up to this (seconds), and then gets in line.
 LONGEST_PAUSE = 0.32
-# The models of so many documents that were appended to are kept: whoever has appended mostly goes on.
-PUBLISHED_COUNT = 64
-_published: dict[bytes, ArrayModel] = {}
 
 
 def resize(
@@ -181,7 +179,7 @@ def _stored(store: Store, path: str, zarr_format: int, *, again: bool = False) -
     if part is None or part.version is None:
         return None
     data = bytes(part.data)
-    model = _published.get(data) or parse_node({v3.KEY: data}, place(store, path))
+    model = parse_node({v3.KEY: data}, place(store, path))
     return _Stored(model, data, part.version) if isinstance(model, ArrayModel) else None
 
 
@@ -285,9 +283,7 @@ def _append_beside(
             # No other way of writing it ends so: nobody takes another's document for the answer to his own.
             data = _encoded(new) + b"\n"
             if is_put and _put_document(store, path, stored, data, chunks):
-                if len(_published) >= PUBLISHED_COUNT:
-                    _published.clear()
-                _published[data] = new
+                keep_array(data, new)  # whoever has appended mostly goes on
                 return new
             time.sleep(random.uniform(0, pause))
             pause = 2 * pause
