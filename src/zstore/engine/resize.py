@@ -200,7 +200,13 @@ def _put_document(
     try:
         return store.put_over(join_key(path, v3.KEY), data, stored.version)
     except ChangedError as error:
-        if chunks is None or error.is_sure or not chunks.are_there():
+        if chunks is None or error.is_sure:
+            return None
+        # Who brings the shape over chunks that are not his replaces or removes them before.
+        now, wanted = _stored(store, path, 3, again=True), parse_node({v3.KEY: data}, path)
+        if now is None or not isinstance(wanted, ArrayModel) or any(map(lt, now.model.shape, wanted.shape)):
+            return None
+        if not chunks.are_there():
             return None
         raise StoreError(
             "the answer to an append was lost, and others have changed the array since, so that it is not"
