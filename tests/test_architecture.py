@@ -58,11 +58,11 @@ PLANTED = {
     "from zstore.model.array import ArrayModel": ("storage/planted.py", "its room never does"),
     "from zstore.engine.schedulers import map_threads": ("geo/conventions/planted.py", "its room never does"),
     "from zstore.geo.conventions import cf": ("jobs/upkeep/planted.py", "jobs needs geo"),
-    "from zstore.jobs.runner import Runner": ("geo/planted.py", "beside the surface of jobs"),
-    "from zstore.plugin.jobs import Runner, Journal": (
+    "from zstore.jobs.runner import Runner, Journal": (
         "geo/planted.py",
-        "jobs.Journal, beside the surface of jobs",
+        "jobs.runner.Journal, beside the surface of jobs",
     ),
+    "from zstore.plugin.jobs import Runner": ("geo/planted.py", "which is for other packages"),
     "def late():\n    from zstore.geo.pyramid import build": (
         "guests/planted.py",
         "beside the surface of geo",
@@ -83,7 +83,7 @@ PLANTED = {
 BESIDE = {
     "zstore/engine/schedulers.py": "from zstore.engine.fetch import fetch",
     "zstore/nodes/array.py": "from zstore.nodes.indexers import Indexer",
-    "zstore/plugin/jobs.py": "__all__ = ['Runner']",
+    "zstore/plugin/jobs.py": "from zstore.jobs.runner import Runner\n__all__ = ['Runner']",
 }
 
 

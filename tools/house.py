@@ -20,6 +20,7 @@ __all__ = [
     "beside_surface",
     "circles",
     "doors",
+    "homes",
     "imports",
     "internals",
     "module_name",
@@ -250,6 +251,8 @@ def offences(source: Path = SOURCE) -> list[str]:
             continue
         if other is None:
             found.append(f"{here}, which has no floor")
+        elif within(other, "zstore.plugin") and not within(room, "zstore.plugin"):
+            found.append(f"{here}, which is for other packages")
         elif FLOORS[other] >= FLOORS[room]:
             found.append(
                 f"{here}, from floor {FLOORS[room]} on floor {FLOORS[other]}: "
@@ -277,6 +280,16 @@ def surface(package: Path = SOURCE / "zstore") -> dict[str, set[str]]:
     return names
 
 
+def homes(package: Path = SOURCE / "zstore") -> set[str]:
+    """The names that the surface shows, by the modules it takes them from: "zstore.jobs.source.Source"."""
+    return {
+        f"{target}.{name}"
+        for path in (package / "plugin").glob("*.py")
+        for target, name, _ in _uses(path)
+        if within(target, "zstore")
+    }
+
+
 def beside_surface(path: Path, public: Mapping[str, set[str]]) -> Iterator[tuple[str, str, int]]:
     """(module, name, line) of what a file uses of zstore beside its surface and its errors."""
     for module, name, line in _uses(path, with_attributes=True):
@@ -298,15 +311,17 @@ def internals(source: Path, package: Path = SOURCE / "zstore") -> list[str]:
 
 
 def doors(source: Path = SOURCE) -> list[str]:
-    """What a wing uses of a lower one beside the surface, in words; everybody may use the core."""
-    public, found = surface(source / "zstore"), list[str]()
+    """Names that wings use of lower ones beside what the surface shows; everybody may use the core."""
+    package, found = source / "zstore", list[str]()
+    public, shown = surface(package), homes(package)
     order: dict[str | None, int] = {None: 0, **{wing: at for at, wing in enumerate(WINGS)}}
     for path in sorted(source.rglob("*.py")):
         module = module_name(path, source)
-        # The package's own names are a part of the surface: they come from wherever they are.
-        for target, name, line in beside_surface(path, public) if module != "zstore" else ():
+        # What the package itself and the surface show, they take from wherever it is.
+        is_surface = module == "zstore" or within(module, "zstore.plugin")
+        for target, name, line in () if is_surface else beside_surface(path, public):
             used = f"{target}.{name}".rstrip(".")
-            if order[wing_of(used)] in range(1, order[wing_of(module)]):
+            if used not in shown and order[wing_of(used)] in range(1, order[wing_of(module)]):
                 found.append(f"{module}:{line} uses {used}, beside the surface of {wing_of(used)}")
     return found
 

@@ -37,9 +37,9 @@ from zstore.extensions.builtin import PROFILES
 
 if TYPE_CHECKING:
     from zstore.engine.intents import Unfinished
+    from zstore.jobs.plan import Estimate
     from zstore.nodes.array import Array
     from zstore.nodes.group import Group
-    from zstore.plugin.jobs import Estimate
 
 PIPED_WIDTH = 200
 # The codecs that the help of --codec names.
@@ -308,7 +308,7 @@ def how_options(*calls: Callable[..., Any]) -> Callable[[Any], Any]:
     Options for words that none of them takes are not shown, and refused with the reason, unless the command
     has options of its own by these names, below this decorator.
     """
-    from zstore.plugin.jobs import refused
+    from zstore.jobs.how import refused
 
     def decorate(command: Any) -> Any:
         own = {name for option in getattr(command, "__click_params__", ()) for name in option.opts}
@@ -363,7 +363,7 @@ def check_options(
 @contextmanager
 def asked() -> Iterator[None]:
     """A context in which jobs record the command line, which tells later how to resume them."""
-    from zstore.plugin.jobs import asked_as
+    from zstore.jobs.record import asked_as
 
     context = click.get_current_context(silent=True)
     line = None if context is None else context.meta.get(LINE)
@@ -444,7 +444,8 @@ def run_job(
     With --plan the job is only begun, and the command ends. With --dry-run it ends too, after the estimate
     was printed, unless there is no name (`target`) to print it for.
     """
-    from zstore.plugin.jobs import Estimate, refused
+    from zstore.jobs.how import refused
+    from zstore.jobs.plan import Estimate
 
     plan, as_json = options.get("plan"), options.get("as_json", False)
     how = {name: value for name, value in options.items() if name not in refused(function)}

@@ -35,7 +35,7 @@ def quicklook(
     **options: Any,
 ) -> None:
     """Make a picture of PATH, north up, in colours that suit its values: TARGET, a PNG file."""
-    from zstore.plugin.pictures import draw_picture
+    from zstore.geo.pictures.quicklook import draw_picture
 
     output = target or output
     if output is None:
@@ -82,7 +82,7 @@ def write_png(output: Path, image: Any) -> None:
     Raises
         click.FileError: the file cannot be written.
     """
-    from zstore.plugin.pictures import encode_png
+    from zstore.geo.pictures.png import encode_png
 
     try:
         output.write_bytes(encode_png(image))

@@ -15,9 +15,9 @@ import numpy as np
 
 from zstore.errors import MetadataError, SelectionError, UnsupportedError
 from zstore.extensions.extras import optional
+from zstore.jobs.source import Source
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_array, open_array
-from zstore.plugin.jobs import Source
 from zstore.storage.base import Store, join_url
 
 TARGET_SIZE = 128 << 20  # dask's own default for the size of a chunk

@@ -29,7 +29,8 @@ import pytest
 import zstore
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import jobs
-from zstore.plugin.jobs import Estimate, refused
+from zstore.jobs.how import refused
+from zstore.jobs.plan import Estimate
 from zstore.testing.contract import Contract, needs
 
 __all__ = ["JobContract"]

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from zstore.base.once import once
 from zstore.errors import UnsupportedError
+from zstore.jobs.plan import name_job
+from zstore.jobs.source import Source
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Source, name_job
 from zstore.training.feed import Counts, Feed, Making, OnError, Place
 from zstore.training.order import BlockOrder, Order, PlainOrder, Shuffle, measure_mixing, share
 from zstore.training.samples import (

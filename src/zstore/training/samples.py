@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from zstore.jobs.source import Source
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import Source
 
 Items = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from zstore.indexing.transform import IndexTransform
+from zstore.jobs.source import Source
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import Source
 from zstore.views.functions import Call
 from zstore.views.steps import Items, LaterSteps, ViewStep, made_inputs, postorder
 

@@ -13,10 +13,11 @@ from zstore.base.boxes import Box
 from zstore.base.once import once
 from zstore.errors import ChangedError, MetadataError, ZstoreError
 from zstore.extensions.registry import makers
+from zstore.jobs.chunks import source_of
+from zstore.jobs.source import Source
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import Source, source_of
 from zstore.storage.memory import MemoryStore
 
 

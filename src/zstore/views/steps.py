@@ -19,10 +19,10 @@ import numpy as np
 from zstore.base.once import once
 from zstore.errors import ChangedError
 from zstore.indexing.transform import IndexTransform
+from zstore.jobs.source import Source
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
-from zstore.plugin.jobs import Source
 
 Shape = tuple[int, ...]
 Items = np.ndarray[Any, Any]

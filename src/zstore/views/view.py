@@ -15,6 +15,9 @@ from zstore.base.once import once
 from zstore.engine.schedulers import BLOCKING, Scheduler
 from zstore.errors import SelectionError, UnsupportedError
 from zstore.indexing.transform import IndexTransform, parse, parse_orthogonal, parse_points
+from zstore.jobs.chunks import SourceStore, StoredArray, source_of
+from zstore.jobs.plan import name_job
+from zstore.jobs.source import Source
 from zstore.model.array import ZarrFormat
 from zstore.model.dtype import is_same_type
 from zstore.model.grid import Edges, Grid, RectilinearGrid, RegularGrid
@@ -23,7 +26,6 @@ from zstore.nodes import above
 from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
-from zstore.plugin.jobs import Source, SourceStore, StoredArray, name_job, source_of
 from zstore.storage.base import drive
 from zstore.storage.kinds import VIEW, kind_by_name
 from zstore.storage.memory import MemoryStore

@@ -21,10 +21,10 @@ from zstore.geo.pictures.png import Image
 from zstore.geo.pictures.relief import ground_cell, light
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, find_mask, open_levels, pick_level, sources_of
 from zstore.geo.pyramid.tiles import open_tiles
+from zstore.jobs.source import Source, all_but_lost
 from zstore.model.packing import decode
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Source, all_but_lost
 from zstore.storage.url import with_storage_options
 
 R = TypeVar("R")

@@ -59,6 +59,13 @@ from zstore.geo.pyramid.passes import Budget, Step, run_step, store_shares
 from zstore.geo.pyramid.tile_grid import TOLERANCE, TileGrid
 from zstore.geo.resampling.methods import GRIDS
 from zstore.geo.resampling.sample import AREAS, SAMPLINGS
+from zstore.jobs.chunks import Location, StoredArray, source_of
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.jobs.plan import Estimate, expect_size, name_job
+from zstore.jobs.record import BegunJob, begin, check_begun
+from zstore.jobs.runner import counter
+from zstore.jobs.source import Lost, Made, Marks, Source, Sources, Versions
+from zstore.jobs.task import Task
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
@@ -66,29 +73,6 @@ from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
-from zstore.plugin.jobs import (
-    NOT_BY_KEYS,
-    BegunJob,
-    Estimate,
-    How,
-    HowWords,
-    Location,
-    Lost,
-    Made,
-    Marks,
-    Source,
-    Sources,
-    StoredArray,
-    Task,
-    Versions,
-    begin,
-    check_begun,
-    counter,
-    expect_size,
-    long_call,
-    name_job,
-    source_of,
-)
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import open_store, with_storage_options

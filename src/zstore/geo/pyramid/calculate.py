@@ -17,12 +17,12 @@ import numpy.typing as npt
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
 from zstore.geo.pyramid.dataset import PlaceLike, open_dataset
 from zstore.geo.pyramid.warp import GeoGrid
+from zstore.jobs.source import Source
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import Source
-from zstore.plugin.views import View, unpack, view
 from zstore.storage.base import Store
+from zstore.views.view import View, unpack, view
 
 # Characters of an expression, and calls and operators in each other.
 LONGEST = 4096

@@ -25,14 +25,17 @@ from zstore.geo.conventions.write import render_geo
 from zstore.geo.pyramid.dataset import open_dataset
 from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.indexing.transform import IndexTransform
+from zstore.jobs.chunks import as_array
+from zstore.jobs.source import Source
 from zstore.model.array import ZarrFormat
 from zstore.model.document import check_attributes, spelled
 from zstore.model.grid import RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import create_group
-from zstore.plugin.jobs import Source, as_array
-from zstore.plugin.views import ACROSS, Carried, View, concat, view
 from zstore.storage.memory import MemoryStore
+from zstore.views.carried import Carried
+from zstore.views.functions import ACROSS
+from zstore.views.view import View, concat, view
 
 Shape = tuple[int, ...]
 

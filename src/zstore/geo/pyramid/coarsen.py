@@ -13,12 +13,15 @@ from zstore.base.once import once
 from zstore.geo.pyramid.carried import Meant, carried_of
 from zstore.geo.pyramid.dataset import PlaceLike, open_only_array
 from zstore.geo.resampling.methods import downsample, plan_part
+from zstore.jobs.chunks import source_of
+from zstore.jobs.plan import name_job
+from zstore.jobs.source import Source
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata, with_one_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Source, name_job, source_of
-from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, view
+from zstore.views.made import MadeBy, MadeSource, origin_of
+from zstore.views.view import View, view
 
 
 def coarsen(

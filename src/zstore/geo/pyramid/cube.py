@@ -36,14 +36,17 @@ from zstore.geo.pyramid.warp import (
     starts_of,
     warp_array,
 )
+from zstore.jobs.chunks import source_of
+from zstore.jobs.source import Source
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import Source, source_of
-from zstore.plugin.views import Addresses, MadeBy, MadeSource, View, concat, overlay, stack, view
 from zstore.storage.references import absolute_address
 from zstore.storage.url import current_storage_options, is_remote, open_store, with_storage_options
+from zstore.views.document import Addresses
+from zstore.views.made import MadeBy, MadeSource
+from zstore.views.view import View, concat, overlay, stack, view
 
 # What is made of several valid cells of one moment.
 MERGES: dict[str, Any] = {"mean": np.nanmean, "median": np.nanmedian, "min": np.nanmin, "max": np.nanmax}

@@ -20,15 +20,17 @@ from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
 from zstore.geo.conventions.meaning import Meaning
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, RENDERED_UUIDS, render_geo
+from zstore.jobs.chunks import SourceStore, StoredArray, as_array, source_of
+from zstore.jobs.source import Source
 from zstore.model.document import spelled
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group, is_decodable
 from zstore.nodes.open import open as open_node
-from zstore.plugin.jobs import Source, SourceStore, StoredArray, as_array, source_of
-from zstore.plugin.views import View, origin_of
 from zstore.storage.base import Store, join_url
 from zstore.storage.url import open_store
+from zstore.views.made import origin_of
+from zstore.views.view import View
 
 PlaceLike: TypeAlias = str | os.PathLike[str] | Store | list[Any] | tuple[Any, ...]
 # Attributes, beside the members of a Variable, whose values are stored integers.

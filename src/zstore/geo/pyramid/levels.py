@@ -45,13 +45,14 @@ from zstore.geo.pyramid.dataset import (
 )
 from zstore.geo.pyramid.passes import Budget, Recipe, Resample, Step, direct_depth, plan_passes, run_step
 from zstore.geo.resampling.methods import Resampler, downsample, plan_part
+from zstore.jobs.chunks import is_shown, source_of
+from zstore.jobs.runner import Runner
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.packing import PACKING, decode, fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_array
-from zstore.plugin.jobs import Runner, is_shown, source_of
 from zstore.storage.base import join_key
 
 # Layers: arrays of data, and how their levels are made

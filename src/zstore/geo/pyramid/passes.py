@@ -23,9 +23,12 @@ from zstore.extensions.registry import resamplers
 from zstore.geo.pyramid.dataset import Mask, Masking
 from zstore.geo.resampling.circle import on_circle
 from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, plan_part, trace_box
+from zstore.jobs.chunks import StoredArray
+from zstore.jobs.plan import Plan, name_job
+from zstore.jobs.runner import Runner, units_at_once
+from zstore.jobs.source import Source
 from zstore.model.packing import Circle, with_one_nodata
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import Plan, Runner, Source, StoredArray, name_job, units_at_once
 
 # Passes and their units
 

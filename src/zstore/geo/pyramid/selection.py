@@ -25,6 +25,8 @@ from zstore.geo.conventions.cf import mapping_names
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.conventions.write import RENDERED, RENDERED_PREFIXES, render_geo
 from zstore.geo.pyramid.dataset import Dataset, PlaceLike, node_of, open_levels, other_grids, place_of
+from zstore.jobs.chunks import SourceStore
+from zstore.jobs.source import Source
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
@@ -33,11 +35,10 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group, readable_members
 from zstore.nodes.open import open as open_node
 from zstore.nodes.open import open_group
-from zstore.plugin.jobs import Source, SourceStore
-from zstore.plugin.views import View, view
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
+from zstore.views.view import View, view
 
 # Along a dimension: a run of items, or items one by one.
 Items: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.int64]]"

@@ -24,9 +24,11 @@ from zstore.geo.pyramid.dataset import Dataset, Mask, read_window
 from zstore.geo.pyramid.levels import LevelGrid, Wanted
 from zstore.geo.pyramid.passes import Budget, LevelPlan, Pass, Step, direct_depth, outer_chunks, plan_passes
 from zstore.geo.resampling.sample import AREAS, reach_of, sample
+from zstore.jobs.chunks import StoredArray
+from zstore.jobs.runner import units_at_once
+from zstore.jobs.source import Source
 from zstore.model.packing import with_one_nodata
 from zstore.nodes.array import Array
-from zstore.plugin.jobs import Source, StoredArray, units_at_once
 
 # Transforms between grids in different CRSs
 

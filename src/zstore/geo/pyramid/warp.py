@@ -32,12 +32,15 @@ from zstore.geo.pyramid.tile_grid import (
 )
 from zstore.geo.resampling.sample import SAMPLINGS
 from zstore.indexing.transform import IndexTransform, parse
+from zstore.jobs.chunks import source_of
+from zstore.jobs.plan import name_job
+from zstore.jobs.source import Source
 from zstore.model.grid import RegularGrid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Source, name_job, source_of
-from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, overlay, view
+from zstore.views.made import MadeBy, MadeSource, origin_of
+from zstore.views.view import View, overlay, view
 
 __all__ = ["GeoGrid", "mosaic", "reproject"]
 

@@ -27,12 +27,15 @@ from zstore.geo.pyramid.zones import (
     hull_of,
     read_features,
 )
+from zstore.jobs.chunks import as_array, source_of
+from zstore.jobs.plan import name_job
+from zstore.jobs.source import Source
 from zstore.model.grid import Grid
 from zstore.model.packing import fit_nodata
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import Source, as_array, name_job, source_of
-from zstore.plugin.views import MadeBy, MadeSource, View, origin_of, view
+from zstore.views.made import MadeBy, MadeSource, origin_of
+from zstore.views.view import View, view
 
 STATISTICS = ("count", "sum", "mean", "min", "max", "std", "var")
 # Of the shares of a window's cells that are kept from one item of other dimensions to the next: 64 MiB.

@@ -31,34 +31,19 @@ from zstore.errors import (
     UnsupportedError,
 )
 from zstore.geo.pyramid.dataset import PlaceLike
+from zstore.jobs.chunks import Location, SourceStore, StoredArray
+from zstore.jobs.how import How
+from zstore.jobs.plan import Estimate, Plan, Unit, current_part, expect_size, name_job
+from zstore.jobs.record import BegunJob, begin
+from zstore.jobs.runner import counter, units_at_once
+from zstore.jobs.source import Made, Marks, Source, Sources, Versions
+from zstore.jobs.task import Task
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
-from zstore.plugin.jobs import (
-    BegunJob,
-    Estimate,
-    How,
-    Location,
-    Made,
-    Marks,
-    Plan,
-    Source,
-    Sources,
-    SourceStore,
-    StoredArray,
-    Task,
-    Unit,
-    Versions,
-    begin,
-    counter,
-    current_part,
-    expect_size,
-    name_job,
-    units_at_once,
-)
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 

@@ -38,22 +38,13 @@ from zstore.geo.pyramid.selection import select as select_part
 from zstore.geo.pyramid.selection import shown_values
 from zstore.geo.rasters.classes import write_classes
 from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
+from zstore.jobs.chunks import source_of
+from zstore.jobs.how import How, HowWords, long_call
+from zstore.jobs.plan import Estimate, Plan, Unit
+from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.jobs.source import Source, all_but_lost
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import (
-    Estimate,
-    How,
-    HowWords,
-    Plan,
-    Runner,
-    Source,
-    Unit,
-    all_but_lost,
-    counter,
-    long_call,
-    source_of,
-    units_at_once,
-)
 from zstore.storage.kinds import GEOTIFF
 from zstore.storage.url import with_storage_options
 

@@ -28,6 +28,8 @@ from zstore.geo.conventions.write import RENDERED_PREFIXES
 from zstore.geo.pyramid.dataset import node_of, place_of
 from zstore.geo.rasters.files import FileArray, OpenFiles
 from zstore.geo.rasters.netcdf import UNLIMITED
+from zstore.jobs.chunks import SourceStore, is_shown, source_of
+from zstore.jobs.source import Source
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
@@ -35,12 +37,11 @@ from zstore.model.packing import PACKING
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest
 from zstore.nodes.group import Group, readable_members
-from zstore.plugin.jobs import Source, SourceStore, is_shown, source_of
-from zstore.plugin.views import View, concat, unpack, view
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.memory import MemoryStore
 from zstore.storage.patterns import matches
 from zstore.storage.url import current_storage_options, is_remote, use_storage_options
+from zstore.views.view import View, concat, unpack, view
 
 Items = np.ndarray[Any, Any]
 

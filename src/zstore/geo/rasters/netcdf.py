@@ -43,12 +43,12 @@ from zstore.geo.rasters.netcdf_hdf5 import (
     open_hdf5,
     read_box,
 )
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.dtype import DataType
 from zstore.model.grid import check_names, lengths_by_name, own_lengths
 from zstore.model.json_attributes import render_attributes, render_fill
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.base import Store
 from zstore.storage.kinds import CLASSIC
 from zstore.storage.memory import MemoryStore

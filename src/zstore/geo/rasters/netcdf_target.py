@@ -26,6 +26,11 @@ from zstore.geo.rasters.files import WindowGrid
 from zstore.geo.rasters.netcdf import KEPT, UNLIMITED, default_fill
 from zstore.geo.rasters.netcdf_hdf5 import INTERNAL
 from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
+from zstore.jobs.chunks import source_of
+from zstore.jobs.how import How, HowWords, long_call
+from zstore.jobs.plan import Estimate, Plan, Unit
+from zstore.jobs.runner import Runner, counter, units_at_once
+from zstore.jobs.source import Source, all_but_lost
 from zstore.model import v2
 from zstore.model.document import plain
 from zstore.model.grid import RegularGrid
@@ -34,20 +39,6 @@ from zstore.nodes.array import Array
 from zstore.nodes.group import Group, readable_members
 from zstore.nodes.open import open as open_node
 from zstore.nodes.zarr_names import inner_codecs, split_codecs
-from zstore.plugin.jobs import (
-    Estimate,
-    How,
-    HowWords,
-    Plan,
-    Runner,
-    Source,
-    Unit,
-    all_but_lost,
-    counter,
-    long_call,
-    source_of,
-    units_at_once,
-)
 from zstore.storage.kinds import NETCDF
 from zstore.storage.url import with_storage_options
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zstore.errors import StoreError
-from zstore.plugin.jobs import How
+from zstore.jobs.how import How
 from zstore.storage.kinds import FileKind, check_target
 from zstore.storage.local import confirm_directory, confirm_files
 

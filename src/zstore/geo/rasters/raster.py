@@ -42,11 +42,13 @@ from zstore.geo.rasters.files import (
     mark_of,
 )
 from zstore.geo.rasters.geotiff import WIDE, import_rasterio, usual_colours
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
+from zstore.jobs.plan import as_part, name_job
+from zstore.jobs.source import Marks
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.codec_packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.model.packing import fit_nodata
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, Marks, as_part, long_call, name_job
 from zstore.storage.base import join_key
 from zstore.storage.kinds import kind_by_name
 from zstore.storage.memory import MemoryStore

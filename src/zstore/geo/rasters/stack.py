@@ -28,10 +28,10 @@ from zstore.geo.rasters.raster import (
     describe_raster,
     open_raster,
 )
+from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
 

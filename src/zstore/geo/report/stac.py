@@ -17,9 +17,9 @@ from zstore.geo.conventions.base import Band, GeoModel, Variable
 from zstore.geo.conventions.crs import GAP, Crs
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.report.summary import Report, describe
+from zstore.jobs.chunks import SourceStore
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
-from zstore.plugin.jobs import SourceStore
 from zstore.storage.base import join_key
 
 # By the prefix of its members.

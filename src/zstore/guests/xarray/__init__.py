@@ -21,13 +21,13 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
 from zstore.errors import ZstoreError
+from zstore.geo.conventions.crs import Crs
+from zstore.geo.pyramid.warp import GeoGrid
 from zstore.guests.xarray.read import DatasetNotFoundError, GroupDataStore, find_group
+from zstore.jobs.source import Source
 from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
 from zstore.nodes.group import Group
-from zstore.plugin.conventions import Crs
-from zstore.plugin.jobs import Source
-from zstore.plugin.pyramids import GeoGrid
 from zstore.storage.base import Store
 from zstore.storage.kinds import ZIP, kind_of_file
 

@@ -17,6 +17,12 @@ import xarray as xr
 from zstore.engine.documents import ancestors
 from zstore.engine.making import create_node
 from zstore.errors import MetadataError, NotFoundError, ReadingWarning, ReadOnlyError
+from zstore.geo.conventions.base import Documents, Variable
+from zstore.geo.conventions.read import read_geo
+from zstore.geo.conventions.write import render_geo
+from zstore.geo.pyramid.build import build_pyramid
+from zstore.geo.pyramid.dataset import join_attributes, open_levels
+from zstore.geo.pyramid.levels import add_auxiliaries
 from zstore.guests.xarray.write import (
     Destination,
     Options,
@@ -31,8 +37,6 @@ from zstore.model.packing import SCALING
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import create_group, open_group
-from zstore.plugin.conventions import Documents, Variable, read_geo, render_geo
-from zstore.plugin.pyramids import add_auxiliaries, build_pyramid, join_attributes, open_levels
 from zstore.storage.base import join_key
 from zstore.storage.memory import MemoryStore
 

@@ -19,6 +19,8 @@ from xarray.core import indexing
 from zstore.base.boxes import whole
 from zstore.base.once import ByIdentity, once
 from zstore.errors import MetadataError, NotFoundError, ZstoreError, leave_out
+from zstore.jobs.chunks import as_array, is_shown, source_of
+from zstore.jobs.source import Source
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import RegularGrid
@@ -29,10 +31,9 @@ from zstore.nodes.group import Group, is_decodable, readable_members
 from zstore.nodes.node import Access
 from zstore.nodes.open import open_group
 from zstore.nodes.zarr_names import inner_codecs, split_codecs
-from zstore.plugin.jobs import Source, as_array, is_shown, source_of
-from zstore.plugin.views import View, view
 from zstore.storage.base import Store, join_key, join_url
 from zstore.storage.url import open_by_content, open_store
+from zstore.views.view import View, view
 
 # Bytes of arrays of files that are read whole, as their items are asked for one by one.
 SMALL_SIZE = 1 << 16

@@ -14,24 +14,19 @@ import numpy as np
 import xarray as xr
 
 from zstore.errors import MetadataError, UnsupportedError
+from zstore.geo.pyramid.dataset import open_levels, other_grids
+from zstore.geo.pyramid.warp import GeoGrid, reproject
+from zstore.geo.pyramid.zonal import clip, zonal_statistics
 from zstore.guests.xarray.geo import rehearse_dataset
 from zstore.guests.xarray.read import GroupDataStore
 from zstore.guests.xarray.variables import MEANT, STORED, TIMES
 from zstore.guests.xarray.write import Destination, Options, as_dataset, prepare
+from zstore.jobs.chunks import SourceStore
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.nodes.open import open_group
-from zstore.plugin.jobs import SourceStore
-from zstore.plugin.pyramids import (
-    GeoGrid,
-    clip,
-    open_levels,
-    other_grids,
-    reproject,
-    zonal_statistics,
-)
-from zstore.plugin.views import View, view
 from zstore.storage.memory import MemoryStore
+from zstore.views.view import View, view
 
 # xarray's units of moments by numpy's, and the count that is none of them.
 UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}

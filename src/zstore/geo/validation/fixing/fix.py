@@ -43,9 +43,12 @@ from zstore.geo.validation.view import (
     consolidated_documents,
     load_hierarchy,
 )
+from zstore.jobs.chunks import Location
+from zstore.jobs.how import long_call
+from zstore.jobs.plan import name_job
+from zstore.jobs.record import begin, forget
 from zstore.model import v2, v3
 from zstore.model.document import render_json
-from zstore.plugin.jobs import Location, begin, forget, long_call, name_job
 from zstore.storage.base import Store, check_key, join_key
 from zstore.storage.local import LocalStore
 from zstore.storage.url import open_store
