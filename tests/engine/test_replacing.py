@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import product
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 import zstore
+from zstore.base.system import start_of
 from zstore.engine.intents import INTENT
 from zstore.errors import StoreError, ZstoreError
 from zstore.storage.base import Store
@@ -56,46 +57,40 @@ def test_what_fails_can_be_done_again(make, call: str, zarr_format: int) -> None
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_of_two_who_replace_one_array_the_chunks_never_mix(make, zarr_format: int) -> None:
-    """One stops at its n-th change, the other at its m-th; then both go on, one after the other."""
-    number = 0
-    for first, second in product(range(0, 13, 2 if zarr_format == 2 else 1), range(1, 13, 2)):
-        store = make(number := number + 1)
-        zstore.create_group(store, zarr_format=zarr_format)
-        zstore.create_array(
-            store, "a", data=np.full(40, 9), chunks=(9,), attributes={"who": 9}, zarr_format=zarr_format
-        )
-        makers = [PausingStore(store, first), PausingStore(store, second)]
+@pytest.mark.parametrize("leaves", [False, True], ids=["removed", "left"])
+def test_whoever_ends_while_another_looks_has_made_a_whole_array(
+    make, monkeypatch, leaves: bool, zarr_format: int
+) -> None:
+    """Nor is it half removed where its mark could not be removed, and outlives it."""
+    store = make(0)
+    zstore.create_group(store, zarr_format=zarr_format)
+    maker = PausingStore(store, 2)  # at its document, behind the mark and a chunk
 
-        def replace(who: int, makers: list[PausingStore] = makers) -> bool:
-            # One chunk fewer each: whatever the other one left would be seen.
-            made = {"chunks": (4 * (who + 1),), "attributes": {"who": who}, "zarr_format": zarr_format}
-            try:
-                zstore.create_array(makers[who], "a", data=np.full(40, who + 1), overwrite=True, **made)
-            except StoreError as error:
-                assert "somebody else" in str(error) or "being made or removed" in str(error)
-                return False
-            finally:
-                makers[who].is_there.set()
-            return True
+    def remove(key: str) -> None:
+        if leaves:
+            raise StoreError("the store is gone", key=key)
+        store.delete(key)
 
-        with ThreadPoolExecutor(2) as pool:
-            ends = []
-            for who, maker in enumerate(makers):
-                ends.append(pool.submit(replace, who))
-                # Not so, where it waits for a lock that the first one holds.
-                maker.is_there.wait(60 if who == 0 else 0.2)
-            for who in (number % 2, 1 - number % 2):
-                makers[who].go.set()
-                wait([ends[who]], timeout=60 if makers[who].is_there.is_set() else 0.2)
-            succeeded = [who for who, end in enumerate(ends) if end.result(60)]
-        array = zstore.open_array(store, "a", mode="r")
-        who = array.attrs["who"]
-        assert who in succeeded, (first, second)
-        assert array.chunks == (4 * (who + 1),)
-        assert (array[...] == who + 1).all(), (first, second, array[...])
-        assert len([*store.list("a")]) == (1 if zarr_format == 3 else 2) + (10, 5)[who]
-        store.close()
+    monkeypatch.setattr(maker, "delete", remove)
+    with ThreadPoolExecutor(1) as pool:
+        new = {"data": np.full(4, 1), "chunks": 4, "zarr_format": zarr_format}
+        making = pool.submit(zstore.create_array, maker, "a", **new)
+        assert maker.is_there.wait(60)
+
+        def look(process: int) -> str | None:
+            maker.go.set()
+            making.result(60)
+            return start_of(process)
+
+        monkeypatch.setattr("zstore.engine.intents.start_of", look)
+        with nullcontext() if leaves else pytest.raises(StoreError, match="somebody else has just"):
+            zstore.create_array(
+                store, "a", data=np.full(4, 2), chunks=2, overwrite=True, zarr_format=zarr_format
+            )
+    found = zstore.open_array(store, "a", mode="r")
+    assert found.chunks == ((2,) if leaves else (4,))
+    assert (found[...] == 1 + leaves).all()
+    assert not [key for key in store.list() if ".zstore" in key]
 
 
 def test_chunks_without_a_node_are_nobodys_to_remove(make) -> None:

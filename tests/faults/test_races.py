@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import combinations_with_replacement, compress
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
 from .drills import start
-from .turns import Turns, all_orders, in_bucket, in_memory, request_counts, some_orders
+from .turns import Turns, all_orders, in_bucket, in_directory, in_memory, in_zip, request_counts, some_orders
 
 CALLS = {
     "copy": "zstore.copy(source, target, resume=True)",
@@ -245,11 +246,14 @@ def test_makers_never_show_the_values_of_one_as_those_of_the_other(
             assert not made and (not keys or find_unfinished(store, "a")), (order, keys)
 
 
-@pytest.fixture(params=[in_memory, in_bucket])
-def make_turns(request: pytest.FixtureRequest) -> Callable[[], Turns]:
+KINDS = [in_memory, in_directory, in_zip, in_bucket]
+
+
+@pytest.fixture(params=KINDS)
+def make_turns(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Turns]:
     if request.param is in_bucket:
         pytest.importorskip("obstore", reason="obstore is not installed")
-    return request.param
+    return partial(request.param, tmp_path) if request.param in (in_directory, in_zip) else request.param
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(500, marks=pytest.mark.slow)])
@@ -319,6 +323,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("names", [*combinations_with_replacement(CHANGES, 2)], ids=", ".join)
+@pytest.mark.parametrize("make_turns", [kind for kind in KINDS if kind is not in_zip], indirect=True)
 def test_two_changes_of_an_array_come_one_after_the_other(
     make_turns: Callable[[], Turns], names: tuple[str, str], count: int
 ) -> None:
@@ -355,4 +360,34 @@ def test_two_changes_of_an_array_come_one_after_the_other(
         if not any(made):  # in a bucket, whoever replaces the array may meet a change that meets no array
             expected = [None] if "replace" in names else []
         assert state(store) in expected, (order, ends)
+        assert not any(".zstore" in key for key in store.list()), (order, ends)
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_of_two_who_replace_one_array_the_chunks_never_mix(
+    make_turns: Callable[[], Turns], zarr_format: int, count: int
+) -> None:
+    """The array is that of one who was not refused, with all of its chunks and no others."""
+
+    def make() -> Turns:
+        turns = make_turns()
+        group = zstore.create_group(turns.store, zarr_format=zarr_format)
+        group.create_array("a", data=np.full(40, 9), chunks=9, attributes={"who": 9})
+        return turns
+
+    def replace(who: int) -> Callable[[Store], Any]:
+        new = {"data": np.full(40, who + 1), "chunks": 8 * (who + 1), "attributes": {"who": who}}
+        return lambda store: zstore.create_array(store, "a", overwrite=True, zarr_format=zarr_format, **new)
+
+    calls = [replace(0), replace(1)]
+    for order in some_orders(request_counts(make, calls), count):
+        turns = make()
+        ends, store = turns.run(order, *calls), turns.store
+        array = zstore.open_array(store, "a", mode="r")
+        who = array.attrs["who"]
+        assert not isinstance(ends[who], ZstoreError), (order, ends)
+        assert (array[...] == who + 1).all(), (order, ends, array[...])
+        documents = 1 if zarr_format == 3 else 2
+        assert len([*store.list("a")]) == documents + (5, 3)[who], (order, ends, [*store.list("a")])
         assert not any(".zstore" in key for key in store.list()), (order, ends)

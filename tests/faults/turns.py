@@ -7,12 +7,21 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, islice
+from pathlib import Path
 from typing import Any
+from unittest import mock
+from uuid import uuid4
 
+import zstore
+from zstore.base.system import start_of
+from zstore.engine import intents
+from zstore.engine.schedulers import thread_count
 from zstore.errors import ZstoreError
 from zstore.storage.base import Store
+from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.objects.store import ObjectStore
+from zstore.storage.zip.store import ZipStore
 
 Call = Callable[[Any], Any]
 
@@ -24,7 +33,9 @@ STEPS = (
 
 
 class Turns:
-    """Whose turn it is: requests of two callers wait for theirs; who waits for a lock lets the other go on.
+    """Whose turn it is: of two callers one is at work, until its next request; there it waits for its turn.
+
+    Who waits for a lock of the other's lets that one go on.
 
     stores  what each of two callers opens, of the same values
     order   0 or 1 for each request to come; empty: all come as they may
@@ -35,6 +46,8 @@ class Turns:
         self.order: list[int] = []
         self.count = 0
         self._changed, self._mine, self._waiting = threading.Condition(), threading.local(), set[int]()
+        self._at_work: int | None = None
+        self._held: list[tuple[str, int]] = []
         for store in stores:
             store.turns = self
 
@@ -55,35 +68,55 @@ class Turns:
             yield
             return
         with self._changed:
-            assert self._changed.wait_for(lambda: self._may_go(who), 60)
+            self._leave(who)
+            assert self._changed.wait_for(lambda: self._at_work is None and self._may_go(who), 60)
+            self._at_work = who
             if who in self.order:
                 self.order.remove(who)
             self.count += 1
-            self._changed.notify_all()
         self._mine.is_within = True
         try:
             yield
         finally:
             self._mine.is_within = False
 
+    def _leave(self, who: int) -> None:
+        if self._at_work == who:
+            self._at_work = None
+        self._changed.notify_all()
+
     def _may_go(self, who: int) -> bool:
         return not self.order or self.order[0] == who or self.order[0] in self._waiting
 
     @contextmanager
-    def lock(self, lock: Any) -> Iterator[None]:
-        """A lock, for which the caller does not wait in the other's turn."""
+    def lock(self, name: str, lock: Any) -> Iterator[None]:
+        """A lock, for which the caller does not wait in the other's turn; others of the name wait, too."""
         who = self._who
-        if who is not None:
-            self._note(self._waiting.add, who)
-        with lock:
-            if who is not None:
-                self._note(self._waiting.discard, who)
-            yield
-
-    def _note(self, act: Callable[[int], None], who: int) -> None:
+        if who is None:
+            with lock:
+                yield
+            return
         with self._changed:
-            act(who)
-            self._changed.notify_all()
+            if self._is_held(name, who):
+                self._leave(who)
+                self._waiting.add(who)
+                free = self._changed.wait_for(
+                    lambda: self._at_work is None and not self._is_held(name, who), 60
+                )
+                self._waiting.discard(who)
+                assert free
+                self._at_work = who
+            self._held.append((name, who))
+        try:
+            with lock:
+                yield
+        finally:
+            with self._changed:
+                self._held.remove((name, who))
+                self._changed.notify_all()
+
+    def _is_held(self, name: str, who: int) -> bool:
+        return (name, 1 - who) in self._held
 
     def call(self, who: int, call: Call) -> Any:
         """What a caller's call returns, or the error that refuses it."""
@@ -95,22 +128,36 @@ class Turns:
         finally:
             self._mine.who = None
             with self._changed:
+                self._leave(who)
                 self.order[:] = [other for other in self.order if other != who]
                 self._changed.notify_all()
 
     def run(self, order: Sequence[int], *calls: Call) -> list[Any]:
-        """What two calls end with whose requests come in this order; further ones come as they may."""
+        """What one or two calls end with whose requests come in this order; further ones come as they may.
+
+        Each is on one thread, and to look whether the other's writer is alive is a request, too.
+        """
         self.order[:] = order
-        ends: list[Any] = [None, None]
+        ends: list[Any] = [None for _ in calls]
+
+        def look(process: int) -> str | None:
+            with self.step():
+                return start_of(process)
 
         def run(who: int) -> None:
             ends[who] = self.call(who, calls[who])
 
-        threads = [threading.Thread(target=run, args=(who,)) for who in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        threads = [threading.Thread(target=run, args=(who,)) for who in range(len(calls))]
+        count = thread_count()
+        zstore.set_threads(1)
+        try:
+            with mock.patch.object(intents, "start_of", look):
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        finally:
+            zstore.set_threads(count)
         return ends
 
 
@@ -126,14 +173,32 @@ class TurnMemory(MemoryStore):
     turns: Turns
 
     def lock(self, key: str) -> Any:
-        return self.turns.lock(super().lock(key))
+        return self.turns.lock(key, super().lock(key))
+
+
+class TurnZip(ZipStore):
+    turns: Turns
+
+    def lock(self, key: str) -> Any:
+        return self.turns.lock(key, super().lock(key))
+
+
+class TurnDirectory(LocalStore):
+    turns: Turns
+
+    def lock(self, key: str) -> Any:
+        # The lock of a document is that of all that lies below it.
+        return self.turns.lock("", super().lock(key))
+
+    def local_path(self, prefix: str = "") -> Any:
+        return None  # so that chunks are put by the store, too
 
 
 class TurnBucket(ObjectStore):
     turns: Turns
 
 
-for kind in (TurnMemory, TurnBucket):
+for kind in (TurnMemory, TurnZip, TurnDirectory, TurnBucket):
     for name in STEPS:
         setattr(kind, name, _in_turn(name))
 
@@ -142,6 +207,18 @@ def in_memory() -> Turns:
     """Two threads that share one store."""
     store = TurnMemory()
     return Turns(store, store)
+
+
+def in_directory(place: Path) -> Turns:
+    """Two who have opened one new directory below a place."""
+    path = place / uuid4().hex
+    return Turns(TurnDirectory(path), TurnDirectory(path))
+
+
+def in_zip(place: Path) -> Turns:
+    """Two threads that have opened one new zip file in a directory."""
+    path = place / f"{uuid4().hex}.zip"
+    return Turns(TurnZip(path), TurnZip(path))
 
 
 def in_bucket() -> Turns:
@@ -160,7 +237,7 @@ def request_counts(make: Callable[[], Turns], calls: Sequence[Call]) -> list[int
     counts = []
     for call in calls:
         turns = make()
-        turns.call(0, call)
+        turns.run([], call)
         counts.append(turns.count)
     return counts
 

@@ -344,7 +344,11 @@ def marked(
                 store.put_new(mark.key, mark.data)
         except ChangedError as error:
             if is_new or seen is not None:
-                raise in_the_way(store, path, store.get(mark.key) or mark.data, REPLACE) from error
+                found = store.get(mark.key)
+                if found is None:
+                    message = "cannot create: somebody else has just made or removed a node there"
+                    raise StoreError(f"{message}; {REPLACE}", path=place(store, path)) from error
+                raise in_the_way(store, path, found, REPLACE) from error
             take_over(store, path, mark.data)
         yield mark
 
@@ -373,6 +377,10 @@ def take_over(store: Store, path: str, data: bytes, seen: Intent | None = None) 
     def check(found: bytes | memoryview | None) -> bytes:
         if found is not None:
             check_ended(store, path, parse_intent(found))
+            if store.get(join_key(path, INTENT)) != found:
+                # Who removes an intent at the end of work asks for no lock: it ended between the two looks.
+                message = "somebody else has just ended the work there"
+                raise ChangedError(message, path=place(store, path), key=INTENT)
         if seen is not None and (found is None or parse_intent(found) != seen):
             message = "somebody else has just replaced the mark"
             raise ChangedError(message, path=place(store, path), key=INTENT)
@@ -429,7 +437,10 @@ def shape_held(store: Store, path: str) -> Iterator[None]:
                 _may_replace(store, path, data)
             yield
             if data is not None:
-                store.delete(key)
+                # Of whoever has replaced it meanwhile, nothing is removed.
+                with store.lock(key):
+                    if store.get(key) == data:
+                        store.delete(key)
         return
     with hold_name((store.url, path, SHAPE_LOCK)), writing() as writer:
         mark = Mark(store, path, render_json({"work": RESIZE, "writer": writer}))

@@ -26,6 +26,7 @@ from zstore.engine.documents import (
     check_format,
     check_groups,
     encode_node,
+    find_documents,
     find_others,
     forget,
     forget_consolidated,
@@ -313,9 +314,13 @@ def _clear_places(
                 gone.add(path)
     for path in replaced:
         delete_node(store, path)
-        if path not in gone:  # chunks of an array were removed, and what else is there stays
+        while path not in gone:  # chunks of an array were removed, and what else is there stays
             [found[path]] = store.get_first([path], ANY)
             _check_free(store, path, found[path], overwrite=overwrite)
+            if node_kind(found[path]) is None:
+                break
+            # Whoever was making it has come to the end.
+            delete_node(store, path)
     for path in found.keys() - gone - empty:
         if isinstance(model := models[path], ArrayModel):
             _check_no_chunks(store, path, model)
@@ -568,24 +573,34 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool
     """
     store.check_writable(join_key(path, v3.KEY))
     found = read_documents(store, [path], zarr_format, consolidated=True)[0]
-    rest = made = None
     if node_kind(found) is None:
-        rest = store.get(join_key(path, INTENT))
-        found_intent = rest if rest is not None else store.get(join_key(path, FORMER))
-        if found_intent is None:
-            return False
-        made = parse_intent(found_intent).made
-    work = "delete" if made is None else "create"
-    with marked(store, path, work, made, seen=rest) as mark:
-        if made is not None:
-            _delete_chunks(store, path, made)
-            store.delete(join_key(path, FORMER))
-            mark.remove()
-            return True
+        return _delete_rest(store, path)
+    with marked(store, path, "delete") as mark:
         forget_consolidated(store, path, None)
         with _document_locked(store, path, found):
             _remove_marked(store, path, mark, found)
     return True
+
+
+def _delete_rest(store: Store, path: str) -> bool:
+    """Remove what unfinished work has left where there is no node; False if it is none, or has become one."""
+    rest = store.get(join_key(path, INTENT))
+    found = rest if rest is not None else store.get(join_key(path, FORMER))
+    if found is None:
+        return False
+    made = parse_intent(found).made
+    with marked(store, path, "delete" if made is None else "create", made, seen=rest) as mark:
+        # Whoever was making it may have put the documents before he ended.
+        is_node = node_kind(find_documents(store, [path])[0]) is not None
+        if made is None and not is_node:
+            forget_consolidated(store, path, None)
+            _remove_marked(store, path, mark)
+            return True
+        if not is_node:
+            _delete_chunks(store, path, made)
+        store.delete(join_key(path, FORMER))
+        mark.remove()
+    return not is_node
 
 
 def _document_locked(store: Store, path: str, found: Documents) -> AbstractContextManager[None]:
@@ -708,6 +723,11 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
         key = join_key(path, name)
         # An empty directory holds nothing that could be shown.
         if is_chunk and (store.size(key) is not None or next(iter(store.list(key)), None) is not None):
+            # They may be of whoever has come since the look for a node.
+            if (intent := store.get(join_key(path, INTENT))) is not None:
+                raise in_the_way(store, path, intent, REPLACE)
+            if node_kind(find_documents(store, [path])[0]) is not None:
+                raise _taken(store, path)
             raise StoreError(
                 f"cannot create: {name!r} is there, which would be read as chunks of the new array; "
                 f"expected nothing or a whole node",
