@@ -50,7 +50,8 @@ def test_the_items_of_scenes_make_a_cube(tmp_path, monkeypatch) -> None:
     assert CliRunner().invoke(command, line).exit_code == 0
     made = zstore.open_group("cube.zarr", mode="r")
     assert made["b4"].shape == (2, 40, 60) and (made["b4"][1] == zstore.open_array("s2.zarr/0/b4")[...]).all()
-    said = stac_item(made)
+    said = stac_item("cube.zarr")
+    assert said == stac_item(made)
     assert said["properties"]["start_datetime"] == "2020-05-01T00:00:00Z"
     assert said["properties"]["cube:dimensions"]["time"]["values"][1] == "2020-05-02T00:00:00Z"
     assert said["properties"]["cube:variables"]["b4"]["dimensions"] == ["time", "y", "x"]

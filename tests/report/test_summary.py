@@ -41,6 +41,7 @@ def test_a_product_names_the_pyramids_below_it() -> None:
     assert facts["pyramid measurements/r10m"] == "EPSG:32632, 8 rows × 8 columns, 2 levels"
     assert not [name for name in facts if "quality" in name] and "CRS" not in facts
     inner = root["measurements/r10m"]
+    assert "\nCRS        EPSG:32632\n" in str(describe(inner))
     facts = dict(describe(inner).facts())
     assert facts["CRS"] == "EPSG:32632" and not [name for name in facts if name.startswith("pyramid")]
 

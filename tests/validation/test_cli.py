@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import zstore
 from zstore.storage.local import LocalStore
 
 from .stores import Documents, right
@@ -65,6 +66,13 @@ def test_fix_shows_then_writes_then_takes_back(place: Path) -> None:
     spoil(place)
     before = (place / "zarr.json").read_bytes()
     shown = run("fix", place, code=1)
+    plan = zstore.plan_fix(place)
+    assert (
+        str(plan) in shown
+        and str(plan).startswith("fixed GZ-44 /")
+        and str(plan.before) in run("validate", place, code=1)
+    )
+    assert "scaleDenominator" not in repr(plan) and "OME" not in repr(plan.before)
     assert '-            "scaleDenominator": 35.28,' in shown
     assert "+++ b/zarr.json" in shown and "pass --write" in shown
     assert (place / "zarr.json").read_bytes() == before

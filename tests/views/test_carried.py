@@ -81,7 +81,7 @@ def test_concatenated_cubes_have_all_times_and_one_place(tmp_path: Path) -> None
     one = _cube(tmp_path / "a")
     later = _cube(tmp_path / "b", epoch="2020-01-11")
     hours = _cube(tmp_path / "c", times=(1,))
-    group = _stored(zstore.concat([one, later, hours]), tmp_path / "d")
+    group = _stored(zstore.concat([one, later, hours], axis="time"), tmp_path / "d")
     assert group["time"][...].tolist() == [0, 1, 2, 10, 11, 12, 1]
     assert _grid(group) == AFFINE and group["t"].attrs["units"] == "K"
     below = _cube(tmp_path / "e", affine=(10.0, 0.0, 600000.0, 0.0, -10.0, 5299960.0))

@@ -72,11 +72,8 @@ def fix(
         return
     plan = plan_fix(path, profile, crs=crs, method=method, fill_value=fill_value, trust=trust or ())
     lines = [] if quiet else [clean(line) for line in plan.diff()]
-    lines += [f"fixed {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in plan.fixed]
-    lines += [f"left {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in plan.refused]
+    lines.append(str(plan))
     counts = [{kind: v.count(kind) for kind in ("error", "warning")} for v in (plan.before, plan.after)]
-    words = [f"{count['error']} errors and {count['warning']} warnings" for count in counts]
-    lines.append(f"{path}: {words[0]} before, {words[1]} after; {len(plan.changes)} keys change")
     has_work = bool(plan.changes) or plan.is_left
     place = None
     if has_work and write:

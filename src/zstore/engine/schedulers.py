@@ -263,8 +263,8 @@ def set_cache_size(size: int | None) -> None:
     """
     if size is None:
         size = read_count("ZSTORE_CACHE_SIZE", default_cache_size(), least=0)
-    if size < 0:
-        raise ValueError(f"cache size {size}, expected 0 or more bytes")
+    if not isinstance(size, int) or size < 0:
+        raise ValueError(f"cache size {size!r}, expected 0 or more bytes")
     limit_chunks(size)
 
 

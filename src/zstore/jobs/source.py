@@ -23,7 +23,7 @@ import numpy as np
 from zstore.base.boxes import Box, Shape
 from zstore.base.once import once
 from zstore.engine.documents import place
-from zstore.errors import ChangedError, ZstoreError, leave_out
+from zstore.errors import ChangedError, ZstoreError, leave_out, without_secrets
 from zstore.jobs.plan import Unit, current_part, name_job
 from zstore.model.array import ZarrFormat
 from zstore.model.grid import Grid, RegularGrid
@@ -94,6 +94,9 @@ class Source(ABC):
     @abstractmethod
     def read(self, box: Box, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The items of a box, in `out` (C-contiguous, of the box's shape) or in new memory."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {without_secrets(self.url)} shape={self.shape} dtype={self.dtype}>"
 
     @property
     def name(self) -> str:

@@ -46,9 +46,24 @@ ARRAY_ADVICE = {
     "chunk": "zstore.to_dask(array)",
     "to_zarr": "zstore.convert(array, 'NAME.zarr')",
     "store_path": "array.store and array.path",
+    "T": "zstore.view(array).T",
+    "astype": "zstore.view(array).astype(dtype)",
+    "transpose": "zstore.view(array).transpose(axes)",
     "with_config": "array.cached(size), or zstore.open_array with other arguments",
     "synchronizer": "nothing in its place: writers lock the chunks that they write",
     "values": "array[...]",
+}
+# Views have T, astype, transpose and reduce themselves.
+VIEW_ADVICE = {
+    **{name: f"view.reduce({name!r}, axis)" for name in METHODS},
+    **dict.fromkeys(("load", "compute", "to_numpy", "values"), "view.read()"),
+    "attrs": "view.attributes",
+    "chunk": "zstore.to_dask(view)",
+    "dims": "view.dimension_names",
+    "groupby": "view.reduce('mean', by='month')",
+    "resample": "view.reduce('mean', every='month')",
+    "sel": "zstore.select(view, {dimension: value})",
+    "to_zarr": "zstore.convert(view, 'NAME.zarr')",
 }
 GROUP_ADVICE = {
     **{name: f"zstore.reduce(group, {name!r}, axis, out=...)" for name in METHODS},

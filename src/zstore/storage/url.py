@@ -381,6 +381,7 @@ def _adopt(target: Any, *, read_only: bool, storage_options: Mapping[str, Any] |
             continue
         return kind.from_object(target, read_only=read_only)
     hint = "; 'memory://name' is a store in memory" if isinstance(target, dict) else ""
+    hint = "; a node is where its `store` and its `path` say" if hasattr(target, "store") else hint
     raise StoreError(f"expected a path, a URL or a Store, got {target!r}{hint}")
 
 

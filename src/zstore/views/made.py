@@ -95,7 +95,7 @@ def origin_of(source: Any) -> Any:
     return shown if isinstance(shown, MadeSource) or hasattr(shown, "step") else source
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Remade(MadeSource):
     """A source of a document, which is made when its first item is read.
 

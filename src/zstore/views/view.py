@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from operator import index
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from zstore.base.once import once
 from zstore.engine.schedulers import BLOCKING, Scheduler
-from zstore.errors import SelectionError, UnsupportedError
+from zstore.errors import SelectionError, UnsupportedError, missing_name
 from zstore.indexing.transform import IndexTransform, parse, parse_orthogonal, parse_points
 from zstore.jobs.chunks import SourceStore, StoredArray, source_of
 from zstore.jobs.plan import name_job
@@ -23,6 +23,7 @@ from zstore.model.dtype import is_same_type
 from zstore.model.grid import Edges, Grid, RectilinearGrid, RegularGrid
 from zstore.model.packing import meant_fills, meant_type, parse_packing
 from zstore.nodes import above
+from zstore.nodes.advice import VIEW_ADVICE
 from zstore.nodes.array import Array
 from zstore.nodes.indexers import async_scheduler
 from zstore.nodes.node import Missing
@@ -75,6 +76,11 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         if len(sources) == 1:
             count = repr(sources[0])
         return f"<View shape={self.shape} dtype={self.dtype} of {count}>"
+
+    if not TYPE_CHECKING:  # type checkers are to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name("View", name, VIEW_ADVICE.get(name))
 
     # What it is
 
@@ -498,17 +504,22 @@ def _common(sources: Iterable[Any]) -> list[ViewStep]:
     ]
 
 
-def concat(sources: Iterable[Any], axis: int = 0) -> View:
+def concat(sources: Iterable[Any], axis: int | str = 0) -> View:
     """The sources one behind the other along an axis, as numpy's `concatenate`; nothing is read.
+
+    axis  a number, or a name of the first source's dimension
 
     >>> concat([np.arange(3), np.arange(2)]).read().tolist()
     [0, 1, 2, 0, 1]
 
     Raises
-        ValueError: no sources, of no dimension, or of shapes that differ along another axis.
+        ValueError: no sources, of no dimension, or of shapes that differ along another axis; or no
+            dimension has the name.
     """
     steps = _common(sources)
     first = steps[0].shape
+    if isinstance(axis, str):
+        axis = _axis_named(axis, View(steps[0]).dimension_names)
     [axis] = _axes(axis, len(first))
     for number, step in enumerate(steps):
         if len(step.shape) != len(first) or any(
@@ -677,6 +688,18 @@ def _by_items(function: Callable[..., Any], given: Sequence[Any], options: dict[
         return type(value)(map(items, value)) if type(value) in (list, tuple) else value
 
     return function(*map(items, given), **{name: items(value) for name, value in options.items()})
+
+
+def _axis_named(name: str, names: Sequence[str | None] | None) -> int:
+    """The number of the axis of that name.
+
+    Raises
+        ValueError: no axis has it, or several have.
+    """
+    named = [number for number, one in enumerate(names or ()) if one == name]
+    if len(named) != 1:
+        raise ValueError(f"axis is {name!r}; expected a number, or one of the names {[*(names or ())]}")
+    return named[0]
 
 
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:

@@ -372,7 +372,7 @@ class Ground:
         return self.cells.find(x, y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gathered(Source):
     """An array of cells on a regular grid: each cell there has the value of the cell under its centre.
 

@@ -67,6 +67,8 @@ def calculate(
         NotFoundError: there is no source of a name.
         MetadataError: sources lie on different grids; a group of several arrays has one name.
     """
+    if not isinstance(expression, str):
+        raise UnsupportedError(f"the expression is {expression!r}; expected a text first, like 'b5 - b4'")
     if len(expression) > LONGEST:
         raise UnsupportedError(f"the expression has {len(expression)} characters; expected {LONGEST} at most")
     try:

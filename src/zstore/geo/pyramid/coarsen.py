@@ -70,7 +70,7 @@ def make_coarse(source: Any, factors: Any, resampling: str, nodata: Any) -> Sour
     return coarsen(view(source), [*map(int, factors)], resampling, nodata=nodata)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Coarse(MadeSource):
     """An array at a whole fraction of its resolution, made when a box is read.
 

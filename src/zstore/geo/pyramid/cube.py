@@ -369,7 +369,7 @@ def _only_raster(scenes: Sequence[_Scene], mask: str | None) -> str:
     return next(iter(there))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Asset(MadeSource):
     """A raster that an item leads to, as one moment of a cube; it is opened when something is read of it.
 

@@ -252,7 +252,7 @@ def starts_of(boxes: Sequence[Box]) -> list[list[int]]:
     return [[side.start for side in box] for box in boxes]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Warped(MadeSource):
     """An array as it is on another grid, sampled when a box is read.
 

@@ -338,7 +338,7 @@ class _Sums:
         return np.where(self._count > 0, made, np.nan)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Clipped(MadeSource):
     """An array whose cells beside zones are nodata.
 

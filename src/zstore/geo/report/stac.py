@@ -16,11 +16,13 @@ from zstore.errors import MetadataError, UnsupportedError, without_secrets
 from zstore.geo.conventions.base import Band, GeoModel, Variable
 from zstore.geo.conventions.crs import GAP, Crs
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
+from zstore.geo.pyramid.dataset import PlaceLike, node_of
 from zstore.geo.report.summary import Report, describe
 from zstore.jobs.chunks import SourceStore
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group
 from zstore.storage.base import join_key
+from zstore.storage.url import with_storage_options
 
 # By the prefix of its members.
 EXTENSIONS = {
@@ -38,8 +40,14 @@ NUMBERS = frozenset(f"{kind}{8 << n}" for n in range(4) for kind in ("int", "uin
 }  # fmt: skip
 
 
+@with_storage_options
 def stac_item(
-    node: Array | Group, *, href: str | None = None, id: str | None = None, datetime: Any = None
+    node: Array | Group | PlaceLike,
+    *,
+    href: str | None = None,
+    id: str | None = None,
+    datetime: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A STAC item (1.1.0) for a raster or a pyramid, with the projection, datacube and zarr extensions.
 
@@ -50,11 +58,14 @@ def stac_item(
     href      the address of `node` that assets begin with; without it, the one that it was opened by
     id        without it, that of the store's own item, or the last name in `href`
     datetime  when data without time are of: a date, or a text (ISO 8601; UTC if it says no zone)
+    storage_options   how to reach a bucket or web server that `node` names by URL
 
     Raises
+        NotFoundError: there is nothing.
         MetadataError: the node is no raster; nothing says its time.
         UnsupportedError: its calendar has dates that STAC has not; it is what a file of another format holds.
     """
+    node = node_of(node)
     if isinstance(node.store, SourceStore):
         raise UnsupportedError(
             "assets are Zarr arrays, and this is read from a file of another format; expected a Zarr store",

@@ -9,17 +9,19 @@ from typing import Any
 from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.engine.intents import Unfinished, find_unfinished
-from zstore.errors import MetadataError, StoreError, UnsupportedError, ZstoreError, without_secrets
+from zstore.errors import MetadataError, StoreError, UnsupportedError, ZstoreError, clean, without_secrets
 from zstore.geo.conventions.base import Band, Finding, GeoModel, Level, ReadableGroup
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.conventions.meaning import Meaning
-from zstore.geo.pyramid.dataset import grids_of
+from zstore.geo.pyramid.dataset import PlaceLike, grids_of, node_of
 from zstore.geo.report.readers import Reader, judge_readers
+from zstore.jobs.source import Source
 from zstore.model.packing import parse_fills
 from zstore.nodes.array import Array
 from zstore.nodes.create import check_codecs
 from zstore.nodes.group import Group
 from zstore.nodes.zarr_names import list_codecs
+from zstore.storage.url import with_storage_options
 
 MOST_BANDS = 12
 MOST_PYRAMIDS = 12
@@ -50,6 +52,11 @@ class Report:
     below: Mapping[str, GeoModel] = field(default_factory=dict)
     unfinished: tuple[Unfinished, ...] = ()
     unreadable: Mapping[str, ZstoreError] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        facts = {name: clean(value) for name, value in self.facts()}
+        width = max(map(len, facts))
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -211,9 +218,21 @@ def _nodata_values(array: Array, chosen: Any) -> list[Any]:
     return list({repr(fill): fill for fill in found if fill is not None}.values())
 
 
-def describe(node: Array | Group, depth: int | None = None) -> Report:
-    """A summary of an array or a group, and of the arrays down to `depth` levels below; None: all of them."""
-    unreadable: dict[str, ZstoreError] = {}
+@with_storage_options
+def describe(
+    node: Array | Group | Source | PlaceLike,
+    depth: int | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Report:
+    """A summary of an array or a group, and of the arrays down to `depth` levels below; None: all of them.
+
+    storage_options   how to reach a bucket or web server that `node` names by URL
+
+    Raises
+        NotFoundError: there is nothing.
+    """
+    node, unreadable = node_of(node), dict[str, ZstoreError]()
     if isinstance(node, Array):
         arrays, groups = {node.basename: node}, {}
         is_grid = node.ndim > 1

@@ -6,7 +6,7 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from zstore.errors import clean
@@ -40,10 +40,13 @@ class Verdict:
 
     place: str
     findings: tuple[Finding, ...]
-    rules: tuple[str, ...]
-    classes: tuple[ClassVerdict, ...]
+    rules: tuple[str, ...] = field(repr=False)
+    classes: tuple[ClassVerdict, ...] = field(repr=False)
     profile: str | None = None
     is_deep: bool = False
+
+    def __str__(self) -> str:
+        return self.as_text().rstrip()
 
     def count(self, severity: Severity) -> int:
         """The number of findings of that severity."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from zstore.engine.documents import METADATA_NAMES, ancestors, consolidate_node
 from zstore.engine.intents import read_intent
-from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError
+from zstore.errors import MetadataError, NotFoundError, StoreError, ZstoreError, clean
 from zstore.geo.conventions.base import RESAMPLING_METHODS, Finding
 from zstore.geo.conventions.crs import Crs
 from zstore.geo.validation.fixing.documents import (
@@ -77,14 +77,26 @@ class FixPlan:
     """
 
     store: Store
-    stored: Mapping[str, bytes | None]
-    changes: Mapping[str, bytes | None]
+    stored: Mapping[str, bytes | None] = field(repr=False)
+    changes: Mapping[str, bytes | None] = field(repr=False)
     fixed: tuple[Fix, ...]
     refused: tuple[Fix, ...]
-    before: Verdict
-    after: Verdict
+    before: Verdict = field(repr=False)
+    after: Verdict = field(repr=False)
     path: str = ""
     is_left: bool = False
+
+    def __str__(self) -> str:
+        words = [
+            f"{v.count('error')} errors and {v.count('warning')} warnings" for v in (self.before, self.after)
+        ]
+        return "\n".join(
+            [
+                *(f"fixed {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in self.fixed),
+                *(f"left {done.rule} /{clean(done.path)}: {clean(done.message)}" for done in self.refused),
+                f"{words[0]} before, {words[1]} after; {len(self.changes)} keys change",
+            ]
+        )
 
     def documents(self) -> list[str]:
         """The keys of metadata documents among the changes."""
