@@ -76,7 +76,7 @@ def merge_ranges(ranges: Sequence[tuple[int, int]], *, gap_size: int = GAP_SIZE)
     merged: list[MergedRange] = []
     members: list[int] = []
     begin = end = 0
-    for index in sorted(range(len(ranges)), key=lambda index: ranges[index]):
+    for index in sorted(range(len(ranges)), key=ranges.__getitem__):
         start, size = ranges[index]
         if members and start - end <= gap_size and max(end, start + size) - begin <= LIMIT_SIZE:
             end = max(end, start + size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 
 from zstore._ext.engine.select import Plan
 from zstore._ext.engine.transfer import Bundle, covers_outer
-from zstore.base.byterange import GAP_SIZE, ByteRange, choose_gap
+from zstore.base.byterange import GAP_SIZE, ByteRange, MergedRange, choose_gap, merge_ranges
 from zstore.base.locks import Lock
 from zstore.base.tracing import span
 from zstore.codecs.sharding import EMPTY, ShardIndex, ShardingIndexed
@@ -449,69 +449,93 @@ class ShardFetch:
         self, use: Act[Window], numbers: Sequence[int], whole: set[int], located: dict[int, Located]
     ) -> bool:
         """Await `use` of each outer chunk when it has come; False where they are to come in portions."""
-        wanted: dict[int, list[Name]] = {
-            o: [(self._keys[o], None)] if o in whole else _names([located[o]]) for o in numbers
-        }
-        found = self._as_they_come(wanted)
-        if found is None:
+        wanted = {o: None if o in whole else _stretches(located[o]) for o in numbers}
+        asked = self._asked_at_once(wanted)
+        if asked is None:
             return False
-        left = {o: len(names) for o, names in wanted.items()}
-        values: Values = {}
+        left = Counter(o for o, _ in asked)
+        values: dict[int, Values] = {o: {} for o in numbers}
         stale: list[int] = []
         ready = [o for o in numbers if not left[o]]
+        found = self._as_they_come(asked)
+        if found is None:
+            return False
         while True:
             for o in ready:
-                came = {name: values.pop(name) for name in wanted[o]}
-                shard = located[o].shard if o in located else None
-                data = {name: part and part.data for name, part in came.items()}
-                if any(_is_short(name, data[name]) or _is_replaced(name, came[name], shard) for name in came):
+                data = values.pop(o, None)
+                if data is None:
                     stale.append(o)
                     continue
                 for window in self._windows([o], whole, located, data):
                     await use(window)
             with span("fetch") as noted:
                 some = next(found, None)
-                noted.note(bytes=stored_size([part and part.data for _, _, part in some or ()]))
+                noted.note(bytes=stored_size([part and part.data for _, part in some or ()]))
             if some is None:
                 break
-            for o, name, part in some:
-                values[name] = part
+            for number, part in some:
+                o, merged = asked[number]
                 left[o] -= 1
-            ready = [o for o in dict.fromkeys(o for o, _, _ in some) if not left[o]]
+                stretches = wanted[o]
+                if merged is None or stretches is None:
+                    values[o][self._keys[o], None] = part and part.data
+                elif part is None or len(part.data) != merged.size or _is_replaced(part, located[o].shard):
+                    values.pop(o, None)
+                elif o in values:
+                    for member in merged.members:
+                        begin = stretches[member][0] - merged.start
+                        data = part.data[begin : begin + stretches[member][1]]
+                        values[o][self._keys[o], stretches[member]] = data
+            ready = [o for o in dict.fromkeys(asked[number][0] for number, _ in some) if not left[o]]
         if stale:
             for o in stale:
                 self._source.indexes.drop(self._keys[o])
             located.update(await self._locate(stale))
-            data = await self._values(stale, whole, located)
-            for window in self._windows(stale, whole, located, data):
+            again = await self._values(stale, whole, located)
+            for window in self._windows(stale, whole, located, again):
                 await use(window)
         return True
 
-    def _as_they_come(
-        self, wanted: Mapping[int, Sequence[Name]]
-    ) -> Iterator[Sequence[tuple[int, Name, Part | None]]] | None:
-        """The parts of outer chunks as they come, some at a time; None where they are to come in portions.
+    def _asked_at_once(
+        self, wanted: Mapping[int, list[tuple[int, int]] | None]
+    ) -> list[tuple[int, MergedRange | None]] | None:
+        """The requests for stretches of outer chunks, None for a whole one; None where there are better ways.
 
-        Those are few or many bytes, what is awaited, and what is of stores that give nothing as it comes.
+        Those are for few or many bytes, for what is awaited, and for gaps chosen by all that is asked.
         """
-        names = [(o, name) for o, some in wanted.items() for name in some]
-        stretches = {o: [stretch for _, stretch in some if stretch is not None] for o, some in wanted.items()}
-        sizes = [self._source.outer_size if stretch is None else stretch[1] for _, (_, stretch) in names]
+        parts = [stretches for stretches in wanted.values() if stretches is not None]
+        size = self._source.outer_size * (len(wanted) - len(parts)) + sum(
+            size for some in parts for _, size in some
+        )
         least, most = COMING_SIZES
-        if self._scheduler is not BLOCKING or len(self._plans) > 1 or not least <= sum(sizes) <= most:
+        if self._scheduler is not BLOCKING or len(self._plans) > 1 or not least <= size <= most:
             return None
-        # Which gaps are bridged, where some are, depends on what is asked for together.
-        if not names or choose_gap(stretches.values()) > GAP_SIZE:
+        gap_size = choose_gap(parts)
+        if gap_size > GAP_SIZE:
             return None
-        requests = [(key, None if stretch is None else ByteRange(*stretch)) for _, (key, stretch) in names]
-        found = self._store.get_each(requests, max(1, sum(sizes) // len(sizes)), 1)
+        return [
+            (o, merged)
+            for o, stretches in wanted.items()
+            for merged in ([None] if stretches is None else merge_ranges(stretches, gap_size=gap_size))
+        ]
+
+    def _as_they_come(
+        self, asked: Sequence[tuple[int, MergedRange | None]]
+    ) -> Iterator[Sequence[tuple[int, Part | None]]] | None:
+        """The answers to requests as they come, some at a time; None of stores that give nothing so."""
+        requests = [
+            (self._keys[o], None if merged is None else ByteRange(merged.start, merged.size))
+            for o, merged in asked
+        ]
+        sizes = [self._source.outer_size if merged is None else merged.size for _, merged in asked]
+        found = self._store.get_each(requests, max(1, sum(sizes) // len(sizes)), 1) if sizes else None
         if found is None:
             return None
 
-        def each() -> Iterator[Sequence[tuple[int, Name, Part | None]]]:
+        def each() -> Iterator[Sequence[tuple[int, Part | None]]]:
             for some in as_they_come(found):
                 proven(self._store, [requests[at] for at, _ in some], [part for _, part in some])
-                yield [(*names[at], part) for at, part in some]
+                yield some
 
         return each()
 
@@ -662,7 +686,7 @@ class ShardFetch:
             parts = await self._scheduler.get_parts(self._store, requests)
             for name, part in zip(names, parts, strict=True):
                 values[name] = None if part is None else part.data
-                if _is_replaced(name, part, shards.get(name[0])):
+                if name[1] is not None and _is_replaced(part, shards.get(name[0])):
                     stale.add(name[0])
         return stale | {name[0] for name in names if _is_short(name, values[name])}
 
@@ -689,9 +713,9 @@ class ShardFetch:
         return [plan.inner_cell(task) for task in tasks]
 
 
-def _is_replaced(name: Name, part: Part | None, shard: Shard | None) -> bool:
+def _is_replaced(part: Part | None, shard: Shard | None) -> bool:
     """Whether a stretch is of another value than the index that says where it lies."""
-    return name[1] is not None and part is not None and shard is not None and not shard.is_source_of(part)
+    return part is not None and shard is not None and not shard.is_source_of(part)
 
 
 def _is_short(name: Name, value: Any) -> bool:
@@ -701,8 +725,12 @@ def _is_short(name: Name, value: Any) -> bool:
 
 def _names(located: Iterable[Located]) -> list[Name]:
     """The stretches to request, each once; an inner chunk of no bytes needs no request."""
-    wanted = ((one.key, stretch) for one in located for stretch in one.stretches)
-    return list(dict.fromkeys(name for name in wanted if name[1] is not None and name[1][1]))
+    return list(dict.fromkeys((one.key, stretch) for one in located for stretch in _stretches(one)))
+
+
+def _stretches(located: Located) -> list[tuple[int, int]]:
+    """The stretches that hold bytes, each once."""
+    return list(dict.fromkeys(stretch for stretch in located.stretches if stretch is not None and stretch[1]))
 
 
 def _piece(values: Values, key: str, stretch: tuple[int, int], is_whole: bool) -> Any:
