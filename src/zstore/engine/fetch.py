@@ -484,8 +484,8 @@ class ShardFetch:
                 elif o in values:
                     for member in merged.members:
                         begin = stretches[member][0] - merged.start
-                        data = part.data[begin : begin + stretches[member][1]]
-                        values[o][self._keys[o], stretches[member]] = data
+                        piece = part.data[begin : begin + stretches[member][1]]
+                        values[o][self._keys[o], stretches[member]] = piece
             ready = [o for o in dict.fromkeys(asked[number][0] for number, _ in some) if not left[o]]
         if stale:
             for o in stale:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from time import monotonic
@@ -55,18 +55,19 @@ def request_counts() -> RequestCounts:
         return replace(_counts)
 
 
-def note_answers(lines: Sequence[tuple[RequestLine, int, float]]) -> None:
-    """Count requests that had their answer at once: each with the bytes that it brought, and its seconds."""
-    sent_size = sum(line.sent_size for line, _, _ in lines)
+def note_answers(method: str, answers: Iterable[tuple[str, int, int, float]]) -> None:
+    """Count requests that had their answer at once: (key, bytes sent, bytes that it brought, its seconds)."""
+    count = sent = received = 0
+    for key, sent_size, size, seconds in answers:
+        count += 1
+        sent += sent_size
+        received += size
+        if tracing.is_on:
+            note_span("request", seconds, method=method, key=key, bytes=size + sent_size, retries=0)
     with _lock:
-        _counts.requests += len(lines)
-        _counts.bytes_sent += sent_size
-        _counts.bytes_received += sum(size for _, size, _ in lines)
-    if tracing.is_on:
-        for line, size, seconds in lines:
-            note_span(
-                "request", seconds, method=line.method, key=line.key, bytes=size + line.sent_size, retries=0
-            )
+        _counts.requests += count
+        _counts.bytes_sent += sent
+        _counts.bytes_received += received
 
 
 def pause_before(attempt: int) -> float:

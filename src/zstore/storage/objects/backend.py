@@ -235,11 +235,12 @@ class Backend:
             if isinstance(one, HttpError):
                 one.client, one.seconds = client, answer.seconds
         note_answers(
-            [
-                (RequestLine("GET", fetch.key), len(memoryview(answer.body)), answer.seconds)
+            "GET",
+            (
+                (fetch.key, 0, len(memoryview(answer.body)), answer.seconds)
                 for fetch, answer, one in zip(fetches, answers, tried, strict=True)
                 if not isinstance(one, Exception)
-            ]
+            ),
         )
         return tried
 
@@ -411,11 +412,12 @@ class Backend:
             if isinstance(one, HttpError):
                 one.client, one.seconds, one.is_sent = client, answer.seconds, answer.is_sent
         note_answers(
-            [
-                (RequestLine("PUT", key, len(value)), 0, answer.seconds)
+            "PUT",
+            (
+                (key, len(value), 0, answer.seconds)
                 for (key, value, _), answer, one in zip(items, answers, tried, strict=True)
                 if isinstance(one, Version)
-            ]
+            ),
         )
         return tried
 

@@ -16,7 +16,6 @@ from hashlib import sha256
 from itertools import islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from zstore._ext.requests import curl
 from zstore._ext.requests.curl import BROKEN, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED
@@ -150,23 +149,26 @@ class Signer:
         self._keys: Keys | None = None
         self._form: Form | None = None
 
-    def lines(self, method: str, host: str, paths: Sequence[str], hashes: Sequence[str]) -> list[list[bytes]]:
+    def lines(
+        self, method: str, host: str, paths: Sequence[str], hashes: Sequence[str], more: Sequence[bytes]
+    ) -> list[list[bytes]]:
         """The header lines of a request for each path, which are valid for some minutes.
 
         hashes  of what each of them sends; none: they send nothing
+        more    lines that go with each, and are not signed
         """
         now = datetime.now(UTC)
         keys = self._valid_keys(now)
         form = self._form
         if form is None or form.keys is not keys or form.second != now.replace(microsecond=0):
             form = self._form = self._make_form(now, keys)
-        common, found = [f"host: {host}".encode(), *form.common], []
+        common, found = [f"host: {host}".encode(), *form.common, *more], []
         for path, content in zip(paths, hashes or repeat(EMPTY_HASH), strict=False):
             head = f"host:{host}\nx-amz-content-sha256:{content}\n{form.said}"
             request = sha256(f"{method}\n{path}\n\n{head}\n{content}".encode()).hexdigest()
             signature = hmac.digest(form.key, f"{form.begin}{request}".encode(), "sha256").hex()
-            signed = f"x-amz-content-sha256: {content}", f"{form.authorization}{signature}"
-            found.append([*common, *map(str.encode, signed)])
+            signed = f"{form.authorization}{signature}".encode()
+            found.append([*common, f"x-amz-content-sha256: {content}".encode(), signed])
         return found
 
     def _make_form(self, now: datetime, keys: Keys) -> Form:
@@ -306,19 +308,18 @@ class CurlClient:
         """The URLs and header lines of requests; None where libcurl cannot make them."""
         if not self._is_trusted or not all(map(PATH.fullmatch, paths)):
             return None
-        paths = [*map(quote, paths)]
-        signed: Sequence[list[bytes]] = [[]] * len(paths)
+        # Of what PATH lets through, these two alone are written otherwise in a URL.
+        paths = [path.replace(" ", "%20").replace("=", "%3D") for path in paths]
+        all_lines: Sequence[list[bytes]] = [self._headers] * len(paths)
         if self._signer is not None:
             try:
                 host = self._host.removesuffix(":443" if self._url.startswith("https:") else ":80")
                 hashes = [sha256(content).hexdigest() for content in contents]
-                signed = self._signer.lines(method, host, [f"{self._path}/{path}" for path in paths], hashes)
+                whole = [f"{self._path}/{path}" for path in paths]
+                all_lines = self._signer.lines(method, host, whole, hashes, self._headers)
             except Exception:  # a provider's own: obstore asks it again, and says what is wrong
                 return None
-        return [
-            (f"{self._url}/{path}".encode(), [*lines, *self._headers])
-            for path, lines in zip(paths, signed, strict=True)
-        ]
+        return [(f"{self._url}/{path}".encode(), lines) for path, lines in zip(paths, all_lines, strict=True)]
 
     def put(
         self,

@@ -268,6 +268,8 @@ class ObjectStore(BatchStore):
         return parts, versions
 
     def _cut(self, key: str, reply: Reply, wish: ByteRange | None) -> Part:
+        if wish is None and not reply.begin and reply.data.nbytes == reply.total_size:
+            return Part(reply.data, reply.total_size, reply.version.strong)
         begin, end = (wish or ByteRange(0)).resolve(reply.total_size)
         data = reply.data[max(0, begin - reply.begin) : max(0, end - reply.begin)]
         if data.nbytes != end - begin:
