@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -323,6 +324,7 @@ def stream(requests: list[Any], most_size: int = 100, terms: Any = TERMS) -> lis
         for _ in range(one.room):
             if left:
                 one.ask(*left.pop(0))
+                one.send()
         ended = one.take(int)
         assert ended
         found.update(ended)
@@ -352,6 +354,24 @@ def test_bodies_stay_as_they_are_while_memory_is_used_again(server: Server, way:
         held += [(bytes(one[2]), one[2]) for one in found[turn % 2 :: 3]]
         del found  # two of three are let go of
         assert all(bytes(body) == text for text, body in held)
+
+
+def test_requests_are_sent_while_nobody_takes_answers(server: Server) -> None:
+    server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(3)]
+    one = curl.Stream(curl.Connections(), TERMS, 3, 1 << 20)
+    for name in range(3):
+        one.ask(name, (server.url + b"/a", None, [], -1))
+    until = monotonic() + 10
+    while len(server.asked) < 3 and monotonic() < until:
+        one.send()
+    assert len(server.asked) == 3
+    found = {}
+    while len(found) < 3:
+        found |= dict(one.take(int))
+    assert {(found[name][0], bytes(found[name][2])) for name in range(3)} == {(DONE, BODY)}
+    one.send()  # nothing is left
+    assert one.take(int) == []
+    one.leave()
 
 
 def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: Server) -> None:

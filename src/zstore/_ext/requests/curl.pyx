@@ -233,6 +233,11 @@ cdef class Stream:
             one.content, one.content_size = content, len(content)
         zs_ask(&self.batch, one)
 
+    def send(self):
+        """Send what was asked for, as far as it goes without waiting."""
+        with nogil:
+            zs_go_on(&self.batch, 0)
+
     def take(self, check):
         """(name, answer) of some requests that have ended; none if none is under way. `check` is called as by `get`.
 

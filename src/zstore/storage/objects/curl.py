@@ -52,6 +52,8 @@ TAG = re.compile(r'"[!#-~]*"')
 PUT_LINES = [b"Content-Type:", b"Expect:"]
 # Bytes of what a server says to puts that are kept until it is looked at.
 SAID_SIZE = 1 << 20
+# Requests that are sent before more of them are signed.
+SENT_COUNT = 16
 # Connections that are kept without use, in the whole process, and for how many seconds.
 IDLE_COUNT = 256
 IDLE_TIME = 90.0
@@ -272,13 +274,16 @@ class CurlClient:
         stream = curl.Stream(connections, terms, count, most_size)
         try:
             while True:
-                some = [*islice(left, stream.room)]
+                some = [*islice(left, min(stream.room, SENT_COUNT))]
                 requests = self._requests([path for path, _ in some], [fetch for _, fetch in some])
                 if requests is None:
                     yield [(fetch, None) for _, fetch in some]
                     continue
                 for (_, fetch), request in zip(some, requests, strict=True):
                     stream.ask(fetch, request)
+                if len(some) == SENT_COUNT:
+                    stream.send()
+                    continue
                 with late():
                     found = [(fetch, Answer._make(answer)) for fetch, answer in stream.take(check_waiting)]
                 if not found:
