@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import threading
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -395,6 +397,19 @@ def test_several_loops_and_calls_at_once() -> None:
         thread.join(120)
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_the_number_of_threads_may_change_at_any_time() -> None:
+    """With every call the pool is another one, and the one before it ends."""
+    pool = awaiting.LazyPool("changing", itertools.cycle((1, 2, 3)).__next__)
+
+    async def call(number: int) -> list[int]:
+        calls = (pool.run(lambda item=item: number * item) for item in range(50))
+        return await asyncio.gather(*calls)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = [*threads.map(lambda number: asyncio.run(call(number)), range(16))]
+    assert found == [[number * item for item in range(50)] for number in range(16)]
 
 
 def test_a_call_on_the_loop_waits_for_no_task() -> None:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
+from zstore.base.locks import Lock
 from zstore.engine.schedulers import (
     SHORT_SIZE,
     Act,
@@ -61,6 +62,7 @@ class LazyPool:
         self._count = count
         self._enter = enter
         self._made: tuple[int, ThreadPoolExecutor] | None = None
+        self._lock = Lock()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
@@ -81,13 +83,8 @@ class LazyPool:
 
         If the task is cancelled meanwhile, a call that has begun is waited for, unless `finishes` is false.
         """
-        pool = self._pool()
-        try:
-            called = pool.submit(function)
-        except RuntimeError:
-            if (other := self._pool()) is pool:
-                raise
-            called = other.submit(function)  # another thread has just changed the number of threads
+        with self._lock:  # another thread may just change the number of threads, and end this pool
+            called = self._pool().submit(function)
         waiting = asyncio.wrap_future(called)
         try:
             return await asyncio.shield(waiting)
