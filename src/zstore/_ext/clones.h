@@ -13,8 +13,11 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
     !defined(__SANITIZE_ADDRESS__) && defined(__OPTIMIZE__)
 #define ZS_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+/* Where a third would take as long to compile again, and gain nothing. */
+#define ZS_TWO_CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
 #else
 #define ZS_CLONES
+#define ZS_TWO_CLONES
 #endif
 
 #define ZS_INLINE static inline __attribute__((always_inline))

@@ -14,14 +14,6 @@
 
 #include "resample/block.h"
 
-/* The loops over items are compiled for two machines: a third would take as long again and gain nothing. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
-    !defined(__SANITIZE_ADDRESS__) && defined(__OPTIMIZE__)
-#define ZS_TWO_CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
-#else
-#define ZS_TWO_CLONES
-#endif
-
 enum { ZS_FOLD_DIMS = 66 };
 constexpr int64_t ZS_FOLD_WIDTH = 512; /* cells that are gone through at a time */
 enum {

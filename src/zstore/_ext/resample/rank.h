@@ -79,7 +79,7 @@ template <bool upwards, int skip, class T> ZS_INLINE void zs_extremes(const zs_b
     for (int64_t i = 0; i < outputs; i++) out[i] = valid[i] ? out[i] : nodata;
 }
 
-template <bool upwards, class T> ZS_CLONES static void zs_extreme(const zs_block *b, void *out) {
+template <bool upwards, class T> ZS_TWO_CLONES static void zs_extreme(const zs_block *b, void *out) {
     if (b->skip == ZS_PLAIN) zs_extremes<upwards, ZS_PLAIN>(b, (T *)out);
     else if (zs_is_float<T> && b->skip == ZS_SKIP_NAN) zs_extremes<upwards, ZS_SKIP_NAN>(b, (T *)out);
     else zs_extremes<upwards, ZS_SKIP_VALUE>(b, (T *)out);
