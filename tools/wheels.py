@@ -57,6 +57,13 @@ TARGETS = (
         "manylinux_2_28_x86_64",
         library="libc.musl-x86_64.so.1",
     ),
+    Target(
+        "musllinux_1_2_aarch64",
+        "aarch64-linux-musl",
+        "aarch64-linux-musl",
+        "manylinux_2_28_aarch64",
+        library="libc.musl-aarch64.so.1",
+    ),
 )
 
 
