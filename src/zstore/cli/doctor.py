@@ -36,7 +36,6 @@ PACKAGES = {
     "pyproj": "geo",
     "rasterio": "raster",
     "click": "cli",
-    "rich": "cli",
     "obstore": "cloud",
     "aiohttp": "http",
     "xarray": "xarray",

@@ -7,18 +7,16 @@ import signal
 import sys
 from contextlib import suppress
 
-NEEDED = ("click", "rich")
-
 
 def main() -> None:
     """Run the command line."""
     try:
         from zstore.cli.root import zstore
     except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
+        if error.name != "click":
             raise
         print(
-            f"zstore: the command line needs {error.name}, which is not installed; "
+            "zstore: the command line needs click, which is not installed; "
             "expected the extra 'cli': pip install zstore[cli]",
             file=sys.stderr,
         )
