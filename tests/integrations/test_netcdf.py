@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 import zstore
+from zstore._ext.codecs.native import checksum_lookup3
 from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
-from zstore.geo.rasters import netcdf_sources, netcdf_to_zarr
-from zstore.geo.rasters.hdf5_headers import Mould, UnusualError
+from zstore.geo.rasters import hdf5_headers, netcdf_sources, netcdf_to_zarr
+from zstore.geo.rasters.hdf5_headers import FileForm, UnusualError
 from zstore.geo.rasters.netcdf import open_netcdf
 from zstore.geo.rasters.netcdf_hdf5 import HeaderGroup
 from zstore.model.json_attributes import AttributeWarning
@@ -352,18 +354,30 @@ def test_headers_are_parsed_as_h5py_reads_them(tmp_path, write):
 
 def test_files_of_a_series_are_told_apart(tmp_path, monkeypatch):
     """What is alike in files, at the same places or others, is parsed once; in one thing they differ."""
-    cast, alike = Mould.cast, list[bool]()
+    cast, alike = FileForm.cast, list[bool]()
 
     def counted(*arguments):
         made = cast(*arguments)
         alike.append(made is not None)
         return made
 
-    monkeypatch.setattr(Mould, "cast", counted)
+    monkeypatch.setattr(FileForm, "cast", counted)
     netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
     words = {f"a{at}": f"word {at}" for at in range(12)}
 
-    def write(path, *, units="K", length=3, fill=-9, names=("p", "q"), moved=0, few=False, **others):
+    def write(
+        path,
+        *,
+        units="K",
+        length=3,
+        fill=-9,
+        names=("p", "q"),
+        moved=0,
+        few=False,
+        word=0,
+        time=1.5,
+        **others,
+    ):
         said = {} if few else words
         with netCDF4.Dataset(path, "w") as made:
             if moved:  # all that follows lies elsewhere
@@ -374,13 +388,21 @@ def test_files_of_a_series_are_told_apart(tmp_path, monkeypatch):
             made.setncatts({**said, **others})
             made.createDimension("time", None)
             made.createDimension("x", length)
+            made.setncattr_string("any", f"length {word}")
+            made.createVariable("time", "f8", ("time",))[:] = [time]
             for name in names:
                 one = made.createVariable(name, "i4", ("time", "x"), fill_value=fill)
                 one.setncatts({**said, **others, "units": units})
                 one[:] = np.arange(length)[None]
 
     changes = [{}, {"units": "C"}, {"length": 4}, {"fill": -8}, {"names": ("q", "p")}, {"a7": "other!"}, {}]
-    moved = [{"moved": 9}, {"moved": 900}, {"moved": 70, "units": "C"}, {"moved": 800, "a7": "other!"}]
+    changes += [{"word": 1}, {"time": 2.5}, {"word": 22}]
+    moved = [
+        {"moved": 9},
+        {"moved": 900, "time": 7.25},
+        {"moved": 70, "units": "C"},
+        {"moved": 800, "a7": "other!"},
+    ]
     for at, (change, few) in enumerate(product(changes + moved, (False, True))):
         path = tmp_path / f"{at}.nc"
         write(path, few=few, **change)
@@ -389,8 +411,60 @@ def test_files_of_a_series_are_told_apart(tmp_path, monkeypatch):
         opened, length = zstore.open_group(path), change.get("length", 3)
         assert dict(opened["p"].attrs)["units"] == change.get("units", "K")
         assert opened["q"].shape == (1, length) and opened["q"][...].tolist() == [[*range(length)]]
+        assert opened["time"][...] == change.get("time", 1.5) and opened.attrs["any"].endswith(
+            f" {change.get('word', 0)}"
+        )
         assert opened["q"].attrs.get("a7") == change.get("a7", None if few else "word 7")
-    assert sum(alike) > 10
+    assert sum(alike) > 8
+
+
+def test_what_leads_elsewhere_is_no_file_of_the_series(tmp_path, monkeypatch):
+    """Of changed headers, checksums made anew: as without a form, or left to h5py."""
+    netCDF4 = pytest.importorskip("netCDF4", reason="the NetCDF library itself writes it")
+    _write_netcdf4(tmp_path / "a.nc")
+    with netCDF4.Dataset(tmp_path / "a.nc", "a") as made:
+        for name in ("twin", "other twin"):
+            made.createVariable(name, "i4", ())[...] = 1
+    sound, rng, outcomes = (tmp_path / "a.nc").read_bytes(), np.random.default_rng(3), Counter()
+    forms: list[FileForm] = []
+    monkeypatch.setattr(hdf5_headers, "_forms", forms)
+    HeaderGroup.of_file(tmp_path / "a.nc")
+    [form] = forms
+
+    def facts(changes):
+        data = bytearray(sound)
+        for begin, new in changes.items():
+            data[begin : begin + len(new)] = new
+        for one in form._blocks:
+            part, at = data[one.address : one.address + len(one.data)], one.sum
+            if at >= 0:
+                part[at : at + 4] = bytes(4)
+                sum = checksum_lookup3(bytes(part if at < len(part) - 4 else part[:at]))
+                data[one.address + at : one.address + at + 4] = sum.to_bytes(4, "little")
+        (tmp_path / "b.nc").write_bytes(data)
+        try:
+            group = HeaderGroup.of_file(tmp_path / "b.nc")
+        except UnusualError:
+            return None
+        return repr((_facts(group), group.rows))
+
+    own = [(one.address + at, end - at, who) for one in form._blocks for at, (end, who) in one.spots.items()]
+    leads = [begin for begin, _, who in own if who == ()]
+    others = [(begin, size) for begin, size, who in own if who]
+    links = [sound[begin : begin + 8] for begin in leads]
+    changes = [{begin: bytes([255] * 8)} for begin in leads]
+    changes += [{begin: links[rng.integers(len(links))]} for begin in leads * 3]
+    changes += [{begin + int(rng.integers(size)): bytes([int(rng.integers(256))])} for begin, size in others]
+    twins = [at for at in leads if sound[at - 4 : at] == b"twin"]
+    changes += [{twins[0]: sound[twins[1] : twins[1] + 8]}]
+    for change in changes:
+        forms.clear()
+        expected = facts(change)
+        forms[:] = [form]
+        found = facts(change)
+        assert found in (expected, None)
+        outcomes[expected is None, found is None, len(forms)] += 1
+    assert outcomes[False, False, 1] > 5 and outcomes[True, True, 1] > 20
 
 
 def test_a_link_to_the_group_itself_is_left_to_h5py(tmp_path):

@@ -25,6 +25,16 @@ from zstore.storage.base import Store, document_range, join_key, join_url
 Model = ArrayModel | GroupModel
 Documents = dict[str, bytes | memoryview]
 
+
+class ModelStore(Store):
+    """A store that has models of its nodes, and makes documents of them when one is asked for.
+
+    models  of all nodes, by their paths; None: it has documents only
+    """
+
+    models: Mapping[str, Model] | None = None
+
+
 V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
 V1_KEYS = (v1.ARRAY_KEY, v1.ATTRIBUTES_KEY)
 KEYS = {1: V1_KEYS, 2: V2_KEYS, 3: (v3.KEY,), None: (v3.KEY, *V2_KEYS)}
@@ -261,6 +271,11 @@ def keep_array(document: bytes, model: ArrayModel) -> None:
         _arrays[document] = model
 
 
+def known_models(store: Store) -> Mapping[str, Model] | None:
+    """The models of all nodes of a store by path, where it has them."""
+    return store.models if isinstance(store, ModelStore) else None
+
+
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
     """The model of the array or group at `path`, of any format or of `zarr_format`; None without one.
 
@@ -268,6 +283,10 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model 
         MetadataError, UnsupportedError: a document that cannot be read.
         StoreError: the store failed.
     """
+    models = known_models(store)
+    known = None if models is None else models.get(path)
+    if known is not None and zarr_format in (None, known.zarr_format):
+        return known
     return parse_node(find_documents(store, [path], zarr_format, consolidated=True)[0], place(store, path))
 
 

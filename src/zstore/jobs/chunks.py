@@ -22,9 +22,11 @@ from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import Chunks, RegularChunks, open_chunks
 from zstore.engine.documents import (
+    ModelStore,
     ancestors,
     check_path,
     document_keys,
+    encode_nodes,
     place,
     publish_nodes,
     read_node,
@@ -596,13 +598,14 @@ def _same_object(a: Any, b: Any) -> bool:
 # Sources as a store, so that whatever opens stored arrays opens them, too
 
 
-class SourceStore(Store):
+class SourceStore(ModelStore):
     """A hierarchy whose arrays have the items of sources; its chunks are made when somebody gets them.
 
     The documents of these arrays name no compressor. Jobs read the sources themselves (`source_of`), by boxes
     that suit these.
 
     documents    what is stored: the documents of all nodes, and arrays that are of no source
+    models       of all nodes by path, whose documents are made when one is asked for; None: these are there
     sources      by the paths of their arrays
     has_address  whether the URL opens the same store again
     """
@@ -610,9 +613,21 @@ class SourceStore(Store):
     read_only = True
     has_address = True
 
-    def __init__(self, url: str, documents: MemoryStore, sources: Mapping[str, Source]) -> None:
-        self._url, self.documents, self.sources = url, documents, sources
+    def __init__(
+        self,
+        url: str,
+        documents: MemoryStore,
+        sources: Mapping[str, Source],
+        models: Mapping[str, ArrayModel | GroupModel] | None = None,
+    ) -> None:
+        self._url, self._stored, self.sources, self.models = url, documents, sources, models
         self.request_count = max((one.request_count for one in sources.values()), default=1)
+
+    @once
+    def documents(self) -> MemoryStore:
+        for key, value in encode_nodes(self.models or {}):  # nobody else has the store
+            self._stored.put(key, value)
+        return self._stored
 
     @classmethod
     def of(cls, source: Source, path: str = "", zarr_format: ZarrFormat = 3) -> SourceStore:
@@ -672,7 +687,7 @@ class SourceStore(Store):
 
     def model(self, path: str) -> ArrayModel:
         """The model of the array at the path of a source."""
-        model = read_node(self.documents, path)
+        model = read_node(self.documents, path) if self.models is None else self.models[path]
         assert isinstance(model, ArrayModel), "each source has the document of an array"
         return model
 

@@ -47,6 +47,10 @@ def check_node_path(path: Any, *, where: str) -> str:
     raise MetadataError(f"consolidated metadata names the node {path!r}; expected a path below {where!r}")
 
 
+def _parse_nothing(documents: Documents, where: str) -> ArrayModel | GroupModel:
+    raise MetadataError("there is no model of the node", path=where)
+
+
 class Consolidated(Mapping[str, ArrayModel | GroupModel]):
     """The models of all nodes below a group by path, parsed when they are asked for.
 
@@ -63,6 +67,14 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         self._models: dict[str, ArrayModel | GroupModel] = {}
         self._children: dict[str, list[str]] | None = None
 
+    @classmethod
+    def of(cls, models: Mapping[str, ArrayModel | GroupModel], path: str = "") -> Consolidated:
+        """The nodes below a path among models that are there, and have no documents."""
+        made = cls({}, _parse_nothing)
+        made._documents = made._models = models  # type: ignore[assignment]
+        made._prefix = path and f"{path}/"
+        return made
+
     def below(self, path: str) -> Consolidated:
         """The nodes below the one at `path`, as the consolidated metadata of that group."""
         part = Consolidated.__new__(Consolidated)
@@ -76,7 +88,7 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         """The sorted names of children by the prefix of their parent: "" or "a/b/"."""
         if self._children is None:
             children: dict[str, list[str]] = {}
-            for path in sorted(self._documents):
+            for path in sorted(filter(None, self._documents)):
                 parent, slash, name = path.rpartition("/")
                 children.setdefault(parent + slash, []).append(name)
             self._children = children

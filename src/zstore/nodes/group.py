@@ -23,6 +23,7 @@ from zstore.engine.documents import (
     check_path,
     consolidate_node,
     find_documents,
+    known_models,
     list_below,
     list_nodes,
     node_kind,
@@ -511,8 +512,12 @@ class Group(GroupNames):
         return say_names(path, consolidated.names())
 
     def _consolidated(self) -> Consolidated | None:
-        consolidated = self._model.consolidated
-        return consolidated if self.read_only and isinstance(consolidated, Consolidated) else None
+        if not self.read_only:
+            return None
+        models, consolidated = known_models(self._store), self._model.consolidated
+        if models is not None:
+            return Consolidated.of(models, self._path)
+        return consolidated if isinstance(consolidated, Consolidated) else None
 
     def _open(self, path: str, model: ArrayModel | GroupModel) -> Array | Group:
         return node(self._store, join_key(self._path, path), model, self._access)

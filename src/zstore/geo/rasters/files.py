@@ -18,7 +18,7 @@ import numpy as np
 from zstore.base.boxes import Box, Items, Shape, inside, volume
 from zstore.base.locks import Lock
 from zstore.base.once import once
-from zstore.engine.documents import Model, ancestors, encode_nodes, publish_nodes, render_node
+from zstore.engine.documents import Model, ancestors, publish_nodes, render_node
 from zstore.engine.making import delete_node
 from zstore.engine.schedulers import map_threads
 from zstore.engine.walk import walk_nodes
@@ -66,13 +66,18 @@ def find_version(files: Iterable[str]) -> Version:
     return tuple(versions)
 
 
+def is_current(version: Version) -> bool:
+    """Whether no file was written or removed since this version."""
+    return find_version(file for file, _, _ in version) == version
+
+
 def check_version(version: Version, path: str) -> None:
     """Check that no file was written or removed since this version.
 
     Raises
         ChangedError: they were, or are gone.
     """
-    if find_version(file for file, _, _ in version) != version:
+    if not is_current(version):
         raise ChangedError("a file was written while it was read; expected it as it was", path=path)
 
 
@@ -675,12 +680,11 @@ class FileStore(SourceStore):
     def of_job(cls, job: FileJob, url: str) -> Self:
         """The store of the nodes that a conversion into memory would make."""
         job.draft()
+        paths = {name: path for name, (path, _) in job.array_models.items()}
+        sources = {paths[name]: one for name, one in job.file_arrays.items()}
         documents = job.there.store
         assert isinstance(documents, MemoryStore)
-        for key, value in encode_nodes(job.models()):  # nobody else has the store
-            documents.put(job.there.key(key), value)
-        paths = {name: job.there.key(path) for name, (path, _) in job.array_models.items()}
-        return cls(url, documents, {paths[name]: one for name, one in job.file_arrays.items()})
+        return cls(url, documents, sources, job.models())
 
     def check_writable(self, key: str) -> None:
         path = self.url.partition("://")[2]

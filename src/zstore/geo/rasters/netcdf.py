@@ -32,6 +32,7 @@ from zstore.geo.rasters.files import (
     check_version,
     file_in,
     find_version,
+    is_current,
 )
 from zstore.geo.rasters.hdf5_headers import Row, UnusualError
 from zstore.geo.rasters.netcdf_classic import ClassicFile, ClassicVariable
@@ -158,34 +159,53 @@ class NetcdfJob(FileJob):
         super().__init__(target, zarr_format, versions, how)
         with _open_headers(self.source) as file:
             groups = dict(walk_groups(file, ""))
-            variables = {
-                f"{path}/{name}".lstrip("/"): variable
-                for path, group in groups.items()
-                for name, variable in group.variables.items()
-            }
-            dimensions = {path: [*map(plain_dimension, v.dimensions)] for path, v in variables.items()}
-            most = max(map(len, dimensions.values()), default=0)
-            for lengths in (chunks, shards):
-                check_names(lengths, {*chain.from_iterable(dimensions.values())})
-            for path, variable in variables.items():
-                names = dimensions[path]
-                cut, shard = (
-                    own_lengths(one, names, most) or None if isinstance(one, Mapping) else one
-                    for one in (chunks, shards)
-                )
-                model = self._model(variable, path, cut, shard, compressors)
-                one = NetcdfVariable(self.source, versions, path, variable.chunks, model, self.files)
-                one.row = getattr(variable, "row", None)
+            rows = getattr(file, "rows", {})
+            for path, (model, own) in self._planned(file, groups, chunks, shards, compressors).items():
+                self.add_model(path, path, model)
+                one = NetcdfVariable(self.source, versions, path, own, model, self.files)
+                one.row = rows.get(path)
                 self.file_arrays[path] = one
             self.attributes = {path: group_attributes(group, path or "/") for path, group in groups.items()}
         for path in filter(None, groups):
             if self.held is not None and path in self.held:
                 self.held.require_group(path)
 
+    def _planned(
+        self, file: Any, groups: Mapping[str, Any], chunks: Lengths, shards: Lengths, compressors: Any
+    ) -> Mapping[str, tuple[ArrayModel, Shape | None]]:
+        """The model of each variable's array, and the file's own chunks; of a series they are made once."""
+        key = (self.zarr_format, chunks, shards, compressors)
+        is_plain = all(one is None or isinstance(one, str) for one in key[1:])
+        facts: dict[Any, Any] | None = getattr(file, "facts", None) if is_plain else None
+        if facts is not None and key in facts:
+            known: Mapping[str, tuple[ArrayModel, Shape | None]] = facts[key]
+            return known
+        variables = {
+            f"{path}/{name}".lstrip("/"): variable
+            for path, group in groups.items()
+            for name, variable in group.variables.items()
+        }
+        dimensions = {path: [*map(plain_dimension, v.dimensions)] for path, v in variables.items()}
+        most = max(map(len, dimensions.values()), default=0)
+        for asked in (chunks, shards):
+            check_names(asked, {*chain.from_iterable(dimensions.values())})
+        planned = {}
+        for path, variable in variables.items():
+            names = dimensions[path]
+            cut, shard = (
+                own_lengths(one, names, most) or None if isinstance(one, Mapping) else one
+                for one in (chunks, shards)
+            )
+            planned[path] = self._model(variable, path, cut, shard, compressors), variable.chunks
+        # One of which a warning is given is made anew, and warned of again.
+        if facts is not None and all(variable.content is not None for variable in variables.values()):
+            facts[key] = planned
+        return planned
+
     def _model(
         self, variable: Any, path: str, chunks: Lengths, shards: Lengths, compressors: Any
     ) -> ArrayModel:
-        """The model of a variable's array, which is added; files of one series have many of them alike."""
+        """The model of a variable's array; files of one series have many of them alike."""
 
         def make(_: Any = None) -> ArrayModel:
             plan = plan_variable(variable, f"/{path}", self.zarr_format, chunks, shards, compressors)
@@ -194,10 +214,7 @@ class NetcdfJob(FileJob):
 
         content = getattr(variable, "content", None)
         key = (content, self.zarr_format, chunks, shards, compressors)
-        model = make() if content is None else _models.get(key, make)
-        if path not in self.array_models:
-            self.add_model(path, path, model)
-        return model
+        return make() if content is None else _models.get(key, make)
 
     @property
     def names(self) -> list[str]:
@@ -465,13 +482,17 @@ class NetcdfVariable(FileArray):
         super().__init__(name, source, versions, model, own, model.shape, files)
 
     def read(self, box: Box, out: Items | None = None) -> Items:
-        if self.row is not None:
+        kept = None if self.row is None else self.row.kept(self.shape)
+        is_kept = kept is not None and all(is_current(one) for one in self.versions.values())
+        if is_kept:
+            items = self._converted(kept, box)
+        elif self.row is not None:
             items = self._converted(self._row(self.row), box)
         else:
             # One thread reads, as the libraries below want it, while others encode.
             with READING, self.files.open(partial(open_netcdf, is_plain=True), self.path) as file:
                 items = self._converted(_variable(file, self.name), box)
-        for path, version in self.versions.items():
+        for path, version in self.versions.items() if not is_kept else ():
             check_version(version, path)
         if out is None:
             return items

@@ -9,7 +9,8 @@ Spec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from struct import error as StructError
@@ -20,17 +21,18 @@ import numpy as np
 from zstore.base.boxes import Box, Items, lengths, whole
 from zstore.errors import StoreError, UnsupportedError
 from zstore.extensions.extras import optional
-from zstore.geo.rasters.hdf5_headers import Attribute, Hdf5Headers, Hdf5Object, Row, UnusualError
+from zstore.geo.rasters.hdf5_headers import (
+    INTERNAL,
+    Attribute,
+    Changes,
+    Hdf5Headers,
+    Hdf5Object,
+    Row,
+    UnusualError,
+)
 
 # What h5py raises of files that say what it did not think of.
 DAMAGES = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
-# Attributes that are HDF5's or the NetCDF library's own.
-INTERNAL = frozenset(
-    [
-        *("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
-        *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"),
-    ]
-)
 # Of a dataset that is the scale of a dimension; and of one that is nothing else.
 SCALE = b"DIMENSION_SCALE"
 NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
@@ -53,16 +55,16 @@ class Hdf5Variable:
 
     shape    the lengths of its dimensions; along one that can grow the dataset may have fewer items
     content  of its header but for names: variables with equal ones are alike; None: it is not known
-    row      where its items lie, if they are few and stored as they are, and the header says it
     """
-
-    content: tuple[Any, ...] | None = None
-    row: Row | None = None
 
     def __init__(self, dataset: Any, path: str, along: list[NetcdfDimension]) -> None:
         self.dataset, self._path = dataset, path
         self.dimensions = tuple(dimension.name for dimension in along)
         self.shape = tuple(dimension.length for dimension in along)
+
+    @property
+    def content(self) -> tuple[Any, ...] | None:
+        return None
 
     @cached_property
     def attrs(self) -> dict[str, Any]:
@@ -108,12 +110,14 @@ class Hdf5Group:
         self.dimensions = {name: one.dimension(name) for name, one in datasets.items() if one.is_scale}
         self._numbers["scales"] += len(self.dimensions)
         self._name_others([one for one in datasets.values() if one.is_without_scales])
-        self.variables = {
+        self.variables: Mapping[str, Hdf5Variable] = {
             name.replace(HIDDEN, ""): self._variable(name, one)
             for name, one in datasets.items()
             if one.is_variable
         }
-        self.groups = {name: self._below(group, _join(path, name)) for name, group in groups.items()}
+        self.groups: Mapping[str, Hdf5Group] = {
+            name: self._below(group, _join(path, name)) for name, group in groups.items()
+        }
 
     @property
     def growing(self) -> list[str]:
@@ -243,9 +247,18 @@ class Hdf5File(Hdf5Group):
 class HeaderGroup(Hdf5Group):
     """A group whose facts are parsed from the file's bytes; variables have no items to read.
 
+    rows   of the root: where items of small variables lie, by their paths
+    facts  of the root: what others have made of the file, as far as that holds for all files that have the
+           same variables; None where these may be others
+
     Raises
         UnusualError: only h5py can say what it is.
     """
+
+    rows: Mapping[str, Row]
+    facts: dict[Any, Any] | None
+    variables: Mapping[str, _HeaderVariable]
+    groups: Mapping[str, HeaderGroup]
 
     def __init__(
         self,
@@ -257,21 +270,46 @@ class HeaderGroup(Hdf5Group):
     ) -> None:
         self._headers = headers
         super().__init__(node, path, above, numbers)
+        del self._headers
 
     @classmethod
     def of_file(cls, path: str) -> HeaderGroup:
         """The root group of a file."""
         try:
             with Hdf5Headers(path) as headers:
-                return cls(headers, headers.root(), "")
+                root = headers.root()
+                known = headers.known(root)
+                if known is None:
+                    made = cls(headers, headers.object(root), "")
+                    made.facts = {}
+                    made.rows = headers.keep(made, root)
+                    return made
+                alike: HeaderGroup = known[0]
+                made = alike.changed(known[1])
+                made.rows = known[2]
+                return made
         except (LookupError, ValueError, TypeError, ArithmeticError, StructError) as error:
             raise UnusualError(f"what makes no header: {error}") from error
+
+    def changed(self, changes: Changes) -> HeaderGroup:
+        """The group, with attributes in it and below as another file of the series has them."""
+        made = copy(self)
+        if not changes:
+            return made
+        if self.node.place in changes:
+            made.node = self.node.changed(changes[self.node.place])
+            made.attrs = made._own_attributes()
+        if changes.keys() != {self.node.place}:
+            made.facts = None
+            made.variables = {name: one.changed(changes) for name, one in self.variables.items()}
+            made.groups = {name: one.changed(changes) for name, one in self.groups.items()}
+        return made
 
     def is_elsewhere(self, below: Hdf5Group) -> bool:
         return False
 
     def _own_attributes(self) -> dict[str, Any]:
-        return _header_attributes(self._headers, self.node)
+        return _header_attributes(self.node)
 
     def _below(self, node: Any, path: str) -> Hdf5Group:
         return HeaderGroup(self._headers, node, path, (*self.above, self), self._numbers)
@@ -296,35 +334,40 @@ class HeaderGroup(Hdf5Group):
 
 
 class _HeaderVariable(Hdf5Variable):
-    """A variable of a `HeaderGroup`."""
+    """A variable of a `HeaderGroup`.
+
+    content  of its header but for names: variables with equal ones are alike; None where an attribute has no
+             form in JSON, and is warned of
+    """
 
     has_items = True
+    dataset: Hdf5Object
 
-    def __init__(
-        self, headers: Hdf5Headers, node: Hdf5Object, path: str, along: list[NetcdfDimension]
-    ) -> None:
-        super().__init__(node, path, along)
-        self.__dict__["attrs"] = _header_attributes(headers, node)
-        self.row = headers.row(node) if node.shape == self.shape else None
-        if "content" not in node.facts:
-            node.facts["content"] = self._stored_content(node)
-        stored = node.facts["content"]
-        if stored is not None:
-            texts = [self.attrs[name] for name in stored[0]]
-            self.content = (self.dimensions, self.shape, texts, *stored)
+    @cached_property
+    def attrs(self) -> dict[str, Any]:
+        return _header_attributes(self.dataset)
 
-    @staticmethod
-    def _stored_content(node: Hdf5Object) -> tuple[Any, ...] | None:
-        """The content but for dimensions and for attributes whose values lie elsewhere, the first of it.
-
-        None where an attribute has no form in JSON, and is warned of.
-        """
+    @cached_property
+    def content(self) -> tuple[Any, ...] | None:
+        node = self.dataset
         own = [one for one in node.attributes.values() if one.name not in INTERNAL]
         if not all(one.is_finite or one.name == "_FillValue" for one in own):
             return None
-        facts = [(one.name, one.type.dtype and (one.type.dtype.str, one.shape, one.data)) for one in own]
-        elsewhere = [one.name for one in own if one.type.dtype is None]
-        return elsewhere, node.chunks, node.type_content, *facts
+        facts = [
+            (one.name, one.items if one.type.dtype is None else (one.type.dtype.str, one.shape, one.data))
+            for one in own
+        ]
+        return (self.dimensions, self.shape, node.chunks, node.type_content, *facts)
+
+    def changed(self, changes: Changes) -> _HeaderVariable:
+        """The variable, with attributes as another file of the series has them."""
+        if self.dataset.place not in changes:
+            return self
+        made = copy(self)
+        made.dataset = self.dataset.changed(changes[self.dataset.place])
+        for name in ("attrs", "content"):
+            made.__dict__.pop(name, None)
+        return made
 
     @cached_property
     def dtype(self) -> Any:
@@ -421,17 +464,15 @@ class _HeaderDataset(_Dataset):
         return self.attributes
 
     def get(self, name: str, default: Any = None) -> Any:
-        one, facts = self.attributes.get(name), self.dataset.facts
-        if one is None:
-            return default
-        if one.type.dtype is None:
-            return _header_value(self._headers, one)
-        if name not in facts:
-            facts[name] = _header_value(self._headers, one)
-        return facts[name]
+        one = self.attributes.get(name)
+        return default if one is None else _header_value(one)
 
     def variable(self, path: str, along: list[NetcdfDimension]) -> Hdf5Variable:
-        return _HeaderVariable(self._headers, self.dataset, path, along)
+        made = _HeaderVariable(self.dataset, path, along)
+        _ = made.attrs  # says what is left to h5py
+        if self.dataset.shape == made.shape:
+            self._headers.add_row(path, self.dataset)
+        return made
 
     def _largest(self) -> Any:
         return self.dataset.largest
@@ -480,22 +521,17 @@ def _plain_value(value: Any, item_size: Callable[[], int]) -> Any:
     return value
 
 
-def _header_attributes(headers: Hdf5Headers, node: Hdf5Object) -> dict[str, Any]:
-    own = {name: one for name, one in node.attributes.items() if name not in INTERNAL}
-    if any(one.type.holds for one in own.values()):
-        return {name: _header_value(headers, one) for name, one in own.items()}
-    if "attributes" not in node.facts:  # those of another file of the series, if they are alike
-        node.facts["attributes"] = {name: _header_value(headers, one) for name, one in own.items()}
-    return dict(node.facts["attributes"])
+def _header_attributes(node: Hdf5Object) -> dict[str, Any]:
+    return {name: _header_value(one) for name, one in node.attributes.items() if name not in INTERNAL}
 
 
-def _header_value(headers: Hdf5Headers, one: Attribute) -> Any:
+def _header_value(one: Attribute) -> Any:
     """An attribute as NetCDF has it; of HDF5's own, references as addresses."""
     if one.type.holds == "texts":
-        texts = headers.texts(one)
+        texts = [*(one.items or ())]
         return texts[0] if len(texts) == 1 else texts
     if one.name in INTERNAL:
-        return headers.references(one) if one.type.dtype is None else one.value()
+        return one.items if one.type.dtype is None else one.value()
     if one.shape is None and one.type.dtype is not None:
         return b"" if one.type.dtype == "S1" else np.array([], one.type.dtype)
     return _plain_value(one.value(), lambda: len(one.data))

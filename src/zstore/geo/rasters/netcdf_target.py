@@ -23,8 +23,8 @@ from zstore.errors import StoreError, UnsupportedError, located
 from zstore.extensions.extras import optional
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.geo.rasters.files import WindowGrid
+from zstore.geo.rasters.hdf5_headers import INTERNAL
 from zstore.geo.rasters.netcdf import KEPT, UNLIMITED, default_fill
-from zstore.geo.rasters.netcdf_hdf5 import INTERNAL
 from zstore.geo.rasters.new_file import check_new_file, confirm_written, scratch_beside
 from zstore.jobs.chunks import source_of
 from zstore.jobs.how import How, HowWords, long_call
