@@ -54,6 +54,11 @@ def test_a_program_gives_what_it_gave(program, tmp_path, monkeypatch):
         ("zarr.open_group('a.zarr')", "ContainsArrayError", ValueError, "an array is there"),
         ("zarr.open_array('g.zarr')", "NodeTypeValidationError", ValueError, "a group is there"),
         ("g.get_array('h')", "ContainsGroupError", ValueError, "there is a group"),
+        ("g.get_array('no')", "ArrayNotFoundError", FileNotFoundError, "no array and no group 'no'"),
+        ("g.get_group('no')", "GroupNotFoundError", FileNotFoundError, "no array and no group 'no'"),
+        ("g.zeros(name='x', shape=2, zarr_format=2)", "BaseZarrError", ValueError, "expected none"),
+        ("g.nmembers(max_depth=-1)", "BaseZarrError", ValueError, "max_depth is -1; expected 0 or more"),
+        ("g.create_hierarchy({'/': g.metadata})", "BaseZarrError", ValueError, "'/' is the group itself"),
         ("zarr.open('a.zarr', mode='r')[0:1] + zarr.open('a.zarr')[9]", "BoundsCheckError", IndexError, "9"),
         ("zarr.open('a.zarr', mode='r').resize(3)", "BaseZarrError", ValueError, "reading only"),
         ("zarr.zeros(2, codecs=[{'name': 'no'}])", "UnknownCodecError", LookupError, "'no'"),
@@ -88,6 +93,7 @@ def test_errors_are_caught_by_every_name_they_had(call, kind, python, words, tmp
         ("zarr.create(2, compressor='x')", "expected compressors"),
         ("zarr.group(stor=1)", "no stor=1; expected mode, path"),
         ("zarr.group().tree(depth=1)", "unexpected"),
+        ("zarr.tree(zarr.group(), expand=True)", "expected a level"),
         ("zarr.storage.FSStore", r"FsspecStore\.from_url"),
     ],
 )  # fmt: skip
@@ -135,6 +141,23 @@ def test_awaited_functions_are_themselves_and_settings_count_where_an_array_is_f
     assert found.config.order == "F"
     with pytest.raises(TypeError, match=r"config has \['nope'\]; expected some of order"):
         group.require_array("x", shape=2, config={"nope": 1})
+
+
+def test_a_tree_is_drawn_for_terminals_and_notebooks(monkeypatch):
+    group = ours.group()
+    group.create_array("<i>/a (b)", shape=(2, 3), dtype="i1")
+    group.create_group("c")
+    tree = group.tree(max_nodes=2)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    bold = [f"\x1b[1m{name}\x1b[0m" for name in ("/", "<i>", "a")]
+    end = "Truncated at max_nodes=2 of 3 nodes\n"
+    assert repr(tree) == f"{bold[0]}\n├── {bold[1]}\n│   └── {bold[2]} (b) (2, 3) int8\n{end}"
+    assert repr(group.tree(plain=True)) == "/\n├── <i>\n│   └── a (b) (2, 3) int8\n└── c\n"
+    shown = tree._repr_mimebundle_()
+    assert shown["text/html"].startswith(
+        "<pre><b>/</b>\n├── <b>&lt;i&gt;</b>\n│   └── <b>a</b> (b) (2, 3) int8\n"
+    )
+    assert shown["text/plain"] == f"/\n├── <i>\n│   └── a (b) (2, 3) int8\n{end}"
 
 
 def test_sizes_are_said_however_large():

@@ -568,7 +568,10 @@ def info(zarr: Any) -> dict[str, Any]:
     a = [_l for _l in str(z.info).splitlines() if "Serializer" not in _l]
     g = zarr.group("b.zarr")
     g.create_array("x", shape=(2,), dtype="i1")
-    b = (str(g.info), str(g.info_complete()), str(g.tree()).strip())
+    b = (str(g.info), str(g.info_complete()), str(g.tree()))
+    g.create_array("y/z/t", shape=(2, 3), dtype="i1")
+    c = [repr(g.tree(level=level, plain=True)) for level in (0, 1, 2, None)]
+    d = [repr(g.tree(max_nodes=count)).count("──") for count in (1, 3, 9)], repr(g.tree(max_nodes=4))
     return locals()
 
 

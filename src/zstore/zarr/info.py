@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from html import escape
 from typing import Any
 
-__all__ = ["Info", "array_info", "group_info"]
+__all__ = ["Info", "NodeTree", "array_info", "group_info"]
 
 
 class Info:
@@ -21,6 +24,38 @@ class Info:
         return isinstance(other, Info) and repr(self) == repr(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+# A line of a drawing: its branches, the name of a node, and what is said of it.
+BRANCH = re.compile(r"((?:│   |    )*(?:[├└]── )?)(.*?)( \(.*)?", re.DOTALL)
+
+
+class NodeTree:
+    """A drawing of a group and the nodes below it: text (`str`, `repr`), or HTML in a notebook.
+
+    Names are bold on a terminal, unless the drawing is `plain`. After `max_nodes` nodes it ends, and says so.
+    """
+
+    def __init__(self, drawing: str, max_nodes: int, *, plain: bool) -> None:
+        root, *nodes = drawing.split("\n")
+        self._lines = [BRANCH.fullmatch(line).groups("") for line in (root, *nodes[:max_nodes])]  # type: ignore[union-attr]
+        self._is_plain = plain
+        self._end = (
+            f"Truncated at max_nodes={max_nodes} of {len(nodes)} nodes\n" if len(nodes) > max_nodes else ""
+        )
+
+    def _drawn(self, begin: str, end: str) -> str:
+        lines = (f"{branch}{begin}{name}{end}{rest}\n" for branch, name, rest in self._lines)
+        return "".join((*lines, self._end))
+
+    def __repr__(self) -> str:
+        is_bold = not self._is_plain and sys.stdout.isatty()
+        return self._drawn("\x1b[1m", "\x1b[0m") if is_bold else self._drawn("", "")
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        lines = (f"{branch}<b>{escape(name)}</b>{escape(rest)}" for branch, name, rest in self._lines)
+        drawn = "\n".join((*lines, self._end))
+        return {"text/plain": self._drawn("", ""), "text/html": f"<pre>{drawn}</pre>"}
 
 
 # By 1,024 more each.

@@ -22,8 +22,15 @@ from zstore.zarr.buffer import NDBuffer
 from zstore.zarr.codecs import as_codec
 from zstore.zarr.config import ArrayConfig
 from zstore.zarr.dtype import strings
-from zstore.zarr.errors import ContainsArrayError, ContainsGroupError, as_zarr, raising
-from zstore.zarr.info import Info, array_info, group_info
+from zstore.zarr.errors import (
+    ContainsArrayError,
+    ContainsGroupError,
+    NodeNotFoundError,
+    RequestError,
+    as_zarr,
+    raising,
+)
+from zstore.zarr.info import Info, NodeTree, array_info, group_info
 from zstore.zarr.metadata import model_of, of_node
 from zstore.zarr.requests import array_options, like, with_groups
 from zstore.zarr.storage import Store, StorePath, find_store
@@ -508,7 +515,7 @@ class Group(_Node, MemberNames[Array]):
         """The array of that name.
 
         Raises
-            KeyError: there is none.
+            ArrayNotFoundError: there is none.
             ContainsGroupError: there is a group.
         """
         found: Array = self._of_kind(path, Array, ContainsGroupError, "a group")
@@ -518,14 +525,17 @@ class Group(_Node, MemberNames[Array]):
         """The group of that name.
 
         Raises
-            KeyError: there is none.
+            GroupNotFoundError: there is none.
             ContainsArrayError: there is an array.
         """
         found: Group = self._of_kind(path, Group, ContainsArrayError, "an array")
         return found
 
     def _of_kind(self, path: str, kind: type, error: type[ZstoreError], what: str) -> Any:
-        found = self[path]
+        try:
+            found = self[path]
+        except groups.MemberNotFoundError as missing:
+            raise NodeNotFoundError(missing.message, path=missing.path) from None
         if not isinstance(found, kind):
             raise error(f"there is {what}", path=str(found.store_path))
         return found
@@ -550,6 +560,8 @@ class Group(_Node, MemberNames[Array]):
         self, max_depth: int | None = 0, *, use_consolidated_for_children: bool = True
     ) -> tuple[tuple[str, Any], ...]:
         """(path, member) of the direct members, and of those `max_depth` levels further down (None: all)."""
+        if max_depth is not None and max_depth < 0:
+            raise RequestError(f"max_depth is {max_depth}; expected 0 or more, or None for all")
         return tuple((path, self._wrapped(one)) for path, one in _raising(self.node.members, max_depth))
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
@@ -565,17 +577,25 @@ class Group(_Node, MemberNames[Array]):
         expand: bool | None = None,
         level: int | None = None,
         *,
-        max_nodes: int | None = None,
+        max_nodes: int = 500,
         plain: bool = False,
-    ) -> Any:
-        """A drawing of the group and the nodes below it, of all of them and in plain text."""
-        return self.node.tree(level)
+    ) -> NodeTree:
+        """A drawing of the group and at most `max_nodes` nodes, to `level` levels below its members."""
+        if expand is not None:
+            raise NotImplementedError("'expand' draws nothing in zarr-python 3 either; expected a level")
+        drawing = str(self.node.tree(None if level is None else level + 1))
+        return NodeTree(drawing, max_nodes, plain=plain)
 
     # Making
 
     def create_array(self, name: str, **options: Any) -> Array:
         """Create an array below this group; `options` are those of `zstore.zarr.create_array`."""
         options.pop("storage_options", None)
+        if options.setdefault("zarr_format", self.zarr_format) not in (None, self.zarr_format):
+            given = options["zarr_format"]
+            raise RequestError(
+                f"zarr_format is {given} in a group of Zarr v{self.zarr_format}; expected none"
+            )
         return make_array(self.store_path / name, {**options, "zarr_format": self.zarr_format})
 
     create = create_array
@@ -592,6 +612,8 @@ class Group(_Node, MemberNames[Array]):
         self, nodes: Mapping[str, Any], *, overwrite: bool = False
     ) -> Iterator[tuple[str, Any]]:
         """Create many nodes below this group, and the groups between them."""
+        if itself := [path for path in nodes if _is_root(path)]:
+            raise RequestError(f"node {itself[0]!r} is the group itself; expected names of nodes below it")
         made = _raising(self.node.create_hierarchy, with_groups(nodes), overwrite=overwrite)
         return ((path, self._wrapped(node)) for path, node in made)
 

@@ -13,7 +13,6 @@ import numpy as np
 from zstore.errors import MetadataError, NotFoundError
 from zstore.nodes import open as opening
 from zstore.nodes.group import Group as StoredGroup
-from zstore.nodes.group import Tree
 from zstore.zarr.config import ArrayConfig
 from zstore.zarr.errors import (
     ArrayNotFoundError,
@@ -22,6 +21,7 @@ from zstore.zarr.errors import (
     ZarrUserWarning,
     raising,
 )
+from zstore.zarr.info import NodeTree
 from zstore.zarr.nodes import Array, Group, make_array, wrap
 from zstore.zarr.requests import default_format, legacy_options, like, with_groups, without_ignored
 from zstore.zarr.storage import StorePath, find_store
@@ -517,9 +517,9 @@ def open_like(a: Any, path: str, *, store: Any = None, **options: Any) -> Array:
 KEPT = ("shape", "dtype", "chunks", "fill_value")
 
 
-def tree(grp: Group, expand: bool | None = None, level: int | None = None) -> Tree:
+def tree(grp: Group, expand: bool | None = None, level: int | None = None) -> NodeTree:
     """A drawing of a group and the nodes below it."""
-    return grp.tree(level=level)  # type: ignore[no-any-return]
+    return grp.tree(expand, level)
 
 
 def copy(*args: Any, **options: Any) -> Any:
