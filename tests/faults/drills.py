@@ -123,6 +123,11 @@ class PausingStore(PrefixStore):
         self._count()
         super().put(key, value)
 
+    def put_many(self, keys, values, versions=None):
+        for _ in keys:
+            self._count()
+        return super().put_many(keys, values, versions)
+
     def put_new(self, key, value):
         self._count()
         return super().put_new(key, value)
@@ -153,6 +158,17 @@ class FailingStore(PrefixStore):
     def put(self, key, value):
         self._count(key)
         super().put(key, value)
+
+    def put_many(self, keys, values, versions=None):
+        """One after the other, so that those before the one that fails are there."""
+        found = super().put_many([], [])
+        if found is None:
+            return None
+        found = [*found]
+        for key, value, version in zip(keys, values, versions or [None] * len(keys), strict=True):
+            self._count(key)
+            found += super().put_many([key], [value], None if versions is None else [version])
+        return found
 
     def put_new(self, key, value):
         self._count(key)

@@ -76,30 +76,40 @@ def test_an_append_that_meets_others_is_before_or_after_them(
 ) -> None:
     act, expected = MEETINGS[meets]
     new = count * [9]
-    original, moments = ObjectStore.put_over, 0
+    original, put_at_once, moments = ObjectStore.put_over, ObjectStore.put_many, 0
     for moment in range(100):
         server.values.clear()
         array = create(server)
         mine, left = array.store, [moment]
 
-        def put_over(
-            store: Any, key: str, value: Any, version: Any, mine: Any = mine, left: Any = left
-        ) -> Any:
-            def meet() -> None:
-                left[0] -= 1
-                if left[0] == -1:
-                    act(another(server))
+        def meet(left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                act(another(server))
 
+        def put_over(store: Any, *words: Any, mine: Any = mine, meet: Any = meet) -> Any:
             if store is not mine:
-                return original(store, key, value, version)
+                return original(store, *words)
             meet()
-            made = original(store, key, value, version)
+            made = original(store, *words)
             meet()
             return made
 
-        monkeypatch.setattr(ObjectStore, "put_over", put_over)
-        array.append(np.array(new, "i4"))
-        monkeypatch.setattr(ObjectStore, "put_over", original)
+        def put_many(store: Any, *words: Any, mine: Any = mine, meet: Any = meet) -> Any:
+            """One after the other, so that others meet each of them."""
+            if store is not mine or not words[0]:
+                return put_at_once(store, *words)
+            made: list[Any] = []
+            for each in zip(*words, strict=True):
+                meet()
+                made += put_at_once(store, *([word] for word in each))
+                meet()
+            return made
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, "put_over", put_over)
+            patch.setattr(ObjectStore, "put_many", put_many)
+            array.append(np.array(new, "i4"))
         if left[0] >= 0:
             break
         moments += 1

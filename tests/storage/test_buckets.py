@@ -696,6 +696,65 @@ def test_a_put_whose_answer_is_lost_is_no_conflict(
     assert next(lost, None) is None
 
 
+@pytest.mark.parametrize("libcurl", ["on", "off"])
+def test_many_small_chunks_are_put_and_removed_at_once(
+    server: BucketServer, libcurl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZSTORE_LIBCURL", libcurl)
+    grid = {"shape": (100, 8), "chunks": (1, 2), "dtype": "i4"}
+    options = server.options()
+    array = zstore.create_array("s3://b/x", compressors=None, storage_options=options, **grid)
+    expected = np.arange(1, 801, dtype="i4").reshape(100, 8)
+    server.requests.clear()
+    array[...] = expected
+    assert sorted(server.requests) == sorted(("PUT", f"/b/x/c/{y}/{x}") for y in range(100) for x in range(4))
+    # Of parts, each is put on the condition that it is as it was: one is another writer's meanwhile.
+    answer, taken = server.answer, iter([True])
+
+    def change(request: Any, path: str, *others: Any) -> Any:
+        if request.command == "PUT" and path == "/b/x/c/50/0" and next(taken, False):
+            server.values[path] = np.array([-50, 402], "i4").tobytes()
+            server.tags[path] = '"another"'
+        return answer(request, path, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "answer", change)
+        array[40:60, 1:8] = -1
+    expected[40:60, 1:8] = -1
+    expected[50, 0] = -50
+    assert next(taken, None) is None
+    assert np.array_equal(array[...], expected)
+    server.requests.clear()
+    server.deleted.clear()
+    array[:90] = 0
+    expected[:90] = 0
+    assert len(server.requests) == len(server.deleted) == 3
+    assert len([path for path in server.values if "/c/" in path]) == 40
+    assert np.array_equal(array[...], expected)
+
+
+def test_of_many_chunks_the_one_that_cannot_be_put_is_named(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = zstore.create_array(
+        "s3://b/x", data=np.ones((60, 4), "i4"), chunks=(1, 2), storage_options=server.options()
+    )
+    answer = server.answer
+
+    def refuse(request: Any, path: str, *others: Any) -> Any:
+        is_refused = request.command == "PUT" and path == "/b/x/c/7/1"
+        return (403, {}, b"<Code>AccessDenied</Code>") if is_refused else answer(request, path, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "answer", refuse)
+        with pytest.raises(StoreError, match=r"cannot write: .*refuses.* \(at 'c/7/1' of 's3://b/x'\)"):
+            array[...] = 2
+    assert (array[7, 2:] == 1).all()
+    assert {*array[...].ravel()} == {1, 2}
+    array[...] = 2
+    assert (array[...] == 2).all()
+
+
 # Conditions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from functools import lru_cache, partial
@@ -64,7 +64,7 @@ from zstore.engine.schedulers import (
     proven,
     thread_count,
 )
-from zstore.errors import CodecError, NotFoundError, ZstoreError, located, without_secrets
+from zstore.errors import ChangedError, CodecError, NotFoundError, ZstoreError, located, without_secrets
 from zstore.indexing.rectilinear import ChunkPart, RectilinearLayout, RectilinearPlan
 from zstore.indexing.rectilinear import plan_basic as plan_rectilinear
 from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan, select_transform
@@ -262,6 +262,11 @@ class Chunks(ABC):
         if not np.may_share_memory(memory, out):
             out[...] = memory.reshape(out.shape)
 
+    @property
+    def _under_way(self) -> int:
+        """Chunks that are written at the same time to a store with latency, unless there are more threads."""
+        return min(WRITTEN_COUNT, self.store.request_count, WRITTEN_SIZE // self.chunk_size)
+
     async def _change_each(
         self,
         scheduler: Scheduler,
@@ -276,8 +281,7 @@ class Chunks(ABC):
         """
         threads, waiting_count = thread_count(), None
         if self.store.request_count > 1:
-            under_way = min(WRITTEN_COUNT, self.store.request_count, WRITTEN_SIZE // self.chunk_size)
-            waiting_count = max(under_way, threads)
+            waiting_count = max(self._under_way, threads)
         turn = threading.Semaphore(threads)
 
         def change_one(piece: T) -> None:
@@ -293,8 +297,10 @@ class Chunks(ABC):
 
 # Chunks of one shape
 
-# Outer chunks of a store in memory that are encoded in one kernel call.
-TOGETHER_COUNT = 256
+# Outer chunks that are encoded in one kernel call and put at once: so many, and of so many decoded bytes
+# where the store has latency, unless one has more.
+TOGETHER_COUNT = 128
+TOGETHER_SIZE = 4 << 20
 
 # Selections are read together up to this many chunks, counted once per selection that touches them.
 VISIT_COUNT = 1 << 20
@@ -709,16 +715,31 @@ class RegularChunks(Chunks):
         elif self._writes_natively and self.folder is not None:
             await self._write_files(scheduler, plan, value, self.folder)
             return
-        elif self._writes_natively and self.store.in_memory:
+        elif self._writes_natively and self._puts_together(plan.outer_count):
             await self._write_together(scheduler, plan, value)
             return
+        await self._write_each(scheduler, plan, value, range(plan.outer_count), table)
+
+    def _puts_together(self, outer_count: int) -> bool:
+        """Whether so many outer chunks are put at once, or in memory, where that takes no time."""
+        return self.store.in_memory or (outer_count > 1 and self.store.put_many([], []) is not None)
+
+    async def _write_each(
+        self,
+        scheduler: Scheduler,
+        plan: KernelPlan,
+        value: Items,
+        outers: Sequence[int],
+        table: Table | None = None,
+    ) -> None:
+        """Write outer chunks one by one, each under its lock."""
         cells = plan.outer_cells()
-        threads = thread_count() if len(cells) == 1 else 1
+        threads = thread_count() if len(outers) == 1 else 1
 
         def write_outer(outer: int, turn: threading.Semaphore) -> None:
             self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
 
-        await self._change_each(scheduler, range(len(cells)), cells.__getitem__, write_outer)
+        await self._change_each(scheduler, outers, cells.__getitem__, write_outer)
 
     async def _write_files(
         self, scheduler: Scheduler, plan: KernelPlan, value: Items, folder: Folder
@@ -736,22 +757,82 @@ class RegularChunks(Chunks):
         await self._run_files(scheduler, lambda **given: batch(**given)[0], plan.outer_count)
 
     async def _write_together(self, scheduler: Scheduler, plan: KernelPlan, value: Items) -> None:
-        """Write outer chunks to a store in memory, up to TOGETHER_COUNT in one kernel call."""
-        cells = plan.outer_cells()
-        count = max(1, min(TOGETHER_COUNT, WRITTEN_SIZE // self.chunk_size))
+        """Write outer chunks by windows, each of which is encoded by one kernel call and put at once."""
+        cells, threads = plan.outer_cells(), thread_count()
+        is_far = self.store.request_count > 1
+        most = TOGETHER_SIZE if is_far else WRITTEN_SIZE
+        count = max(1, min(TOGETHER_COUNT, most // self.chunk_size))
+        firsts = range(0, len(cells), count)
+        # So many windows are encoded at the same time: what has few chunks leaves threads to others.
+        encoding = max(1, min(threads // count, len(firsts)))
+        turn = threading.Semaphore(encoding)
+        left: list[int] = []
 
         def write_some(first: int) -> None:
             part = cells[first : first + count]
-            keys = [self.key(cell) for cell in part]
-            with ExitStack() as held:
-                for key in sorted(keys):  # always in this order, so that two writers cannot deadlock
-                    held.enter_context(self.store.lock(key))
-                old = [None if covers_outer(plan, c) == 2 else self.store.get(self.key(c)) for c in part]
-                for key, new in zip(keys, self._encode(plan, value, first, old, thread_count()), strict=True):
-                    self._keep(key, new)
+            left.extend(self._write_window(plan, value, first, part, turn, threads // encoding))
 
-        for first in range(0, len(cells), count):
-            await scheduler.run(partial(write_some, first))
+        if is_far:
+            # Two at least, so that one is encoded while the other is under way.
+            at_once = max(2, encoding, self._under_way // count)
+            await scheduler.map(write_some, firsts, waiting_count=at_once)
+        else:
+            for first in firsts:
+                await scheduler.run(partial(write_some, first))
+        if left:
+            await self._write_each(scheduler, plan, value, left)
+
+    def _write_window(
+        self,
+        plan: KernelPlan,
+        value: Items,
+        first: int,
+        cells: Sequence[Cell],
+        turn: threading.Semaphore,
+        threads: int,
+    ) -> list[int]:
+        """Write the outer chunks at `cells`; the numbers of those that others have changed meanwhile."""
+        keys = [self.key(cell) for cell in cells]
+        parts = {key for key, cell in zip(keys, cells, strict=True) if covers_outer(plan, cell) != 2}
+        # Whoever writes a part of a chunk notices where others replace all of it, or is kept away.
+        shared = parts if self.store.notices_changes else keys
+        with ExitStack() as held:
+            if self.is_published:
+                for key in sorted(shared):  # always in this order, so that two writers cannot deadlock
+                    held.enter_context(self.store.lock(key))
+            old: dict[str, Any] = {}
+            if parts:
+                asked = [(key, None) for key in keys if key in parts]
+                old = {key: one for (key, _), one in zip(asked, self.store.get_many(asked), strict=True)}
+            with turn:
+                check_waits()
+                made = self._encode(plan, value, first, [old.get(key) for key in keys], threads)
+            new = {key: one for key, one in zip(keys, made, strict=True) if one is not None}
+            return [first + keys.index(key) for key in self._keep_all(new, parts)]
+
+    def _keep_all(self, new: Mapping[str, Any], parts: Container[str]) -> list[str]:
+        """Keep encoded chunks, as `_keep`, all at once; the keys of those that others have changed meanwhile.
+
+        parts  the keys of chunks that are not replaced as a whole, whose locks are held
+        """
+        put = {key: one for key, one in new.items() if one is not False}
+        found = self.store.put_many([*put], [*put.values()])
+        if found is None:
+            for key, one in put.items():
+                self.store.put(key, one)
+        changed = [key for key, one in zip(put, found or (), strict=False) if isinstance(one, ChangedError)]
+        gone = [key for key in new if new[key] is False and key not in parts]
+        each = [key for key in new if new[key] is False and key in parts]
+        if gone and not self.store.delete_many(gone):
+            each += gone
+        for key in each:
+            try:
+                self.store.delete(key)
+            except ChangedError:
+                changed.append(key)
+        for key in new:
+            self._source.indexes.drop(key)
+        return changed
 
     def _write_outer(
         self,

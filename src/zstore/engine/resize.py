@@ -46,7 +46,7 @@ from zstore.indexing.select import plan_basic
 from zstore.model import v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
-from zstore.storage.base import PrefixStore, Store, hold_name, join_key, key_below
+from zstore.storage.base import PrefixStore, Request, Store, Values, hold_name, join_key, key_below
 
 Shape = tuple[int, ...]
 Write = Callable[[Store, ArrayModel, ArrayModel], None]
@@ -240,11 +240,35 @@ class _NewChunks(PrefixStore):
     def get(self, key: str, byte_range: ByteRange | None = None) -> None:
         return None
 
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        return [None] * len(requests)
+
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self.versions[key] = self.store.put_over(key, value, self.versions.pop(key, None))
 
+    def put_many(
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes | bytearray | memoryview],
+        versions: Sequence[str | None] | None = None,
+    ) -> Sequence[str | ChangedError | None] | None:
+        found = self.store.put_many(keys, values, [*map(self.versions.get, keys)])
+        taken: list[ChangedError] = []
+        for key, one in zip(keys, found or (), strict=False):
+            if isinstance(one, ChangedError):
+                taken.append(one)
+                self.versions.pop(key, None)
+            else:
+                self.versions[key] = one
+        if taken:
+            raise taken[0]
+        return found
+
     def delete(self, key: str) -> None:
         raise self._taken(key)
+
+    def delete_many(self, keys: Sequence[str]) -> bool:
+        return False
 
     def are_there(self) -> bool:
         """Whether all of them are as they were put: others remove or replace what lies beyond the shape."""

@@ -607,6 +607,18 @@ class Store(ABC):
         for key in [*self.list(prefix)]:
             self.delete(key)
 
+    def put_many(
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes | bytearray | memoryview],
+        versions: Sequence[str | None] | None = None,
+    ) -> Sequence[str | ChangedError | None] | None:
+        """`put` values at once, or with `versions` `put_over` those: each one's new version or ChangedError.
+
+        All are tried. None if the store cannot, which it says of no keys too, and nothing is done.
+        """
+        return None
+
     def put_new_many(
         self, keys: Sequence[str], values: Sequence[bytes]
     ) -> Sequence[str | ChangedError | None] | None:
@@ -879,7 +891,7 @@ PRIMITIVES = (
 )
 # Other ways that a store may define, by the names of what they are for, with their methods.
 CAPABILITIES = {
-    "many": ("get_parts", "get_many", "get_each", "get_parts_async", "get_many_async"),
+    "many": ("get_parts", "get_many", "get_each", "get_parts_async", "get_many_async", "put_many"),
     "documents": ("get_first",),
     "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many", "delete_soon"),
@@ -907,7 +919,7 @@ _OWN = {"update", "check_writable"}
 _TRAITS = tuple(Store.__annotations__.keys() - {"read_only", "zarr_format"})
 # The methods that change values.
 CHANGES = (
-    *("put", "put_new", "put_new_many", "put_over", "put_file", "copy_from"),
+    *("put", "put_many", "put_new", "put_new_many", "put_over", "put_file", "copy_from"),
     *("delete", "delete_soon", "delete_over", "delete_many", "delete_prefix"),
 )
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from zstore.base.byterange import ByteRange
-from zstore.errors import ReadOnlyError, StoreError
+from zstore.errors import ChangedError, ReadOnlyError, StoreError
 from zstore.nodes.open import create_array
 from zstore.storage.base import (
     CAPABILITIES,
@@ -382,6 +382,20 @@ class StoreContract(StoreSharing):
             for key in ("a/b", "a/new/c"):
                 store.put_file(key, given.fileno(), 7000)
                 assert bytes(store.get(key)) == file.read_bytes()[:7000]
+
+    @needs("can_write")
+    def test_values_are_put_at_once_or_not_at_all(self, filled: Any) -> None:
+        store = filled({"a/b": b"old"})
+        values = {f"a/{name}": name.encode() for name in "bcd"}
+        made = store.put_many([*values], [*values.values()])
+        assert (made is None) == (store.put_many([], []) is None)
+        kept = {"a/b": b"old", "a/c": None, "a/d": None} if made is None else values
+        assert {key: store.get(key) for key in values} == kept
+        if made is not None:
+            versions = [made[0], None, made[2]]
+            found = store.put_many([*values], [b"1", b"2", b"3"], versions)
+            assert [isinstance(one, ChangedError) for one in found] == [False, True, False]
+            assert [store.get(key) for key in values] == [b"1", b"c", b"3"]
 
     @needs("can_list")
     def test_list_children_gives_names(self, filled: Any) -> None:

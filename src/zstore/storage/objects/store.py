@@ -357,35 +357,72 @@ class ObjectStore(BatchStore):
         """As `Store.put_new_many`, all at once; None without versions."""
         if not self._backend.has_versions:
             return None
-        for key in keys:
+
+        async def put(item: tuple[str, bytes, Any], failure: Exception | None) -> Version:
+            return await self._backend.put_new(*item[:2], failure)
+
+        found = self._put_all([(key, value, "create") for key, value in zip(keys, values, strict=True)], put)
+        return [one if isinstance(one, ChangedError) else one.strong for one in found]
+
+    def put_many(
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes | bytearray | memoryview],
+        versions: Sequence[str | None] | None = None,
+    ) -> Sequence[str | ChangedError | None]:
+        """As `Store.put_many`; without `versions` on the conditions that `put` has."""
+        if versions is None:
+            modes = [*map(self._condition, keys)]
+        else:
+            modes = ["create" if version is None else Version.of(version).mode for version in versions]
+        items = [(key, bytes(value), mode) for key, value, mode in zip(keys, values, modes, strict=True)]
+        conditional = next((key for key, _, mode in items if mode != "overwrite"), None)
+        if conditional is not None:
+            self._backend.check_conditions(conditional)
+
+        async def put(item: tuple[str, bytes, Any], failure: Exception | None) -> Version:
+            is_unique = versions is None or item[2] != "create"
+            return await self._backend.put(*item, failure, is_unique=is_unique)
+
+        return [one if isinstance(one, ChangedError) else one.text for one in self._put_all(items, put)]
+
+    def _put_all(
+        self,
+        items: Sequence[tuple[str, bytes, Any]],
+        put: Callable[[tuple[str, bytes, Any], Exception | None], Coroutine[Any, Any, Version]],
+    ) -> list[Version | ChangedError]:
+        """Put values, all at once, and return the new version of each, or its ChangedError.
+
+        items  key, value and the condition of each
+        put    for one that is left after the first attempt, with what came of that
+        """
+        for key, _, _ in items:
             check_key(key)
             self.check_writable(key)
 
-        async def put(item: tuple[str, bytes, Version | Exception | None]) -> Version | StoreError:
-            key, value, tried = item
+        async def put_left(number: int) -> Version | StoreError:
+            tried = tries[number]
             if isinstance(tried, Version):
                 return tried
             try:
-                return await self._backend.put_new(key, value, tried)
+                return await put(items[number], tried)
             except StoreError as error:  # the others come to their end
                 return error
 
-        wishes = [(key, value, "create") for key, value in zip(keys, values, strict=True)]
-        tries = self._backend.put_tried(wishes)
-        versions: Sequence[Version | StoreError] = [one for one in tries if isinstance(one, Version)]
-        if len(versions) < len(tries):
-            items = [*zip(keys, values, tries, strict=True)]
-            versions = self._change(partial(ask_all, put, items), *keys, is_single=False)
-        made: list[str | ChangedError | None] = []
+        tries = self._backend.put_tried(items) if items else []
+        found: Sequence[Version | StoreError] = [one for one in tries if isinstance(one, Version)]
+        if len(found) < len(tries):
+            keys = [key for key, _, _ in items]
+            found = self._change(partial(ask_all, put_left, range(len(items))), *keys, is_single=False)
+        made: list[Version | ChangedError] = []
         failures = []
-        for key, value, version in zip(keys, values, versions, strict=True):
-            if isinstance(version, Version):
-                self._note(key, version, value)
-                made.append(version.strong)
-            elif isinstance(version, ChangedError):
-                made.append(version)
+        for (key, value, _), one in zip(items, found, strict=True):
+            if isinstance(one, Version):
+                self._note(key, one, value)
+            if isinstance(one, Version | ChangedError):
+                made.append(one)
             else:
-                failures.append(version)
+                failures.append(one)
         if failures:
             raise failures[0]
         return made
