@@ -356,6 +356,21 @@ class Fetch(NamedTuple):
         return self.end if self.start is None else None
 
 
+def each_request(requests: Sequence[Request]) -> list[Fetch]:
+    """One request for each of these, in their order."""
+    fetches = []
+    for index, (key, byte_range) in enumerate(requests):
+        start, size = byte_range or (0, None)
+        first: int | None = start
+        last = None if size is None or start < 0 else start + max(1, size)
+        if isinstance(byte_range, AtMost):
+            first, last = None, size or 0
+        elif start == 0 and size is None:
+            first = None
+        fetches.append(Fetch(check_key(key), first, last, (index,)))
+    return fetches
+
+
 def merge_requests(requests: Sequence[Request], *, has_ranges: bool = True) -> list[Fetch]:
     """Fewer requests that serve all of these; without `has_ranges`, requests for whole values."""
     ranges: dict[str, list[int]] = {}
@@ -483,6 +498,8 @@ class Store(ABC):
         self, requests: Sequence[Request], value_size: int, share: int
     ) -> Iterator[Sequence[tuple[int, Part | None]]] | None:
         """The parts of requests as they come, some at a time, with their numbers; None: not in this store.
+
+        Each is asked for by itself, so that those for neighbours are to be merged before.
 
         value_size  the bytes that a value has, about
         share       of how many such calls this is one, which together hold no more values than one would

@@ -103,8 +103,10 @@ def is_range(fetch: Fetch, reply: Reply) -> bool:
     start, end = fetch.start, fetch.end
     if start is None:
         return True
-    size = None if end is None else end - start
-    return (reply.begin, reply.begin + reply.data.nbytes) == ByteRange(start, size).resolve(reply.total_size)
+    total_size, last = reply.total_size, reply.begin + reply.data.nbytes
+    if start < 0 or end is None:
+        return (reply.begin, last) == ByteRange(start).resolve(total_size)
+    return reply.begin == min(start, total_size) and last == min(end, total_size)
 
 
 class Backend:

@@ -27,6 +27,7 @@ from zstore.storage.base import (
     choose_documents,
     document_keys,
     document_range,
+    each_request,
     hold_name,
     in_thread,
     key_below,
@@ -156,7 +157,8 @@ class ObjectStore(BatchStore):
         """As `Store.get_each`, where libcurl can ask; what fails is asked for again at the end."""
         if self._spare is not None:
             return None
-        fetches = merge_requests(requests, has_ranges=self._backend.has_ranges)
+        has_ranges = self._backend.has_ranges
+        fetches = each_request(requests) if has_ranges else merge_requests(requests, has_ranges=False)
         count = max(1, max(FIRST_COUNT, self.under_way_size // value_size) // share)
         found = self._backend.tried_each(fetches, count, share)
         return None if found is None else self._each(requests, found, count)
@@ -268,17 +270,17 @@ class ObjectStore(BatchStore):
         return parts, versions
 
     def _cut(self, key: str, reply: Reply, wish: ByteRange | None) -> Part:
-        if wish is None and not reply.begin and reply.data.nbytes == reply.total_size:
-            return Part(reply.data, reply.total_size, reply.version.strong)
-        begin, end = (wish or ByteRange(0)).resolve(reply.total_size)
-        data = reply.data[max(0, begin - reply.begin) : max(0, end - reply.begin)]
+        data, total_size = reply.data, reply.total_size
+        begin, end = (0, total_size) if wish is None else wish.resolve(total_size)
+        if begin != reply.begin or end - begin != data.nbytes:
+            data = data[max(0, begin - reply.begin) : max(0, end - reply.begin)]
         if data.nbytes != end - begin:
             raise StoreError(
-                f"asked for bytes {begin} to {end} of {reply.total_size}, got {data.nbytes} bytes",
+                f"asked for bytes {begin} to {end} of {total_size}, got {data.nbytes} bytes",
                 path=self._url,
                 key=key,
             )
-        return Part(data, reply.total_size, reply.version.strong)
+        return Part(data, total_size, reply.version.strong)
 
     def _go_elsewhere(self, error: Elsewhere) -> None:
         if not has_aiohttp():
