@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
 import numpy as np
 import rasterio
+from rich.console import Console
 
 import zstore
 from zstore import quicklook, raster_to_zarr, zarr_to_raster
@@ -24,6 +24,7 @@ from zstore.plugin.pictures import encode_png
 
 RASTER = Path(__file__).parent / "data" / "LC80030172015001LGN00_B5.tiff"
 WINDOW = (slice(400, 700), slice(300, 800))
+console = Console(highlight=False)
 failures: list[str] = []
 
 
@@ -32,13 +33,12 @@ def timed(what: str) -> Iterator[None]:
     """Print what was done, and how long it took."""
     begin = time.perf_counter()
     yield
-    click.echo(f"{click.style(what, bold=True)}: {(time.perf_counter() - begin) * 1000:.0f} ms")
+    console.print(f"[bold]{what}[/bold]: {(time.perf_counter() - begin) * 1000:.0f} ms")
 
 
 def compare(what: str, is_same: bool) -> None:
     """Print whether a comparison holds, and remember it if not."""
-    verdict = click.style("same", fg="green") if is_same else click.style("DIFFERENT", fg="red")
-    click.echo(f"  {verdict}  {what}")
+    console.print(f"  {'[green]same[/green]' if is_same else '[red]DIFFERENT[/red]'}  {what}")
     if not is_same:
         failures.append(what)
 
@@ -72,7 +72,7 @@ def main(directory: Path) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     with rasterio.open(RASTER) as raster:
         pixels, place = raster.read(1), (raster.crs, raster.transform, raster.nodata)
-    click.echo(f"{RASTER.name}: {pixels.shape[0]} × {pixels.shape[1]} {pixels.dtype}, {place[0]}")
+    console.print(f"{RASTER.name}: {pixels.shape[0]} × {pixels.shape[1]} {pixels.dtype}, {place[0]}")
 
     v3, v2 = directory / "landsat.v3.zarr", directory / "landsat.v2.zarr"
     with timed("raster to a sharded Zarr v3 pyramid"):
@@ -92,14 +92,14 @@ def main(directory: Path) -> int:
     picture = directory / "quicklook.png"
     with timed("quicklook"):
         picture.write_bytes(encode_png(quicklook(v3)))
-    click.echo(str(pyramid.tree()))
+    console.print(str(pyramid.tree()), markup=False)
     for path in (RASTER, v3, v2, tiff):
         size = f"{path.stat().st_size / 2**20:.2f} MiB" if path.is_file() else size_of(path)
-        click.echo(f"{path.name}: {size}")
-    click.echo(f"picture: {picture}")
-    click.echo(f"on a map: zstore view {v3} (with the package plugins/zstore-serve)")
+        console.print(f"{path.name}: {size}")
+    console.print(f"picture: {picture}")
+    console.print(f"on a map: zstore view {v3} (with the package plugins/zstore-serve)")
     if failures:
-        click.secho(f"{len(failures)} comparisons failed", fg="red")
+        console.print(f"[red]{len(failures)} comparisons failed[/red]")
     return 1 if failures else 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("rasterio", reason="the demo reads a GeoTIFF")
+pytest.importorskip("rich", reason="the demo prints with rich")
 pytest.importorskip("pyproj", reason="the demo's raster has a CRS")
 
 PROJECT = Path(__file__).parent.parent

@@ -128,6 +128,7 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "h5netcdf": ("zstore.geo.rasters",),
     "h5py": ("zstore.geo.rasters",),
     "click": ("zstore.cli",),
+    "rich": ("zstore.cli",),
 }
 
 # Where the text does not tell what is imported: names that users or plugins give, and the public names.

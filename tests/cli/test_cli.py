@@ -21,6 +21,7 @@ from zstore.geo.conventions.read import read_geo
 from zstore.storage.local import LocalStore
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli.root import zstore as command  # noqa: E402
 
 RASTER = Path(__file__).parents[2] / "examples" / "data" / "LC80030172015001LGN00_B5.tiff"

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli import root  # noqa: E402
 from zstore.cli.options import SIZE  # noqa: E402
 from zstore.errors import StoreError  # noqa: E402

@@ -18,6 +18,7 @@ import house
 import pytest
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli.plugins import KINDS, NATIVE_PARTS, PARTS  # noqa: E402
 from zstore.cli.root import zstore as command  # noqa: E402
 

@@ -16,6 +16,7 @@ from zstore.errors import NotFoundError, RasterWarning, ReadOnlyError, StoreErro
 from zstore.nodes.array import Array
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 rasterio = pytest.importorskip("rasterio", reason="rasters are written with rasterio")
 netCDF4 = pytest.importorskip("netCDF4", reason="NetCDF files are written with netCDF4")
 pytest.importorskip("h5netcdf", reason="NetCDF-4 is read with h5netcdf")

@@ -13,6 +13,7 @@ from zstore.storage.kinds import KINDS, REFERENCES, kind_by_name
 from zstore.storage.url import open_store
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli.root import zstore as command  # noqa: E402
 
 PLACE = {

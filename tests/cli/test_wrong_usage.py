@@ -17,6 +17,7 @@ import zstore
 from zstore.codecs.forms import read_codecs
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli.options import CODECS, codec_of  # noqa: E402
 from zstore.cli.root import zstore as command  # noqa: E402
 from zstore.extensions.builtin import COMMANDS  # noqa: E402

@@ -318,6 +318,7 @@ def test_nothing_above_the_opened_store_is_read(nested: str, tmp_path: Path) -> 
 
 def test_the_prompt_reads_above_where_it_is_asked(nested: str) -> None:
     testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+    pytest.importorskip("rich", reason="the command line draws with rich")
     from zstore.cli.root import zstore as command
 
     def run(*words: str) -> str:

@@ -15,6 +15,7 @@ from zstore.errors import MetadataError, NotFoundError, UnsupportedError, Zstore
 from zstore.geo.rasters.netcdf import NetcdfStore
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 xr = pytest.importorskip("xarray", reason="what is joined is compared by xarray (extra 'xarray')")
 netCDF4 = pytest.importorskip("netCDF4", reason="NetCDF files are written with netCDF4")
 pytest.importorskip("h5netcdf", reason="NetCDF-4 is read with h5netcdf")

@@ -142,6 +142,7 @@ def test_a_dataset_is_packed_by_codecs(raster: Path, tmp_path: Path, is_decoded:
 
 def test_the_command_takes_the_packing(raster: Path, tmp_path: Path) -> None:
     testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+    pytest.importorskip("rich", reason="the command line draws with rich")
     from zstore.cli.root import zstore as command
 
     target = tmp_path / "codecs.zarr"

@@ -11,6 +11,7 @@ import pytest
 import zstore
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 from zstore.cli.root import zstore as command  # noqa: E402
 
 VALUES = np.random.default_rng(0).integers(0, 99, (6, 5, 4)).astype("u2")

@@ -172,6 +172,7 @@ def test_windows_that_cannot_be_are_refused():
 
 def test_windows_are_made_at_the_prompt(tmp_path: Path):
     testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+    pytest.importorskip("rich", reason="the command line draws with rich")
     from zstore.cli.root import zstore as command
 
     values = make_days(tmp_path / "s")

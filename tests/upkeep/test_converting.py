@@ -699,6 +699,7 @@ class TestCommand:
     @pytest.fixture
     def run(self):
         testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+        pytest.importorskip("rich", reason="the command line draws with rich")
         from zstore.cli.root import zstore as command
 
         def run(*words: Any, code: int = 0) -> str:

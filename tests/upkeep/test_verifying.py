@@ -358,6 +358,7 @@ class TestCommand:
     @pytest.fixture
     def run(self):
         testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+        pytest.importorskip("rich", reason="the command line draws with rich")
         from zstore.cli.root import zstore as zstore_command
 
         def run(*words: Any, command: str = "verify") -> Any:

@@ -14,6 +14,7 @@ from zstore.storage.local import LocalStore
 from .stores import Documents, right
 
 testing = pytest.importorskip("click.testing", reason="the command line is made with click")
+pytest.importorskip("rich", reason="the command line draws with rich")
 pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 from zstore.cli.root import zstore as command  # noqa: E402
 

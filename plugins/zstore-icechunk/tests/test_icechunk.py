@@ -742,6 +742,7 @@ def test_the_store_is_registered() -> None:
 
 def test_zstore_info_of_a_version(place: str) -> None:
     testing = pytest.importorskip("click.testing", reason="the command line needs click")
+    pytest.importorskip("rich", reason="the command line needs rich")
     from zstore.cli.root import zstore as command
 
     [first] = fill(place, np.arange(8))

@@ -36,6 +36,7 @@ PACKAGES = {
     "pyproj": "geo",
     "rasterio": "raster",
     "click": "cli",
+    "rich": "cli",
     "obstore": "cloud",
     "aiohttp": "http",
     "xarray": "xarray",

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.table import Table
 
 from zstore import describe
 from zstore.base.sizes import format_lengths, format_size
 from zstore.cli.options import above_option, json_option, say, show_table, show_unfinished, storage_options
-from zstore.cli.tables import TextTable
 from zstore.engine.intents import find_unfinished
 from zstore.errors import NotFoundError, StoreError, ZstoreError, clean, printable
 from zstore.nodes.open import open_ahead, open_array
@@ -58,19 +58,23 @@ def info(path: str, sizes: bool | None, explain: str | None, above: bool, as_jso
         if is_broken:
             raise SystemExit(1)
         return
-    facts = TextTable("fact", "value", header=False)
+    facts = Table(show_header=False, box=None, pad_edge=False)
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
     for name, value in report.facts():
         facts.add_row(name, printable(value))
     show_table(facts)
     if report.levels:
-        levels = TextTable("level", "rows", "columns", "cell size", "factors", title="levels")
+        levels = Table(
+            "level", "rows", "columns", "cell size", "factors", title="levels", title_justify="left"
+        )
         for level in report.levels:
             factors = " × ".join(f"{factor:g}" for factor in level.factors)
             levels.add_row(printable(level.path), *map(str, level.shape), level.cell_text, factors)
         show_table(levels)
     show_table(_array_table(report, sizes_of if with_sizes else None))
     if readers:
-        shown = TextTable("reader", "opens it", title="readers, by what is written")
+        shown = Table("reader", "opens it", title="readers, by what is written", title_justify="left")
         for reader in readers:
             verdict = f"no: {reader.obstacle}" if reader.obstacle else "yes"
             is_mistaken = reader.mistake and not reader.obstacle
@@ -104,10 +108,13 @@ def _is_position(text: str) -> bool:
     return not text.strip() or text.strip().lstrip("-").isdecimal()
 
 
-def _array_table(report: Any, sizes_of: Mapping[str, int | None] | None) -> TextTable:
-    columns = ("array", "shape", "type", "chunks", "shards", "codecs", "nodata")
-    sized = () if sizes_of is None else ("stored", "of")
-    table = TextTable(*columns, *sized, title="arrays", numbers=sized)
+def _array_table(report: Any, sizes_of: Mapping[str, int | None] | None) -> Table:
+    table = Table(
+        "array", "shape", "type", "chunks", "shards", "codecs", "nodata", title="arrays", title_justify="left"
+    )
+    if sizes_of is not None:
+        table.add_column("stored", justify="right")
+        table.add_column("of", justify="right")
     for path, array in report.arrays.items():
         nodata = "" if (value := report.nodata(array)) is None else f"{value:.12g}"
         shape, chunks, shards = map(format_lengths, (array.shape, array.chunks, array.shards or ()))

@@ -7,16 +7,18 @@ import signal
 import sys
 from contextlib import suppress
 
+NEEDED = ("click", "rich")
+
 
 def main() -> None:
     """Run the command line."""
     try:
         from zstore.cli.root import zstore
     except ModuleNotFoundError as error:
-        if error.name != "click":
+        if error.name not in NEEDED:
             raise
         print(
-            "zstore: the command line needs click, which is not installed; "
+            f"zstore: the command line needs {error.name}, which is not installed; "
             "expected the extra 'cli': pip install zstore[cli]",
             file=sys.stderr,
         )

@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -15,14 +14,24 @@ from functools import partial, reduce, wraps
 from math import isfinite
 from multiprocessing import get_context
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
 
 from zstore.base.sizes import format_size
 from zstore.cli.root import LINE
-from zstore.cli.tables import Bar, TextTable
 from zstore.errors import ZstoreError, clean
 from zstore.extensions.builtin import PROFILES
 
@@ -491,21 +500,48 @@ def list_tree(node: Array | Group, level: int | None = None) -> list[dict[str, A
     return [*nodes, *({"path": path, "error": error.message} for path, error in unreadable.items())]
 
 
+class _RateColumn(ProgressColumn):
+    """The column of a progress bar with the rate in cells, chunks or bytes per second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        rate = "" if speed is None else f"{speed:.0f} {self._unit}/s"
+        if speed is not None and self._unit == "cells":
+            rate = f"{speed / 1e6:.1f} Mcells/s"
+        if speed is not None and self._unit == "bytes":
+            rate = f"{speed / 1e6:.1f} MB/s"
+        return Text(rate, style="progress.data.speed")
+
+
 @contextmanager
 def show_progress(
     label: str, unit: str = "cells", *, quiet: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
     """A context with a progress bar on stderr, if that is a terminal; yields a function that updates it."""
-    is_hidden = quiet or not sys.stderr.isatty()
-    with asked(), nullcontext() if is_hidden else Bar(label, unit) as bar:
-        yield (lambda done, total: None) if bar is None else bar.update
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        _RateColumn(unit),
+        TimeRemainingColumn(),
+    )
+    is_hidden = quiet or not console.is_terminal
+    with asked(), Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def show_table(table: TextTable) -> None:
+def show_table(table: Table) -> None:
     """Print a table, fitted to the width of the terminal if the output is one."""
-    width = get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    for line in table.lines(width):
-        click.echo(line)
+    console = Console(markup=False)
+    if not console.is_terminal:
+        console = Console(markup=False, width=PIPED_WIDTH)
+    console.print(table)
 
 
 def show_unfinished(unfinished: Iterable[Unfinished]) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from string import Template
 
 import click
+from rich.table import Table
 
 import zstore as library
 from zstore.cli.options import json_option, say, show_table
-from zstore.cli.tables import TextTable
 from zstore.extensions.plugins import KINDS as HOOKS
 from zstore.extensions.registry import REGISTRIES, list_offers
 
@@ -93,7 +93,7 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         say(True, {"offers": [line._asdict() for line in list_offers()]}, "")
         return
-    table = TextTable("kind", "name", "aliases", "package", "version", "state", "detail")
+    table = Table("kind", "name", "aliases", "package", "version", "state", "detail")
     for line in list_offers():
         table.add_row(
             line.kind, line.name, ", ".join(line.aliases), line.package, line.version, line.state, line.detail

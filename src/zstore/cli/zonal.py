@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Table
 
 from zstore import zonal_statistics
 from zstore.cli.options import (
@@ -23,7 +24,6 @@ from zstore.cli.options import (
     show_table,
     storage_options,
 )
-from zstore.cli.tables import TextTable
 
 
 @click.command()
@@ -75,7 +75,7 @@ def zonal(source: str, zones: Path, target: Path | None, statistics: Any, **opti
         say(as_json, {"rows": rows}, "")
     else:
         shown = ["zone", *made.labels, *made]
-        table = TextTable(*shown, numbers=[*made])
+        table = Table(*shown)
         for row in rows:
             table.add_row(
                 *(f"{row[name]:.6g}" if isinstance(row[name], float) else str(row[name]) for name in shown)

@@ -15,11 +15,9 @@ from zstore.cli.options import (
     show_table,
     storage_options,
 )
-from zstore.cli.tables import TextTable
 
 __all__ = [
     "WORDS",
-    "TextTable",
     "format_lengths",
     "format_size",
     "how_options",

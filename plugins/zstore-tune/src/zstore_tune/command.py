@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Table
 
-from zstore.plugin.commands import WORDS, TextTable, how_options, run_job, say, show_table, storage_options
+from zstore.plugin.commands import WORDS, how_options, run_job, say, show_table, storage_options
 from zstore_tune.measure import tune as measure
 
 __all__ = ["tune"]
@@ -93,10 +94,15 @@ def tune(data: str, access: Any, zarr_format: str, is_all: bool, **options: Any)
     click.echo(f"{found.where}: {found.dtype}")
     for note in found.notes:
         click.echo(f"note: {note}")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
     has_errors = any(choice.error is not None for choice in found.choices)
-    accesses = [f"{name} MB/s" for name in ("write", *found.accesses)]
-    numbers = ("size", "ratio", "objects", *accesses, *(("largest error", "RMS") if has_errors else ()))
-    table = TextTable("", *numbers, "chunks", "shards", numbers=numbers)
+    for name in ("size", "ratio", "objects", "write MB/s", *(f"{name} MB/s" for name in found.accesses)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("largest error", "RMS") if has_errors else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("chunks")
+    table.add_column("shards")
     shown = [choice for choice in found.choices if is_all or choice.is_best or choice.label]
     for number, choice in enumerate(shown, 1):
         speeds = [_number(speed) for speed in found.speeds(choice).values()]
