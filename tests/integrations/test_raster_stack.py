@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import zstore
 from zstore.errors import MetadataError, NotFoundError
 from zstore.geo.conventions.read import read_geo
 from zstore.geo.rasters import raster_to_zarr, rasters_to_zarr, stack_sources, zarr_to_raster
-from zstore.geo.rasters.files import IDLE_COUNT, OpenFiles
+from zstore.geo.rasters.files import IDLE_COUNT, SERIES_COUNT, OpenFiles
 from zstore.geo.rasters.geotiff import CACHE_SIZE
 from zstore.geo.rasters.stack import read_moments
 from zstore.testing.sharing import run_forked
@@ -192,6 +193,25 @@ def test_of_many_rasters_few_are_open(tmp_path):
     del made
     gc.collect()
     assert count() == 0
+
+
+@pytest.mark.parametrize(("count", "waiting"), [(20, 20), (40, IDLE_COUNT), (400, SERIES_COUNT)])
+def test_of_a_long_series_fewer_files_wait(count, waiting):
+    files, opened = OpenFiles(count if count > 40 else 1), list[str]()
+
+    @contextmanager
+    def opener(path: str) -> Iterator[None]:
+        opened.append(path)
+        yield
+        opened.remove(path)
+
+    for _ in range(2):
+        for number in range(min(count, 40)):
+            with files.open(opener, str(number)):
+                pass
+        assert len(opened) == waiting and opened[-1] == str(number)
+    files.close()
+    assert not opened
 
 
 def test_a_forked_process_opens_files_of_its_own():

@@ -604,7 +604,7 @@ class SourceStore(ModelStore):
     The documents of these arrays name no compressor. Jobs read the sources themselves (`source_of`), by boxes
     that suit these.
 
-    documents    what is stored: the documents of all nodes, and arrays that are of no source
+    documents    what is stored: the documents of all nodes, and arrays that are of no source; None: nothing
     models       of all nodes by path, whose documents are made when one is asked for; None: these are there
     sources      by the paths of their arrays
     has_address  whether the URL opens the same store again
@@ -616,7 +616,7 @@ class SourceStore(ModelStore):
     def __init__(
         self,
         url: str,
-        documents: MemoryStore,
+        documents: MemoryStore | None,
         sources: Mapping[str, Source],
         models: Mapping[str, ArrayModel | GroupModel] | None = None,
     ) -> None:
@@ -625,9 +625,10 @@ class SourceStore(ModelStore):
 
     @once
     def documents(self) -> MemoryStore:
+        documents = MemoryStore() if self._stored is None else self._stored
         for key, value in encode_nodes(self.models or {}):  # nobody else has the store
-            self._stored.put(key, value)
-        return self._stored
+            documents.put(key, value)
+        return documents
 
     @classmethod
     def of(cls, source: Source, path: str = "", zarr_format: ZarrFormat = 3) -> SourceStore:

@@ -359,7 +359,8 @@ class FileForm(Generic[T]):
                 if kept is not row.items and len(kept) > OWN_SIZE:
                     kept = None
             places = tuple((known[numbers[address]], begin) for address, begin in row.places)
-            rows[path] = row._replace(places=places, items=kept)
+            is_same = places == row.places and kept is row.items
+            rows[path] = row if is_same else row._replace(places=places, items=kept)
         return changes, rows
 
 

@@ -166,7 +166,7 @@ class _Joining:
     @once
     def files(self) -> OpenFiles:
         """The files of all members, of which a few stay open."""
-        return OpenFiles()
+        return OpenFiles(len(self.groups))
 
     @once
     def members(self) -> Sequence[Mapping[str, Array | Group]]:
