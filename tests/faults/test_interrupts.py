@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -197,6 +198,38 @@ def test_what_is_being_put_comes_to_its_end_before_anything_else(libcurl, monkey
         other.join(20)
         assert server.requests == [("PUT", "/b/s/first"), ("PUT", "/b/s/other")]
         assert server.values == {"/b/s/first": b"1", "/b/s/other": b"2"}
+
+
+@pytest.mark.parametrize("libcurl", ["on", "off"])
+def test_an_awaited_write_that_is_cancelled_does_not_wait_for_the_bucket(libcurl, monkeypatch):
+    pytest.importorskip("obstore", reason="the package behind the store")
+    monkeypatch.setenv("ZSTORE_LIBCURL", libcurl)
+    came, hold = threading.Event(), threading.Event()
+    with BucketServer() as server:
+        serve = server.serve
+        array = zstore.create_array("s3://b/a", data=CELLS, chunks=8, storage_options=server.options())
+
+        def held(request: Any) -> None:
+            if request.command == "PUT":
+                came.set()
+                assert hold.wait(60)
+            serve(request)
+
+        monkeypatch.setattr(server, "serve", held)
+
+        async def cancel() -> None:
+            task = asyncio.ensure_future(array.write_async(np.s_[...], CELLS + 1))
+            assert await asyncio.to_thread(came.wait, 20)
+            begin = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert time.monotonic() - begin < 10  # of the 60 that the bucket takes
+
+        asyncio.run(cancel())
+        threading.Timer(0.3, hold.set).start()  # it has ended, and nobody has been answered yet
+        array[...] = CELLS + 2
+        assert (array[...] == CELLS + 2).all()
 
 
 CONVERT = ["s3://b/s", "s3://b/t", "--chunks", "16,16"]

@@ -45,6 +45,16 @@ class Waits:
         """Make the calling thread one of the call's threads, until it ends."""
         _here.waits = self
 
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make the calling thread one of the call's threads, until the context ends."""
+        before = current_waits()
+        self.enter()
+        try:
+            yield
+        finally:
+            _here.waits = before
+
     def end(self) -> None:
         """Cancel the answers that the threads wait for; asking for another raises LeftError."""
         with self._lock:

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from zstore.base.locks import Lock
+from zstore.base.waits import Waits
 from zstore.engine.schedulers import (
     SHORT_SIZE,
     Act,
@@ -78,10 +79,11 @@ class LazyPool:
             made[1].shutdown(wait=False)
         return pool
 
-    async def run(self, function: Callable[[], T], *, finishes: bool = True) -> T:
+    async def run(self, function: Callable[[], T], *, finishes: bool = True, waits: Waits | None = None) -> T:
         """Call the function on a thread of the pool and return its result.
 
-        If the task is cancelled meanwhile, a call that has begun is waited for, unless `finishes` is false.
+        If the task is cancelled meanwhile, a call that has begun is waited for, unless `finishes` is false;
+        the answers that it waits for are cancelled, where they are those of `waits`.
         """
         with self._lock:  # another thread may just change the number of threads, and end this pool
             called = self._pool().submit(function)
@@ -89,9 +91,17 @@ class LazyPool:
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
+            waiting.add_done_callback(_take_error)  # asyncio complains of errors that nobody has looked at
+            if waits is not None:
+                waits.end()
             if not called.cancel() and finishes:
                 await asyncio.wait([waiting])
             raise
+
+
+def _take_error(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 COMPUTING = LazyPool("zstore-computing", lambda: thread_count(), enter_worker)
@@ -274,8 +284,13 @@ class AsyncScheduler(Scheduler):
             length = max(1, len(work) // (PIECES * at_once))
 
         async def run(span: tuple[int, int]) -> None:
-            piece = slice(*span)
-            found[piece] = await pool.run(lambda: [function(item) for item in work[piece]])
+            piece, waits = slice(*span), Waits()
+
+            def act() -> list[R]:
+                with waits.entered():
+                    return [function(item) for item in work[piece]]
+
+            found[piece] = await pool.run(act, waits=waits)
 
         await self.each(run, [*self.spans(len(work), length)], at_once)
         return found
