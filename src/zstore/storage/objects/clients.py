@@ -119,7 +119,8 @@ def make_client(address: Address, settings: Settings, region: str | None = None)
         Exception: whatever obstore says to an option.
     """
     global _clients, _clients_of
-    surroundings = sorted(item for item in os.environ.items() if item[0].startswith(SURROUNDINGS))
+    names = [name for name in os.environ if name.startswith(SURROUNDINGS)]
+    surroundings = sorted((name, os.environ.get(name)) for name in names)
     key = _frozen((address.kind, address.bucket, settings, region, surroundings))
     with _lock:
         if _clients_of != forks():
@@ -175,6 +176,8 @@ class Credentials(NamedTuple):
 
 def _frozen(value: Any) -> Any:
     """The value in a hashable form."""
+    if isinstance(value, str):  # as most are: to see whether it is a mapping takes longer
+        return "str", value
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), _frozen(item)) for key, item in value.items()))
     if isinstance(value, tuple | list):
