@@ -116,6 +116,23 @@ def shards(store: Store, **options: Any) -> zstore.Array:
     return array
 
 
+@pytest.mark.parametrize(("gives_each", "rounds"), [(True, 64), (False, 8)])
+def test_more_chunks_than_a_window_has_come_one_by_one_where_they_can(
+    monkeypatch: pytest.MonkeyPatch, gives_each: bool, rounds: int
+) -> None:
+    store, values = FarStore(), np.arange(1, 257, dtype="u2").reshape(16, 16)
+    array = zstore.create_array(store, "a", data=values, chunks=(2, 2), fill_value=9)
+    store.delete("a/c/0/3")
+    monkeypatch.setattr(FarStore, "gives_each", gives_each)
+    monkeypatch.setattr(fetch, "WINDOW_COUNT", 8)
+    values[:2, 6:8] = 9
+    store.take_rounds()
+    np.testing.assert_array_equal(array[:2], values[:2])
+    assert store.take_rounds() == 1  # 8 chunks are one window
+    np.testing.assert_array_equal(array[:], values)
+    assert store.take_rounds() == rounds
+
+
 def again(array: zstore.Array) -> zstore.Array:
     return zstore.open_array(array.store, array.path, mode="r")
 

@@ -619,7 +619,7 @@ class RegularChunks(Chunks):
         """Run a kernel on whole outer chunks, window by window; codecs in Python decode them first."""
         count, at_once = windows(self.store, len(cells), self.chunk_size)
         is_much = self.chunk_size >= STREAMED_SIZE and self.chunk_size * len(cells) >= STREAMED_SUM
-        is_streamed = is_much and at_once >= WINDOWS_AT_ONCE and self.bound.is_native
+        is_streamed = (is_much or len(cells) > count) and at_once >= WINDOWS_AT_ONCE and self.bound.is_native
         if is_streamed and scheduler is BLOCKING and await self._run_each(scheduler, batch, cells):
             return
 

@@ -289,7 +289,8 @@ WINDOWS_AT_ONCE = 4
 LARGE_SIZE = 512 << 10
 LARGE_COUNT = 64
 # Where a store gives chunks as they come, each of the engine's threads asks for its own, and decodes them
-# while they are in the processor's cache: those of STREAMED_SIZE and more, if all have STREAMED_SUM.
+# while they are in the processor's cache: those of STREAMED_SIZE and more, if all have STREAMED_SUM, and
+# more than a window has.
 STREAM_COUNT = 8
 STREAMED_SIZE = 32 << 10
 STREAMED_SUM = 1 << 20

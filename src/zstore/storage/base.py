@@ -356,9 +356,8 @@ class Fetch(NamedTuple):
         return self.end if self.start is None else None
 
 
-def each_request(requests: Sequence[Request]) -> list[Fetch]:
+def each_request(requests: Sequence[Request]) -> Iterator[Fetch]:
     """One request for each of these, in their order."""
-    fetches = []
     for index, (key, byte_range) in enumerate(requests):
         start, size = byte_range or (0, None)
         first: int | None = start
@@ -367,8 +366,7 @@ def each_request(requests: Sequence[Request]) -> list[Fetch]:
             first, last = None, size or 0
         elif start == 0 and size is None:
             first = None
-        fetches.append(Fetch(check_key(key), first, last, (index,)))
-    return fetches
+        yield Fetch(check_key(key), first, last, (index,))
 
 
 def merge_requests(requests: Sequence[Request], *, has_ranges: bool = True) -> list[Fetch]:
