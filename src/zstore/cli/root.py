@@ -162,6 +162,10 @@ class _Commands(click.Group):
                 if error.message.startswith("Got unexpected extra argument"):
                     text = f'{error.message}; a pattern in quotes, as "*.nc", is one source'
                     raise click.UsageError(text, error.ctx) from None
+                option = error.param if isinstance(error, click.BadParameter) else None
+                if option and isinstance(option.type, click.IntRange) and error.message.endswith(" range."):
+                    text = f"{error.message[: -len(' range.')]}; expected {_say_range(option.type)}"
+                    raise click.BadParameter(text, error.ctx, option) from None
                 raise
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
                 # click handles these.
@@ -189,6 +193,13 @@ def _meant_option(error: click.NoSuchOption, line: tuple[str, ...]) -> str:
         if not option.startswith("--"):
             return f"; type {option}."
     return ""
+
+
+def _say_range(kind: click.IntRange) -> str:
+    """The numbers that an option takes, in words."""
+    if kind.max is None:
+        return f"a whole number, {kind.min or 0} or more"
+    return f"a whole number from {kind.min} to {kind.max}"
 
 
 def _broken_command(name: str, reason: ExtensionError) -> click.Command:
