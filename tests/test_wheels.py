@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from wheels import TARGETS
 
 import zstore
 
@@ -136,6 +137,21 @@ def test_what_is_linked_has_its_licence():
     assert found.keys() == LICENSES.keys()
     for name, words in LICENSES.items():
         assert words in found[name], name
+
+
+def test_every_kind_of_wheel_runs_in_a_fresh_system_before_it_is_released():
+    """On each machine, with each C library: the oldest and the newest Python that there are wheels for."""
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", text[text.index("\njobs:") :], re.M))
+    systems, images = (re.search(rf"{name}: \[(.+)\]", jobs["installed"])[1] for name in ("os", "image"))
+    machines = {"aarch64" if name.endswith("-arm") else "x86_64" for name in systems.split(", ")}
+    libraries = {"slim": "manylinux", "alpine": "musllinux"}
+    found = set(re.findall(r'"python:(3\.\d+)-(\w+)"', images))
+    kinds = {f"{libraries[kind]} {machine}" for _, kind in found for machine in machines}
+    assert kinds == {re.sub(r"_\d+_\d+_", " ", target.tag) for target in TARGETS}
+    pythons = re.findall(r"^ +(3\.\d+)$", jobs["wheels"], re.M)
+    assert found == {(version, kind) for version in (pythons[0], pythons[-1]) for kind in libraries}
+    assert "needs: [wheels, installed, source]" in jobs["pypi"]
 
 
 @pytest.mark.install

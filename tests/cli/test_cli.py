@@ -436,3 +436,13 @@ def test_no_word_of_a_store_acts_upon_the_terminal(tmp_path: Path) -> None:
     shown = os.read(primary, 1 << 16).decode()
     os.close(primary)
     assert "mine" in shown and "\x1b" not in shown
+
+
+def test_doctor_misses_a_package_that_zstore_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version_of(name: str) -> str | None:
+        return None if name in ("numcodecs", "rasterio") else "1"
+
+    monkeypatch.setattr("zstore.cli.doctor._version_of", version_of)
+    said = json.loads(run("doctor", "--json", code=1).output)
+    assert said["troubles"] == ["package numcodecs: not installed, which zstore needs"]
+    assert said["packages"]["rasterio"] == "not installed, in zstore[raster]"

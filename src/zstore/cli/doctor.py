@@ -72,15 +72,21 @@ CREDENTIALS = {
 def doctor(paths: tuple[str, ...], as_json: bool) -> None:
     """Describe the installation: versions, kernels, plugins, threads, cache, and sources of credentials.
 
-    Never what they are. A kernel or a plugin that cannot be loaded fails. Of each STORE, it names what makes
-    it slow to read, and the arrays whose chunks have no checksum, so that a changed byte would be read as
-    another value.
+    Never what they are. A kernel or a plugin that cannot be loaded fails, as does a package that is missing.
+    Of each STORE, it names what makes it slow to read, and the arrays whose chunks have no checksum, so that
+    a changed byte would be read as another value.
     """
     kernels = {name: _trouble_of(name) for name in KERNELS}
     offers = [line for line in list_offers() if line.package != "zstore"]
     plugins = {f"{line.package} {line.version}": line.state for line in offers}
     troubles = [f"{line.package}: {line.name}: {line.detail}" for line in offers if line.state == "broken"]
     troubles += [f"kernel {name}: {trouble}" for name, trouble in kernels.items() if trouble]
+    packages = {name: _version_of(name) or f"not installed{_extra(name)}" for name in PACKAGES}
+    troubles += [
+        f"package {name}: {packages[name]}"
+        for name, extra in PACKAGES.items()
+        if not extra and not _version_of(name)
+    ]
     document = {
         "zstore": library.__version__,
         "place": str(Path(library.__file__).parent),
@@ -88,7 +94,7 @@ def doctor(paths: tuple[str, ...], as_json: bool) -> None:
         "kernels": {name: "fails" if trouble else "ok" for name, trouble in kernels.items()},
         "libcurl": f"{trouble()}: obstore makes all requests" if trouble() else libcurl_version(),
         "gdal": _gdal_version() or "not installed, in zstore[raster]",
-        "packages": {name: _version_of(name) or f"not installed{_extra(name)}" for name in PACKAGES},
+        "packages": packages,
         "plugins": plugins,
         "threads": f"{thread_count()} of {os.cpu_count()} CPUs{_set_by('ZSTORE_THREADS')}",
         "cache": f"{kept_size()} bytes of decoded chunks kept now{_set_by('ZSTORE_CACHE_SIZE')}",
