@@ -11,6 +11,7 @@
 
 enum {
     ZS_BUFFER = 96 << 10,      /* bytes that one read of a socket brings at most */
+    ZS_LEAST_BUFFER = 4 << 10, /* the same of what is said to a PUT */
     ZS_PIECE = 512 << 10,      /* bytes that one write to a socket takes at most: it is waited for between two */
     ZS_LEAST_PIECE = 64 << 10, /* libcurl's own */
     ZS_TEXT = 256,             /* bytes of a header that is kept */
@@ -237,6 +238,7 @@ static int zs_set_content(zs_request *request) {
     return zs_curl.easy_setopt(easy, ZS_CURL_POST, 1L) | zs_curl.easy_setopt(easy, ZS_CURL_CUSTOMREQUEST, "PUT") |
            zs_curl.easy_setopt(easy, ZS_CURL_POSTFIELDS, request->content) |
            zs_curl.easy_setopt(easy, ZS_CURL_POSTFIELDSIZE_LARGE, request->content_size) |
+           zs_curl.easy_setopt(easy, ZS_CURL_BUFFERSIZE, (long)ZS_LEAST_BUFFER) |
            zs_curl.easy_setopt(easy, ZS_CURL_UPLOAD_BUFFERSIZE, (long)(size < ZS_PIECE ? size : ZS_PIECE)) |
            zs_curl.easy_setopt(easy, ZS_CURL_PREREQFUNCTION, zs_before_sending) |
            zs_curl.easy_setopt(easy, ZS_CURL_PREREQDATA, request);
