@@ -45,6 +45,18 @@ CALLS: dict[str, Callable[[Store, int], Any]] = {
 }
 
 
+class AtDocument(PausingStore):
+    """Waits before the first document of a new node, when its mark and chunks are there."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, 1 << 30)
+
+    def put_new(self, key, value):
+        if not key.endswith(INTENT) and not self.is_there.is_set():
+            self.left = 0
+        return super().put_new(key, value)
+
+
 @pytest.fixture(params=STORES)
 def make(request, tmp_path) -> Callable[[int], Store]:
     return lambda number: make_store(request.param, tmp_path / str(number))
@@ -64,7 +76,7 @@ def test_whoever_ends_while_another_looks_has_made_a_whole_array(
     """Nor is it half removed where its mark could not be removed, and outlives it."""
     store = make(0)
     zstore.create_group(store, zarr_format=zarr_format)
-    maker = PausingStore(store, 2)  # at its document, behind the mark and a chunk
+    maker = AtDocument(store)
 
     def remove(key: str) -> None:
         if leaves:
@@ -91,6 +103,31 @@ def test_whoever_ends_while_another_looks_has_made_a_whole_array(
     assert found.chunks == ((2,) if leaves else (4,))
     assert (found[...] == 1 + leaves).all()
     assert not [key for key in store.list() if ".zstore" in key]
+
+
+def test_an_array_whose_group_is_replaced_before_its_document_comes_is_refused(make) -> None:
+    """What would be there has lost its chunks."""
+    store = make(0)
+    zstore.create_group(store).create_group("g")
+    maker = AtDocument(store)
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(zstore.create_array, maker, "g/a", data=np.full(4, 1), chunks=4)
+        assert maker.is_there.wait(60)
+        zstore.create_group(store, "g", overwrite=True)
+        maker.go.set()
+        with pytest.raises(StoreError, match="somebody else has just removed or replaced"):
+            making.result(60)
+    assert not [*zstore.open_group(store, "g")]
+    assert sorted(store.list()) == ["g/zarr.json", "zarr.json"]
+
+
+def test_items_are_not_appended_to_an_array_of_another_dtype(make) -> None:
+    store = make(0)
+    array = zstore.create_array(store, "a", data=np.arange(4, dtype="i4"), chunks=2)
+    zstore.create_array(store, "a", data=np.arange(4, dtype="f4"), chunks=2, overwrite=True)
+    with pytest.raises(StoreError, match="replaced the array by one of float32; expected int32"):
+        array.append(np.array([4, 5], "i4"))
+    assert zstore.open_array(store, "a")[...].tolist() == [0, 1, 2, 3]
 
 
 def test_chunks_without_a_node_are_nobodys_to_remove(make) -> None:

@@ -451,8 +451,13 @@ def ancestors(path: str) -> Iterator[str]:
 
 def forget_consolidated(store: Store, path: str, zarr_format: int | None) -> None:
     """Remove the consolidated metadata of the groups above `path`, before it gets outdated."""
+    forget(store, consolidated_keys(path, zarr_format))
+
+
+def consolidated_keys(path: str, zarr_format: int | None) -> list[str]:
+    """The keys above `path` where consolidated metadata may be."""
     names = {2: (v2.CONSOLIDATED_KEY,), None: (v3.KEY, v2.CONSOLIDATED_KEY)}.get(zarr_format, (v3.KEY,))
-    forget(store, [join_key(parent, name) for parent in ancestors(path) for name in names])
+    return [join_key(parent, name) for parent in ancestors(path) for name in names]
 
 
 def forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -> None:
@@ -475,6 +480,9 @@ def _forget_within(store: Store, key: str) -> None:
 
 # Consolidated metadata
 
+# How often to consolidate what others change meanwhile; then it is left to be listed.
+CONSOLIDATIONS = 4
+
 
 def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
     """Write the documents of everything below the group at `path` into its own, and return its model.
@@ -488,24 +496,36 @@ def consolidate_node(store: Store, path: str, zarr_format: int) -> GroupModel:
     """
     key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
     store.check_writable(key)
+    told = join_key(path, v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY)
+    parse = v3.parse_node if zarr_format == 3 else v2.parse_node
     made: GroupModel | None = None
+    data = b""
 
     def gather() -> None:
-        nonlocal made
+        nonlocal made, data
         model = read_node(store, path, zarr_format)
         if not isinstance(model, GroupModel):
             raise NotFoundError("there is no group to consolidate", path=place(store, path), key=key)
-        parse = v3.parse_node if zarr_format == 3 else v2.parse_node
         nodes: dict[str, dict[str, Any]] = {}
         _gather(store, path, "", zarr_format, nodes)
-        model = replace(model, consolidated=Consolidated(nodes, parse, base=place(store, path)))
-        name = v3.KEY if zarr_format == 3 else v2.CONSOLIDATED_KEY
-        store.put(join_key(path, name), render_json(render_node(model)[name]))
-        made = model
+        made = replace(model, consolidated=Consolidated(nodes, parse, base=place(store, path)))
+        data = render_json(render_node(made)[told.rpartition("/")[2]])
 
-    store.update(key, gather)
+    def put() -> None:
+        gather()
+        store.put(told, data)
+
+    for _ in range(CONSOLIDATIONS):
+        store.update(key, put)
+        before = data
+        # Who changes a node removes what was consolidated before, and may have looked when there was nothing.
+        if store.request_count == 1:
+            gather()
+        if data == before and made is not None:
+            return made
     assert made is not None
-    return made
+    forget(store, [told])
+    return replace(made, consolidated=None)
 
 
 def _gather(store: Store, base: str, below: str, zarr_format: int, nodes: dict[str, dict[str, Any]]) -> None:

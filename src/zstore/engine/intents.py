@@ -317,6 +317,13 @@ def is_claimed(data: bytes | memoryview) -> bool:
     return intent.is_job or not has_ended(intent.writer)
 
 
+def is_same_work(first: bytes | memoryview, second: bytes | memoryview | None) -> bool:
+    """Whether an intent that was seen is still there, though its writer may have noted something in it."""
+    writers = [parse_intent(data).writer for data in (first, second or b"")]
+    work, other = (writer.get("work") if isinstance(writer, Mapping) else writer for writer in writers)
+    return first == second or (work is not None and work == other)
+
+
 @contextmanager
 def marked(
     store: Store,

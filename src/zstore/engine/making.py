@@ -7,8 +7,9 @@ and deleted first; called again, the same operation clears away what an interrup
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EDEADLK
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from zstore.engine.documents import (
     ancestors,
     check_format,
     check_groups,
+    consolidated_keys,
     encode_node,
     find_documents,
     find_others,
@@ -33,7 +35,6 @@ from zstore.engine.documents import (
     node_kind,
     place,
     read_documents,
-    render_node,
 )
 from zstore.engine.intents import (
     FORMER,
@@ -43,6 +44,7 @@ from zstore.engine.intents import (
     Mark,
     in_the_way,
     is_claimed,
+    is_same_work,
     marked,
     parse_intent,
 )
@@ -50,10 +52,10 @@ from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, ExistsError, MetadataError, StoreError
 from zstore.model import v2, v3
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.document import render_json
 from zstore.model.grid import ChunkKeys
 from zstore.model.group import GroupModel
 from zstore.storage.base import (
+    SHAPE_LOCK,
     Part,
     Store,
     choose_documents,
@@ -143,6 +145,7 @@ def create_node(
     places = _clear_places(store, {path: model}, overwrite=overwrite)
     if fill is None or isinstance(model, GroupModel):
         _put_documents(store, path, model, places)
+        _forget_again(store, [path], model.zarr_format)
         return
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
     encoded = places.encoded[path]
@@ -150,7 +153,7 @@ def create_node(
     with marked(store, path, "create", made, is_new=True) as mark:
         is_ours = False
         try:
-            if _is_made(store, path, encoded):
+            if _is_made(store, path, {*encoded, *_node_names(model.zarr_format)}):
                 # Whoever was first has finished, and removed the mark, before this one was put.
                 raise _taken(store, path)
             is_ours = True
@@ -158,6 +161,8 @@ def create_node(
             if not mark.is_held():
                 raise _taken(store, path)
             _put_documents(store, path, model, places, is_held=True)
+            if store.request_count == 1:
+                _look_again(store, path, mark, encoded, model.zarr_format)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError), in_haste(error):
@@ -173,6 +178,25 @@ def create_node(
             raise
         with suppress(StoreError):
             mark.remove()  # beside a complete node a mark means nothing
+
+
+def _look_again(
+    store: Store, path: str, mark: Mark, encoded: Mapping[str, bytes], zarr_format: ZarrFormat
+) -> None:
+    """Check that a new array's chunks are still there, and remove metadata consolidated meanwhile without it.
+
+    Whoever removes a group above removes its mark before its chunks.
+
+    Raises
+        ChangedError: somebody else has removed or replaced the mark; the array's documents are gone, too.
+    """
+    above = consolidated_keys(path, zarr_format)
+    found, *documents = store.get_many([(key, None) for key in (mark.key, *above)])
+    if found is None or bytes(found) != mark.data:
+        _take_back(store, path, encoded)
+        message = "cannot create: somebody else has just removed or replaced what is there, or a group above"
+        raise ChangedError(f"{message}; expected neither", path=place(store, path))
+    forget(store, above, documents)
 
 
 def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
@@ -243,9 +267,16 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
                 for path, one in made.items():
                     _remove_marked(store, path, one)
             raise
+        _forget_again(store, tops, next(iter(models.values())).zarr_format)
         with suppress(StoreError):
             for one in made.values():
                 one.remove(waits=False)
+
+
+def _forget_again(store: Store, paths: Iterable[str], zarr_format: int | None) -> None:
+    """Remove metadata that were consolidated while nodes were made or removed, where it takes no request."""
+    if store.request_count == 1:
+        forget(store, [*dict.fromkeys(key for path in paths for key in consolidated_keys(path, zarr_format))])
 
 
 class _TakenError(ExistsError):
@@ -260,6 +291,11 @@ def _is_made(store: Store, path: str, names: Iterable[str]) -> bool:
         if not error.is_denied:
             raise
         return False
+
+
+def _node_names(zarr_format: int) -> set[str]:
+    """The documents that make an array or a group of a format."""
+    return {keys[zarr_format] for keys in (ARRAY_KEYS, GROUP_KEYS) if zarr_format in keys}
 
 
 def _taken(store: Store, path: str) -> _TakenError:
@@ -511,10 +547,14 @@ def _put_documents(
                 _take_back(store, path, {name: encoded[name] for name in names[:number]})
             raise _taken(store, path) from error
         _note_group(store, model, key, data, version)
+    other = join_key(path, v2.GROUP_KEY if isinstance(model, ArrayModel) else v2.ARRAY_KEY)
+    if model.zarr_format == 2 and _meets_marks(store) and store.size(other) is not None:
+        # An array and a group of v2 have documents of different names: of two makers, one sees the other's.
+        _take_back(store, path, encoded)
+        raise _taken(store, path)
     if not is_held and _meets_marks(store):
         intent = store.get(join_key(path, INTENT))
-        if intent is not None:
-            _take_back(store, path, encoded)
+        if intent is not None and _take_back(store, path, encoded, intent):
             raise in_the_way(store, path, intent, "expected nothing there")
     if is_stray and v2.ATTRIBUTES_KEY not in encoded:
         store.delete(join_key(path, v2.ATTRIBUTES_KEY))
@@ -553,12 +593,22 @@ def _meets_marks(store: Store) -> bool:
     return store.request_count == 1
 
 
-def _take_back(store: Store, path: str, put: Mapping[str, bytes]) -> None:
-    """Remove documents that were `put` and are not to be a node: they would be another one's."""
-    for name, data in put.items():
+def _take_back(
+    store: Store, path: str, put: Mapping[str, bytes], intent: bytes | memoryview | None = None
+) -> bool:
+    """Remove documents that were `put` and are not to be a node: they would be another one's.
+
+    False where that `intent` of another's is there no more: he has found them, and made way, or has removed
+    them, and what is there is his, however equal.
+    """
+    for name, data in reversed([*put.items()]):
         with store.lock(key := join_key(path, name)):
+            if intent is not None and not is_same_work(intent, store.get(join_key(path, INTENT))):
+                return False
             if store.get(key) == data:
                 store.delete(key)
+        intent = None  # the document that makes the node comes first
+    return True
 
 
 def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool:
@@ -579,6 +629,7 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool
         forget_consolidated(store, path, None)
         with _document_locked(store, path, found):
             _remove_marked(store, path, mark, found)
+    _forget_again(store, [path], None)
     return True
 
 
@@ -603,10 +654,23 @@ def _delete_rest(store: Store, path: str) -> bool:
     return not is_node
 
 
-def _document_locked(store: Store, path: str, found: Documents) -> AbstractContextManager[None]:
-    """The lock of a node's document: a change of attributes or shape under way would put it back."""
-    name = next((name for name in (*ARRAY_KEYS.values(), *GROUP_KEYS.values()) if name in found), None)
-    return nullcontext() if name is None else store.lock(join_key(path, name))
+@contextmanager
+def _document_locked(store: Store, path: str, found: Documents) -> Iterator[None]:
+    """Hold the locks of a node's shape and document, so that no change under way writes it again."""
+    array = next((name for name in ARRAY_KEYS.values() if name in found), None)
+    name = array or next((name for name in GROUP_KEYS.values() if name in found), None)
+    with ExitStack() as held:
+        # Where a store has no locks for it, the intent keeps changes of shape away.
+        if array is not None and not store.notices_changes:
+            held.enter_context(store.lock(join_key(path, SHAPE_LOCK)))
+        if name is not None:
+            try:
+                held.enter_context(store.lock(join_key(path, name)))
+            except StoreError as error:
+                # Somebody else has just removed it with a group above, and a directory has the lock of that.
+                if error.errno != EDEADLK:
+                    raise
+        yield
 
 
 def clear(store: Store, path: str) -> None:
@@ -676,9 +740,18 @@ def _delete_below(store: Store, path: str, found: Documents) -> None:
         for name in {*store.list_children(join_key(path, JOB))} - {INTENT.rpartition("/")[2]}:
             store.delete_prefix(join_key(path, JOB, name))
         return
-    keys = [key for key in store.list(path) if key != intent]
-    delete_keys(store, [key for key in keys if makes_node(key)])
-    keys = [key for key in keys if not makes_node(key)]
+    # Who makes an array below may put its document before he learns of this: then there is more to remove.
+    is_joined = True
+    while is_joined:
+        keys = [key for key in store.list(path) if key != intent]
+        is_joined = any(key.endswith(f"/{INTENT}") for key in keys)
+        first = [key for key in keys if makes_node(key) or key.endswith(f"/{INTENT}")]
+        delete_keys(store, first)
+        _delete_rest_below(store, path, [*{*keys}.difference(first)])
+
+
+def _delete_rest_below(store: Store, path: str, keys: Sequence[str]) -> None:
+    """Remove keys below `path` that make no node."""
     if store.delete_many(keys):
         return
     below = {key: key_below(path, key) for key in keys}
@@ -743,12 +816,9 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
 
 
 def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
-    key = join_key(path, v3.KEY if zarr_format == 3 else v2.GROUP_KEY)
-
-    def put() -> None:
-        # Somebody else may have made the same group meanwhile, with attributes.
-        if store.get(key) is None:
-            for data in render_node(GroupModel(zarr_format)).values():
-                store.put(key, render_json(data))
-
-    store.update(key, put)
+    """Make a group above a new node, or take that which somebody else has just made."""
+    [(name, data)] = encode_node(GroupModel(zarr_format))
+    try:
+        store.put_new(join_key(path, name), data)
+    except ChangedError:
+        check_groups(store, [path], find_documents(store, [path]), zarr_format)

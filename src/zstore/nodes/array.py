@@ -20,7 +20,14 @@ from zstore.engine.explain import Explanation, explain
 from zstore.engine.objects import as_items
 from zstore.engine.resize import resize
 from zstore.engine.schedulers import BLOCKING, InFlight, Scheduler
-from zstore.errors import NotFoundError, SelectionError, located, printable, without_secrets
+from zstore.errors import (
+    ChangedError,
+    NotFoundError,
+    SelectionError,
+    located,
+    printable,
+    without_secrets,
+)
 from zstore.indexing.select import (
     AnyLayout,
     Fields,
@@ -602,7 +609,15 @@ class Array(ArrayNames):
                 )
             return (*old[:axis], old[axis] + items.shape[axis], *old[axis + 1 :])
 
+        dtype = self.dtype
+
         def write(store: Store, old: ArrayModel, new: ArrayModel) -> None:
+            if new.dtype != dtype:
+                raise ChangedError(
+                    f"cannot append: somebody else has replaced the array by one of {new.dtype}; expected "
+                    f"{dtype}, as it was when it was opened",
+                    path=self._where(),
+                )
             region = [slice(0, length) for length in new.shape]
             region[axis] = slice(old.shape[axis], new.shape[axis])
             # Written as part of a larger array, so that edge chunks keep what they hold beyond this one.

@@ -106,6 +106,11 @@ class Archive(Directory):
                         draft.record(self.members.pop(name))
                 self._names = None
 
+    def delete_below(self, prefix: str) -> None:
+        """Remove the members below a prefix in one step."""
+        with self._guard:
+            self.delete(self.names_below(prefix))
+
     def flush(self) -> None:
         """Replace the zip file by one with all changes so far, if there are any."""
         with self._guard:

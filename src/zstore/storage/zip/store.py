@@ -185,7 +185,7 @@ class ZipStore(BatchStore):
     def delete_prefix(self, prefix: str) -> None:
         check_prefix(prefix)
         self.check_writable(prefix)
-        self._archive().delete(self._directory.names_below(prefix))
+        self._archive().delete_below(prefix)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Every key below `prefix` at this moment."""
