@@ -181,7 +181,8 @@ def convert(
 
     Values, fill values, attributes and names of dimensions stay as they are, bit for bit; groups whose
     metadata was consolidated are consolidated. Chunks keep their bytes where the format can express them and
-    no other chunks or codecs are asked for. Otherwise they are decoded and encoded, in boxes that `memory`
+    no other chunks or codecs are asked for: they are not decoded, so that one that is damaged is copied as it
+    is, which `check` finds. Otherwise they are decoded and encoded, in boxes that `memory`
     holds; where many boxes would decode the same chunk, all chunks are first decoded once into a scratch
     array of which parts are read cheaply.
 
@@ -203,7 +204,7 @@ def convert(
         MetadataError: `resume`, and another job was interrupted at the target; or `memory` holds no chunk.
         The error of a member of `source` that cannot be read, at the end: all others are written, and
             `resume` adds it when it can be. (Where a store fails itself, all stops there, to be resumed.)
-        CodecError: a chunk is damaged, or (with `check`) differs from the source.
+        CodecError: a chunk that is decoded is damaged, or (with `check`) any is, or differs from the source.
     """
     if isinstance(source, Source):
         source = SourceStore.of(source, zarr_format=zarr_format)
