@@ -43,7 +43,8 @@ def made(tmp_path_factory) -> Path:
     group.create_array("b", data=np.arange(64.0).reshape(8, 8), dimension_names=["y", "x"])
     zstore.create_array(place / "plain.zarr", data=np.arange(64.0).reshape(8, 8))
     zstore.build_pyramid(place / "a.zarr", place / "p.zarr", levels=1)
-    for name, begin in {"x.tif": b"II*\0", "x.png": b"\x89PNG", "x.nc": b"CDF\1", "x.txt": b"hello"}.items():
+    files = {"x.tif": b"II*\0", "x.png": b"\x89PNG", "x.nc": b"CDF\1", "x.txt": b"hello"}
+    for name, begin in {**files, "x.nc.gz": b"\x1f\x8b"}.items():
         (place / name).write_bytes(begin)
     item = {"type": "Feature", "properties": {"datetime": "2020-01-01"}, "assets": {"b": {"href": "a.zarr"}}}
     (place / "items.json").write_text(json.dumps(item))
@@ -106,6 +107,7 @@ TYPED = {
     "info x.png": "not a raster that GDAL can open",
     "info x.nc": "file of 4 bytes is cut short",
     "info x.txt": "pandas.read_csv('{here}/x.txt').to_xarray().zstore.to_zarr('NAME.zarr')",
+    "info x.nc.gz": "found an archive at '{here}/x.nc.gz': unpack it first, as `gunzip -k '{here}/x.nc.gz'`",
     "verify x.txt": "expected a directory, found a table or text at '{here}/x.txt'",
     r"info C:\data\x.zarr": "did you mean '/mnt/c/data/x.zarr'?",
     "convert a.zarr D:/y.zarr": "did you mean '/mnt/d/y.zarr'?",

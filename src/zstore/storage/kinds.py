@@ -154,6 +154,7 @@ KINDS = (
     FileKind(
         "an archive",
         (".tar", ".gz", ".tgz", ".7z", ".bz2", ".xz", ".zst", ".rar"),
+        reading="unpack it first, as `gunzip -k '{path}'` does with .gz",
         writing="archives are zip files: `zstore copy SOURCE NAME.zip`",
     ),
 )
