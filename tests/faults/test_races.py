@@ -17,8 +17,9 @@ import pytest
 
 import zstore
 from zstore.engine.intents import find_unfinished
-from zstore.errors import StoreError, ZstoreError
+from zstore.errors import ChangedError, StoreError, ZstoreError
 from zstore.geo.pyramid import build
+from zstore.jobs.record import BegunJob
 from zstore.jobs.source import MADE
 from zstore.storage.base import PrefixStore, Store
 from zstore.storage.memory import MemoryStore
@@ -191,6 +192,18 @@ def test_a_pyramid_that_another_call_has_just_built_stays(tmp_path, monkeypatch,
             zstore.build_pyramid(source, target, resume=resume)
         assert times == [file.stat().st_mtime_ns for file in sorted(target.rglob("zarr.json"))]
     check_whole(target, expected)
+
+
+def test_a_result_that_another_call_removes_at_once_is_named(monkeypatch):
+    source, target, end = make_source(MemoryStore()), MemoryStore(), BegunJob.end
+
+    def end_and_lose(job):
+        end(job)
+        target.delete_prefix("")
+
+    monkeypatch.setattr(BegunJob, "end", end_and_lose)
+    with pytest.raises(ChangedError, match="another call has replaced or removed it since"):
+        zstore.convert(source, target, chunks=(32, 128))
 
 
 VALUES = np.arange(1, 5, dtype="i4")

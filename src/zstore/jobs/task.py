@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from zstore.base.once import once
 from zstore.engine.documents import Model, check_own, parse_node, publish_nodes, render_node
 from zstore.engine.intents import Intent, read_intent
+from zstore.errors import ChangedError, NotFoundError
 from zstore.jobs.chunks import Location
 from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part
@@ -227,4 +228,8 @@ class Task(ABC, Generic[R]):
         if self.keeps and (versions := self.versions()) is not None:
             job.keep(self.fingerprint(sources, versions))
         job.end()
-        return self.result()
+        try:
+            return self.result()
+        except NotFoundError as error:
+            message = "all was made, and another call has replaced or removed it since; call again"
+            raise ChangedError(message, path=self.there.url()) from error
