@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 
 from zstore.errors import MetadataError
-from zstore.geo.conventions.base import (
+from zstore.plugin.conventions import (
     Affine,
     Band,
     Convention,
+    Crs,
     Documents,
     Facts,
     GeoModel,
     LevelEntry,
     Mend,
     Stac,
+    TimeAxis,
     Variable,
     is_array,
     is_group,
+    render_geo,
 )
-from zstore.geo.conventions.crs import Crs
-from zstore.geo.conventions.timeaxis import TimeAxis
-from zstore.geo.conventions.write import render_geo
 
 __all__ = ["ConventionContract", "DocumentArray", "DocumentGroup", "build_tree", "sample_models"]
 

@@ -29,8 +29,7 @@ import pytest
 import zstore
 from zstore.errors import ZstoreError
 from zstore.extensions.registry import jobs
-from zstore.jobs.how import refused
-from zstore.jobs.plan import Estimate
+from zstore.plugin.jobs import Estimate, refused
 from zstore.testing.contract import Contract, needs
 
 __all__ = ["JobContract"]

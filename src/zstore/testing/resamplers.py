@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zstore.extensions.registry import resamplers
-from zstore.geo.pyramid.build import build_pyramid
-from zstore.geo.resampling.methods import downsample
 from zstore.nodes.open import create_group, open_array
+from zstore.plugin.pyramids import build_pyramid
+from zstore.plugin.resamplers import downsample
 from zstore.storage.memory import MemoryStore
 from zstore.testing.contract import Contract, needs
 
