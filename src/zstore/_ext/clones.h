@@ -15,7 +15,9 @@
 #define ZS_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 /* Where a third would take as long to compile again, and gain nothing. */
 #define ZS_TWO_CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
+#define ZS_HAS_CLONES 1
 #else
+#define ZS_HAS_CLONES 0
 #define ZS_CLONES
 #define ZS_TWO_CLONES
 #endif

@@ -142,22 +142,28 @@ template <int skip> ZS_INLINE void zs_average_floats(const zs_block *b, double *
         }
 }
 
-template <int skip, class T> ZS_INLINE void zs_average_skipping(const zs_block *b, T *restrict out) {
+template <int size, int skip, class T> ZS_INLINE void zs_average_skipping(const zs_block *b, T *restrict out) {
     if constexpr (skip == ZS_PLAIN && (zs_is_float<T> || sizeof(T) < 8)) {
         if (zs_is_quad(b)) return zs_quad_means(b, out);
     } else if constexpr (zs_is_float<T>) {
         if (zs_is_quad(b)) return zs_valid_float_quad_means<skip>(b, out);
-    } else if constexpr (sizeof(T) <= 2 && !std::is_same<T, int8_t>::value) {
+    } else if constexpr (std::is_same<T, uint8_t>::value) {
         if (zs_is_quad(b)) return zs_valid_quad_means(b, out);
+    } else if constexpr (sizeof(T) == 2) {
+        if (zs_is_quad(b)) return zs_valid_pair_means<size>(b, out);
     }
     if constexpr (zs_is_float<T>) zs_average_floats<skip>(b, out);
     else zs_average_integers<skip>(b, out);
 }
 
-template <class T> ZS_CLONES static void zs_average(const zs_block *b, void *out) {
-    if (b->skip == ZS_PLAIN) zs_average_skipping<ZS_PLAIN>(b, (T *)out);
-    else if (zs_is_float<T> && b->skip == ZS_SKIP_NAN) zs_average_skipping<ZS_SKIP_NAN>(b, (T *)out);
-    else zs_average_skipping<ZS_SKIP_VALUE>(b, (T *)out);
-}
+template <class T> struct zs_averages {
+    template <int size> ZS_INLINE void run(const zs_block *b, void *out) {
+        if (b->skip == ZS_PLAIN) zs_average_skipping<size, ZS_PLAIN>(b, (T *)out);
+        else if (zs_is_float<T> && b->skip == ZS_SKIP_NAN) zs_average_skipping<size, ZS_SKIP_NAN>(b, (T *)out);
+        else zs_average_skipping<size, ZS_SKIP_VALUE>(b, (T *)out);
+    }
+};
+
+template <class T> constexpr zs_kernel zs_average = zs_by_width<zs_averages<T>>;
 
 #endif

@@ -98,6 +98,28 @@ ZS_INLINE void zs_take_every(int64_t step, const Bits *restrict row, int64_t cou
     for (int64_t i = 0; i < count; i++) out[i] = row[step * i];
 }
 
+/* Vectors of `size` bytes, as many as the processor has: of wider ones, compilers compare item by item. */
+template <class T, int size> struct zs_vector_of {
+    typedef T type __attribute__((vector_size(size)));
+};
+template <class T, int size> using zs_vector = typename zs_vector_of<T, size>::type;
+
+#if ZS_HAS_CLONES
+template <class Work> __attribute__((target("arch=x86-64-v4"))) static void zs_by_64(const zs_block *b, void *out) {
+    Work::template run<64>(b, out);
+}
+template <class Work> __attribute__((target("arch=x86-64-v3"))) static void zs_by_32(const zs_block *b, void *out) {
+    Work::template run<32>(b, out);
+}
+#endif
+template <class Work> static void zs_by_width(const zs_block *b, void *out) {
+#if ZS_HAS_CLONES
+    if (__builtin_cpu_supports("x86-64-v4")) return zs_by_64<Work>(b, out);
+    if (__builtin_cpu_supports("x86-64-v3")) return zs_by_32<Work>(b, out);
+#endif
+    Work::template run<16>(b, out);
+}
+
 /* Outputs without a valid cell become nodata; results that only equal nodata become the substitute. */
 template <class T, class Count>
 ZS_INLINE void zs_mark_holes(const zs_block *b, const Count *restrict valid, int64_t outputs, T *restrict out) {

@@ -59,11 +59,11 @@ template <class Bits> ZS_CLONES static void zs_split(const zs_block *b, int64_t 
 }
 
 /* Count, for every cell, the equal ones up to it: the first cell that gets above the best so far is the winner. */
-template <bool is_float, bool skips, class Bits>
+template <int size, bool is_float, bool skips, class Bits>
 ZS_INLINE void zs_paired_modes(const zs_block *b, Bits *restrict out, Bits hole) {
-    typedef Bits vec __attribute__((vector_size(64)));
-    typedef zs_integer<Bits> mask __attribute__((vector_size(64)));
-    constexpr int64_t width = 64 / sizeof(Bits);
+    typedef zs_vector<Bits, size> vec;
+    typedef zs_vector<zs_integer<Bits>, size> mask;
+    constexpr int64_t width = size / sizeof(Bits);
     const int64_t cells = b->row_count * b->factor, outputs = b->count * b->lanes;
     vec *values = (vec *)b->scratch, *keys = values + cells;
     const vec holes = (vec){0} + hole;
@@ -76,9 +76,9 @@ ZS_INLINE void zs_paired_modes(const zs_block *b, Bits *restrict out, Bits hole)
             for (int64_t j = 0; j < width; j++) ((Bits *)(keys + c))[j] = zs_key<is_float>(((Bits *)(values + c))[j]);
             differs |= keys[c] ^ keys[0];
         }
-        uint64_t words[8], any = 0;
+        uint64_t words[size / 8], any = 0;
         memcpy(words, &differs, sizeof words);
-        for (int w = 0; w < 8; w++) any |= words[w];
+        for (int w = 0; w < size / 8; w++) any |= words[w];
         if (!any) {
             memcpy(out + first, values, (size_t)here * sizeof(Bits));
             continue;
@@ -159,23 +159,25 @@ template <bool is_float, class Bits> ZS_INLINE int zs_tallied_modes(const zs_blo
     return failed;
 }
 
-template <bool is_float, class Bits> ZS_CLONES static void zs_mode_of_bits(const zs_block *b, void *results) {
-    /* Up to this many cells every pair is compared, many windows at a time; beyond, each window is counted in a table.
-     */
-    constexpr int64_t paired = sizeof(Bits) == 1 ? 100 : sizeof(Bits) == 2 ? 64 : sizeof(Bits) == 4 ? 36 : 25;
-    Bits *out = (Bits *)results;
-    const Bits hole = zs_key<is_float>(zs_cell<Bits>(b->nodata));
-    if (zs_is_quad(b)) {
-        if (b->skip) zs_quad_modes<is_float, true>(b, out, hole);
-        else zs_quad_modes<is_float, false>(b, out, hole);
-    } else if (b->row_count * b->factor <= paired) {
-        if (b->skip) zs_paired_modes<is_float, true>(b, out, hole);
-        else zs_paired_modes<is_float, false>(b, out, hole);
-    } else if (zs_tallied_modes<is_float>(b, out, hole)) {
-        *b->out_of_memory = 1;
+template <bool is_float, class Bits> struct zs_modes {
+    template <int size> ZS_INLINE void run(const zs_block *b, void *results) {
+        /* Up to this many cells every pair is compared, many windows at a time; beyond, each window is counted in a
+         * table. */
+        constexpr int64_t paired = sizeof(Bits) == 1 ? 100 : sizeof(Bits) == 2 ? 64 : sizeof(Bits) == 4 ? 36 : 25;
+        Bits *out = (Bits *)results;
+        const Bits hole = zs_key<is_float>(zs_cell<Bits>(b->nodata));
+        if (zs_is_quad(b)) {
+            if (b->skip) zs_quad_modes<is_float, true>(b, out, hole);
+            else zs_quad_modes<is_float, false>(b, out, hole);
+        } else if (b->row_count * b->factor <= paired) {
+            if (b->skip) zs_paired_modes<size, is_float, true>(b, out, hole);
+            else zs_paired_modes<size, is_float, false>(b, out, hole);
+        } else if (zs_tallied_modes<is_float>(b, out, hole)) {
+            *b->out_of_memory = 1;
+        }
     }
-}
+};
 
-template <class T> constexpr zs_kernel zs_mode = zs_mode_of_bits<zs_is_float<T>, zs_bits<T>>;
+template <class T> constexpr zs_kernel zs_mode = zs_by_width<zs_modes<zs_is_float<T>, zs_bits<T>>>;
 
 #endif

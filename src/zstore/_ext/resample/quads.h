@@ -61,20 +61,20 @@ ZS_INLINE void zs_valid_quad_means(const zs_block *b, uint8_t *restrict out) {
 
 /* 16-bit: vectors spelt out. Both cells of a word are compared with nodata at once, and holes go as zeros into sums.
  * (2 sum + n) / 2n as a float32 quotient is exact to the integer below: it lies 1 / 2n from the next, or on it. */
-typedef uint32_t zs_words16 __attribute__((vector_size(64)));
-typedef int32_t zs_sums16 __attribute__((vector_size(64)));
-typedef float zs_floats16 __attribute__((vector_size(64)));
-
-template <class T> ZS_INLINE void zs_valid_quad_means(const zs_block *b, T *restrict out) {
-    typedef T pairs __attribute__((vector_size(64)));
-    typedef T results __attribute__((vector_size(32)));
+template <int size, class T> ZS_INLINE void zs_valid_pair_means(const zs_block *b, T *restrict out) {
+    typedef zs_vector<T, size> pairs;
+    typedef zs_vector<T, size / 2> results;
+    typedef zs_vector<uint32_t, size> words;
+    typedef zs_vector<int32_t, size> sums;
+    typedef zs_vector<float, size> floats;
+    constexpr int64_t width = size / 4;
     constexpr bool is_signed = zs_is_signed<T>;
     const int32_t nodata = zs_cell<T>(b->nodata), substitute = zs_cell<T>(b->substitute);
     const pairs holes = (pairs){0} + (T)nodata;
-    for (int64_t i = 0; i < b->count; i += 16) {
-        const int64_t here = b->count - i < 16 ? b->count - i : 16;
+    for (int64_t i = 0; i < b->count; i += width) {
+        const int64_t here = b->count - i < width ? b->count - i : width;
         pairs p = {0}, q = {0};
-        if (here == 16) {
+        if (here == width) {
             memcpy(&p, b->rows[0] + 4 * i, sizeof p);
             memcpy(&q, b->rows[1] + 4 * i, sizeof q);
         } else {
@@ -82,21 +82,20 @@ template <class T> ZS_INLINE void zs_valid_quad_means(const zs_block *b, T *rest
             memcpy(&q, b->rows[1] + 4 * i, (size_t)here * 4);
         }
         const pairs p_hole = (pairs)(p == holes), q_hole = (pairs)(q == holes);
-        const zs_words16 u = (zs_words16)(p & ~p_hole), v = (zs_words16)(q & ~q_hole);
-        const zs_sums16 missing = (zs_sums16)(p_hole + q_hole); /* minus how many, in both halves */
-        const zs_sums16 n = 4 + (missing >> 16) + ((zs_sums16)((zs_words16)missing << 16) >> 16);
-        const zs_sums16 sum = is_signed ? ((zs_sums16)u >> 16) + ((zs_sums16)v >> 16) + ((zs_sums16)(u << 16) >> 16) +
-                                              ((zs_sums16)(v << 16) >> 16)
-                                        : (zs_sums16)((u >> 16) + (v >> 16) + (u & 0xFFFF) + (v & 0xFFFF));
-        const zs_sums16 sign = is_signed ? sum >> 31 : (zs_sums16){0}; /* halves go away from zero */
-        const zs_sums16 twice = 2 * ((sum ^ sign) - sign) + n, halves = 2 * (n + (zs_sums16)((n == 0) & 1));
-        const zs_floats16 mean =
-            __builtin_convertvector(twice, zs_floats16) / __builtin_convertvector(halves, zs_floats16);
-        const zs_sums16 whole = (__builtin_convertvector(mean, zs_sums16) ^ sign) - sign;
-        const zs_sums16 is_hole = whole == nodata, is_empty = n == 0;
-        const zs_sums16 moved = (whole & ~is_hole) | (substitute & is_hole);
+        const words u = (words)(p & ~p_hole), v = (words)(q & ~q_hole);
+        const sums missing = (sums)(p_hole + q_hole); /* minus how many, in both halves */
+        const sums n = 4 + (missing >> 16) + ((sums)((words)missing << 16) >> 16);
+        const sums sum = is_signed
+                             ? ((sums)u >> 16) + ((sums)v >> 16) + ((sums)(u << 16) >> 16) + ((sums)(v << 16) >> 16)
+                             : (sums)((u >> 16) + (v >> 16) + (u & 0xFFFF) + (v & 0xFFFF));
+        const sums sign = is_signed ? sum >> 31 : (sums){0}; /* halves go away from zero */
+        const sums twice = 2 * ((sum ^ sign) - sign) + n, halves = 2 * (n + (sums)((n == 0) & 1));
+        const floats mean = __builtin_convertvector(twice, floats) / __builtin_convertvector(halves, floats);
+        const sums whole = (__builtin_convertvector(mean, sums) ^ sign) - sign;
+        const sums is_hole = whole == nodata, is_empty = n == 0;
+        const sums moved = (whole & ~is_hole) | (substitute & is_hole);
         const results cells = __builtin_convertvector((moved & ~is_empty) | (nodata & is_empty), results);
-        if (here == 16) memcpy(out + i, &cells, sizeof cells);
+        if (here == width) memcpy(out + i, &cells, sizeof cells);
         else memcpy(out + i, &cells, (size_t)here * sizeof *out);
     }
 }

@@ -145,10 +145,10 @@ template <int skip, class T> static void zs_selected_quantiles(const zs_block *b
 }
 
 /* Many windows at a time: bubble the least cells down until the wanted rank is in place. Holes sort last. */
-template <int skip, class T> ZS_INLINE void zs_sorted_quantiles(const zs_block *b, T *restrict out) {
-    typedef T vec __attribute__((vector_size(64)));
-    typedef zs_integer<T> mask __attribute__((vector_size(64)));
-    constexpr int64_t width = 64 / sizeof(T);
+template <int size, int skip, class T> ZS_INLINE void zs_sorted_quantiles(const zs_block *b, T *restrict out) {
+    typedef zs_vector<T, size> vec;
+    typedef zs_vector<zs_integer<T>, size> mask;
+    constexpr int64_t width = size / sizeof(T);
     const int64_t cells = b->row_count * b->factor, outputs = b->count * b->lanes;
     int64_t rank = cells;
     zs_rank(rank, b->quarters);
@@ -222,7 +222,7 @@ template <int skip, int quarters, class T> ZS_INLINE void zs_quad_quantiles(cons
     }
 }
 
-template <int skip, class T> ZS_INLINE void zs_quantiles(const zs_block *b, T *out) {
+template <int size, int skip, class T> ZS_INLINE void zs_quantiles_of(const zs_block *b, T *out) {
     /* Bytes count up to 42 valid cells, three times which fit them. */
     constexpr int64_t sorted = skip && sizeof(T) == 1 ? 42 : 64;
     if (zs_is_quad(b)) {
@@ -230,16 +230,20 @@ template <int skip, class T> ZS_INLINE void zs_quantiles(const zs_block *b, T *o
         else if (b->quarters == 2) zs_quad_quantiles<skip, 2>(b, out);
         else zs_quad_quantiles<skip, 3>(b, out);
     } else if (b->row_count * b->factor <= sorted) {
-        zs_sorted_quantiles<skip>(b, out);
+        zs_sorted_quantiles<size, skip>(b, out);
     } else {
         zs_selected_quantiles<skip>(b, out);
     }
 }
 
-template <class T> ZS_CLONES static void zs_quantile(const zs_block *b, void *out) {
-    if (b->skip == ZS_PLAIN) zs_quantiles<ZS_PLAIN>(b, (T *)out);
-    else if (zs_is_float<T> && b->skip == ZS_SKIP_NAN) zs_quantiles<ZS_SKIP_NAN>(b, (T *)out);
-    else zs_quantiles<ZS_SKIP_VALUE>(b, (T *)out);
-}
+template <class T> struct zs_quantiles {
+    template <int size> ZS_INLINE void run(const zs_block *b, void *out) {
+        if (b->skip == ZS_PLAIN) zs_quantiles_of<size, ZS_PLAIN>(b, (T *)out);
+        else if (zs_is_float<T> && b->skip == ZS_SKIP_NAN) zs_quantiles_of<size, ZS_SKIP_NAN>(b, (T *)out);
+        else zs_quantiles_of<size, ZS_SKIP_VALUE>(b, (T *)out);
+    }
+};
+
+template <class T> constexpr zs_kernel zs_quantile = zs_by_width<zs_quantiles<T>>;
 
 #endif
