@@ -241,7 +241,7 @@ def test_a_put_that_nobody_receives_was_not_sent() -> None:
 @pytest.mark.parametrize(("pause", "expected"), [(0.05, DONE), (20.0, STALLED)])
 def test_a_put_is_not_late_while_bytes_go_out(server: Server, pause: float, expected: int) -> None:
     server.pause, server.answers = pause, [[answer(*TAGGED, "Content-Length: 0")]]
-    [found] = put(server, [bytes(24 << 20)], terms=(8, 5.0, 0.4, 60.0, 0))
+    [found] = put(server, [bytes(32 << 20)], terms=(8, 5.0, 1.2, 60.0, 0))
     assert found[0] == expected
 
 
