@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar, cast
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 MODULE_ADVICE = {
     "Blosc": "compressors=['blosc'], or a codec object of numcodecs or zarr-python",
     "AsyncArray": "zstore.aio, or `await array.read_async(selection)` of any array",
@@ -120,34 +114,3 @@ OPTION_ADVICE = {
 }
 # The same for calls that take many arguments, in xarray's and dask's words.
 WORD_ADVICE = {"dim": "axis", "dims": "axis", "freq": "every", "skipna": "nodata", "window": "rolling"}
-
-
-class Told(str):
-    """The text of the property `info`; to call it is an error that says what to type."""
-
-    __slots__ = ()
-
-    def __call__(self) -> str:
-        raise TypeError("info is a property; use node.info, without the brackets")
-
-
-class _Listing(partial[Any]):
-    """A bound method that lists members; to ask it for one by name is an error that says what to type."""
-
-    def __getitem__(self, name: object) -> Any:
-        said = f"group.{self.func.__name__} is a method, which lists members; use group[{name!r}]"
-        raise TypeError(said)
-
-
-class _ListingMethod:
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.__func__ = function
-        self.__doc__ = function.__doc__
-
-    def __get__(self, instance: object | None, owner: type) -> Any:
-        return self.__func__ if instance is None else _Listing(self.__func__, instance)
-
-
-def lists_members(function: F) -> F:
-    """The method, whose error says what to type to who asks it for a member by name."""
-    return cast(F, _ListingMethod(function))

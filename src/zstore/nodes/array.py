@@ -48,7 +48,6 @@ from zstore.model.array import ArrayModel
 from zstore.model.dtype import in_words, is_same_type
 from zstore.model.grid import LIMIT, RegularGrid, parse_integers
 from zstore.nodes import above
-from zstore.nodes.advice import Told
 from zstore.nodes.indexers import Indexer, async_scheduler
 from zstore.nodes.node import Access, Missing, is_fault
 from zstore.nodes.zarr_names import ArrayNames, innermost_codecs
@@ -209,8 +208,7 @@ class Array(ArrayNames):
             "Bytes": f"{self.nbytes:,}",
         }
         width = max(map(len, lines))
-        told = (f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
-        return Told("\n".join(told))
+        return "\n".join(f"{label:<{width}} : {value}" for label, value in lines.items() if value is not None)
 
     def viewed_as(self, dtype: npt.DTypeLike) -> Array:
         """The same array, its items reinterpreted as by numpy's `view`; no codec may depend on their type."""

@@ -36,7 +36,6 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes
 from zstore.model.group import Consolidated, GroupModel
 from zstore.nodes import above
-from zstore.nodes.advice import lists_members
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest, check_codecs, make_array, make_models
 from zstore.nodes.nearby import say_names, say_near
@@ -267,7 +266,6 @@ class Group(GroupNames):
         """(name, member) of the group's direct members, in the order of their names."""
         return ((name, self._open(name, model)) for name, model in self._models())
 
-    @lists_members
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """(name, array) of the arrays among the direct members.
 
@@ -277,7 +275,6 @@ class Group(GroupNames):
             if isinstance(model, ArrayModel):
                 yield name, Array(self._store, join_key(self._path, name), model, self._access)
 
-    @lists_members
     def groups(self) -> Iterator[tuple[str, Group]]:
         """(name, group) of the groups among the direct members."""
         for name, model in self._models():
@@ -292,7 +289,6 @@ class Group(GroupNames):
         """The names of the groups among the direct members."""
         return (name for name, model in self._models() if isinstance(model, GroupModel))
 
-    @lists_members
     def members(
         self, max_depth: int | None = 0, *, unreadable: MutableMapping[str, ZstoreError] | None = None
     ) -> tuple[tuple[str, Array | Group], ...]:

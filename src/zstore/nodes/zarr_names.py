@@ -19,7 +19,7 @@ from zstore.errors import MetadataError, ZstoreError, missing_name, without_secr
 from zstore.model.array import ArrayModel, CodecModel
 from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
-from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE, Told
+from zstore.nodes.advice import ARRAY_ADVICE, GROUP_ADVICE
 from zstore.nodes.node import Model, StoredNode
 
 Items = npt.NDArray[Any]
@@ -325,7 +325,7 @@ class GroupNames(NodeNames[GroupModel], MemberNames[Any]):
             "Store": without_secrets(self._store.url),
             "Read-only": self.read_only,
         }
-        return Told("\n".join(f"{label:<11} : {value}" for label, value in lines.items()))
+        return "\n".join(f"{label:<11} : {value}" for label, value in lines.items())
 
     def info_complete(self: Any) -> str:
         """A summary like `info`, with the numbers of arrays and groups below."""
