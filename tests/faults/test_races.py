@@ -233,7 +233,7 @@ def make_values() -> Store:
     [
         *((["empty", "full"], 3), (["empty, overwrite", "full"], 5), (["empty", "full, overwrite"], 5)),
         *((["many", "full"], 5), (["full", "full"], 100), (["empty", "empty"], 1), (["empty", "copy"], 20)),
-        (["empty v2", "full v2"], 25),
+        (["empty v2", "full v2"], 400),
     ],
     ids=str,
 )
