@@ -231,8 +231,8 @@ def make_values() -> Store:
 @pytest.mark.parametrize(
     ("names", "each"),
     [
-        *((["empty", "full"], 3), (["empty, overwrite", "full"], 5), (["empty", "full, overwrite"], 5)),
-        *((["many", "full"], 5), (["full", "full"], 100), (["empty", "empty"], 1), (["empty", "copy"], 20)),
+        *((["empty", "full"], 9), (["empty, overwrite", "full"], 15), (["empty", "full, overwrite"], 15)),
+        *((["many", "full"], 15), (["full", "full"], 300), (["empty", "empty"], 1), (["empty", "copy"], 20)),
         (["empty v2", "full v2"], 400),
     ],
     ids=str,
