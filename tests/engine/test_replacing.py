@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext, suppress
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 
 import zstore
 from zstore.base.system import start_of
+from zstore.engine.chunks import RegularChunks
 from zstore.engine.intents import INTENT
-from zstore.errors import StoreError, ZstoreError
+from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
 
 from ..faults.drills import PausingStore
@@ -130,6 +134,104 @@ def test_items_are_not_appended_to_an_array_of_another_dtype(make) -> None:
     assert zstore.open_array(store, "a")[...].tolist() == [0, 1, 2, 3]
 
 
+# What an array has otherwise that replaces another.
+OTHERS = (
+    *({"dtype": "f4"}, {"chunks": (4,)}, {"compressors": None}, {"fill_value": 7}),
+    {"shape": (8, 8), "chunks": (8, 8)},
+)
+
+
+@pytest.fixture(params=sorted({*STORES} - {"fsspec"}))
+def guarded(request, tmp_path) -> Callable[[int], Store]:
+    """Stores that say at once whether a document is another one."""
+    return lambda number: make_store(request.param, tmp_path / str(number))
+
+
+@pytest.mark.parametrize("form", ["native", "python", "text"])
+@pytest.mark.parametrize("path", ["a", ""])
+def test_nothing_is_written_to_an_array_of_other_chunks(guarded, path: str, form: str) -> None:
+    """Whoever has an array open writes no whole chunk of its former form into the one that replaced it."""
+    forms = {"native": {}, "python": {"compressors": numcodecs.BZ2()}, "text": {"dtype": str}}
+    made = {"shape": (16,), "dtype": "i4", "chunks": (8,), "zarr_format": 2} | forms[form]
+    for number, other in enumerate(OTHERS):
+        store = guarded(number)
+        array = zstore.create_array(store, path, **made)
+        items = np.arange(1, 9).astype("U1" if form == "text" else "i4")
+        array[:8] = items
+        new = {**made, **other}
+        if form == "text" and "fill_value" in other:
+            new |= {"dtype": "i4"}
+        zstore.create_array(store, path, overwrite=True, **new)
+        with pytest.raises(ChangedError, match=r"somebody else has replaced the array, which .* expected"):
+            array[:8] = items
+        assert not [key for key in store.list() if "/.z" not in f"/{key}"]
+        array.refresh()
+        array[...] = items.astype(array.dtype)[0]
+        assert (zstore.open_array(store, path)[...] == array[...]).all()
+
+
+@pytest.mark.parametrize("shards", [None, (16,)])
+def test_a_document_that_has_been_there_for_long_is_known_by_its_state(tmp_path, shards) -> None:
+    array = zstore.create_array(tmp_path, shape=(32,), dtype="i4", chunks=(8,), shards=shards)
+    time.sleep(0.15)  # of one that was written just now, the times do not show another change
+    array[:] = 1
+    assert array._chunks.folder.knows_document
+    other = zstore.open_array(tmp_path, mode="r+")
+    other.attrs["a"] = 1
+    other.resize(48)
+    array[16:32] = 2
+    assert zstore.open_array(tmp_path)[...].tolist() == [1] * 16 + [2] * 16 + [0] * 16
+    time.sleep(0.15)
+    array[16:32] = 2
+    zstore.create_array(tmp_path, shape=(32,), dtype="i4", chunks=(4,), overwrite=True)
+    with pytest.raises(ChangedError, match=r"now one in chunks \(4,\), expected \((8|16),\)"):
+        array[16:32] = 2
+    assert not zstore.open_array(tmp_path)[...].any()
+
+
+def test_others_may_resize_an_array_in_chunks_of_several_shapes_meanwhile(guarded) -> None:
+    store = guarded(0)
+    array = zstore.create_array(store, shape=(12,), dtype="i4", chunks=[[4, 8]])
+    array[:] = 1
+    zstore.open_array(store, mode="r+").resize(20)
+    array[:4] = 2
+    assert zstore.open_array(store)[...].tolist() == [2] * 4 + [1] * 8 + [0] * 8
+    zstore.create_array(store, shape=(12,), dtype="i4", chunks=[[8, 4]], overwrite=True)
+    with pytest.raises(ChangedError, match="replaced"):
+        array[:4] = 2
+
+
+def test_an_array_viewed_as_another_type_can_be_written(make) -> None:
+    array = zstore.create_array(make(0), shape=(8,), dtype="i4", chunks=(4,), compressors=None)
+    array.viewed_as("u4")[:4] = 2**32 - 1
+    assert array[...].tolist() == [-1] * 4 + [0] * 4
+
+
+@pytest.mark.parametrize("path", ["g", "g/a"])
+def test_what_is_removed_while_a_part_of_a_chunk_is_written_stays_away(
+    guarded, monkeypatch, path: str
+) -> None:
+    store = guarded(0)
+    encode, removing = RegularChunks._encode, []
+
+    def encode_late(*args: Any) -> list[Any]:
+        removing.append(pool.submit(zstore.open_group(store, mode="r+").__delitem__, path))
+        wait(removing[-1:], 0.2)  # in a directory, an array is removed when the write has ended
+        return encode(*args)
+
+    # The kernels write by themselves into the directory that they have open, where there is one.
+    forms = (numcodecs.BZ2(), *(("auto",) if store.local_path() is None else ()))
+    for compressors in forms:
+        group = zstore.create_group(store, overwrite=True)
+        array = group.create_array("g/a", data=np.arange(8), chunks=4, compressors=compressors)
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool, suppress(NotFoundError):
+            patch.setattr(RegularChunks, "_encode", encode_late)
+            array[1:3] = 7
+        assert removing[-1].result() is None
+        assert not [key for key in store.list() if key.startswith("g/a")]
+    assert len(removing) == len(forms)
+
+
 def test_chunks_without_a_node_are_nobodys_to_remove(make) -> None:
     store = make(0)
     store.put("a/c/0", b"somebody's")
@@ -161,3 +263,27 @@ def test_data_that_cannot_be_stored_leaves_nothing(make) -> None:
     with pytest.raises((ZstoreError, ValueError)):
         zstore.create_array(store, "a", data=np.array(["x", 7], object), dtype=str)
     assert sorted(store.list()) == ["a/notes.txt", "zarr.json"]
+
+
+def test_documents_that_say_the_same_otherwise_are_no_others(tmp_path) -> None:
+    """Other tools write documents anew, with what is usual left out or added."""
+    inner = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "zstd", "configuration": {"level": 1}},
+    ]
+    array = zstore.create_array(tmp_path, shape=8, chunks=4, shards=8, dtype="f4", fill_value=np.nan)
+    array[:] = 1
+    path = tmp_path / "zarr.json"
+    document = json.loads(path.read_text())
+    sharding = document["codecs"][0]["configuration"]
+    assert sharding["codecs"] != inner
+    sharding["codecs"] = inner
+    sharding.pop("index_location", None)
+    document["fill_value"] = "0xffc00001"
+    path.write_text(json.dumps(document))
+    array[:] = 2
+    assert zstore.open_array(tmp_path)[...].tolist() == [2] * 8
+    sharding["codecs"][0]["configuration"]["endian"] = "big"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ChangedError, match=r"codecs .*'big'.* expected .*'little'"):
+        array[:] = 3

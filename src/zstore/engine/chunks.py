@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from copy import copy
+from errno import ESTALE
 from functools import lru_cache, partial
 from itertools import islice
 from math import prod
@@ -36,7 +37,7 @@ from zstore.base.tracing import NOTHING, AnySpan, note_near, note_span, span
 from zstore.base.waits import check_waits
 from zstore.codecs.base import Chain, ChunkSpec
 from zstore.codecs.sharding import is_filled
-from zstore.engine.documents import ARRAY_KEYS
+from zstore.engine.documents import ARRAY_KEYS, parse_node
 from zstore.engine.fault import Fault, fault_error
 from zstore.engine.fetch import (
     STREAM_COUNT,
@@ -52,7 +53,7 @@ from zstore.engine.fetch import (
     windows,
     windows_at_once,
 )
-from zstore.engine.layout import BoundLayout, bind_handles, bind_layout
+from zstore.engine.layout import BoundLayout, bind_handles, bind_layout, other_chunks
 from zstore.engine.objects import HANDLE, FieldTable, Table, single, table_to_read, table_to_write
 from zstore.engine.schedulers import (
     BLOCKING,
@@ -100,9 +101,12 @@ class Chunks(ABC):
     field_layout    the layout that plans for writing some fields of structured items are made against
     is_published    whether the array's metadata document exists: chunks are locked through it. Until it does,
                     only the job that makes the array writes to it, and writes each chunk once
+    is_guarded      whether writes are refused where the document is that of an array whose chunks are others,
+                    as far as it takes no request to look at it
     """
 
     is_published = True
+    is_guarded = False
 
     plan: Callable[[Any], Any]
     layout: AnyLayout
@@ -192,7 +196,51 @@ class Chunks(ABC):
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
         with self._span_of_write(plan, value) if tracing.is_on else NOTHING:
+            looks = self.is_guarded and self.store.request_count == 1 and not self._locks_known(has_fields)
+            if looks and not self.check_document():
+                raise NotFoundError("array is gone", path=self._address)
             await self._write(scheduler, plan, value, has_fields)
+            if looks and not self.check_document():
+                self._remove(plan)
+
+    def _locks_known(self, has_fields: bool) -> bool:
+        """Whether whoever locks a chunk to write it sees that the document is another one."""
+        return False
+
+    # What the document was when it was last read, and was that of an array with chunks like these.
+    _document: Any = None
+
+    @once
+    def _document_key(self) -> str:
+        return join_key(self.path, ARRAY_KEYS[self.model.zarr_format])
+
+    def check_document(self) -> bool:
+        """Whether the array's document is there, or the store cannot say so at once.
+
+        Raises
+            ChangedError: it is that of an array whose chunks are others.
+        """
+        seen = self.store.peek(self._document_key)
+        if seen is NotImplemented or seen == self._document:
+            return seen is not None
+        data = self.store.get(self._document_key)
+        if data is None:
+            return False
+        found = parse_node({ARRAY_KEYS[self.model.zarr_format]: data}, self._address)
+        other = "a group" if not isinstance(found, ArrayModel) else other_chunks(self.model, found)
+        if other:
+            message = f"cannot write: somebody else has replaced the array, which is now {other}"
+            raise ChangedError(f"{message}; open it again, or call refresh()", path=self._address)
+        self._document = seen
+        return True
+
+    def _remove(self, plan: Any) -> None:
+        """Remove the chunks of a write to an array that is gone, and raise NotFoundError."""
+        for cell in self._cells(plan):
+            with suppress(ChangedError):
+                self.store.delete(self.key(cell))
+        message = "somebody else has just removed the array; nothing of what was written is left"
+        raise NotFoundError(message, path=self._address)
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
         """`read` of a plan made by `plan`, with less overhead: for small windows. Notes no span."""
@@ -234,6 +282,10 @@ class Chunks(ABC):
     @abstractmethod
     async def _write(self, scheduler: Scheduler, plan: Any, value: Items, has_fields: bool) -> None:
         """`write_with`, for a plan made against `write_layout` or `field_layout`."""
+
+    @abstractmethod
+    def _cells(self, plan: Any) -> Iterable[Cell]:
+        """The cells of the chunks that a plan for writing visits."""
 
     async def _read_many(
         self, scheduler: Scheduler, plans: list[Any], outs: list[Items], missing_is_fault: bool
@@ -712,13 +764,20 @@ class RegularChunks(Chunks):
         elif self._is_object:
             table = table_to_write(self.bound.chain)
             value = await scheduler.run(partial(table.take_in_broadcast, value))
-        elif self._writes_natively and self.folder is not None:
+        elif self.folder is not None and self._locks_known(has_fields):
             await self._write_files(scheduler, plan, value, self.folder)
             return
         elif self._writes_natively and self._puts_together(plan.outer_count):
             await self._write_together(scheduler, plan, value)
             return
         await self._write_each(scheduler, plan, value, range(plan.outer_count), table)
+
+    def _cells(self, plan: KernelPlan) -> Iterable[Cell]:
+        cells: list[Cell] = plan.outer_cells()
+        return cells
+
+    def _locks_known(self, has_fields: bool) -> bool:
+        return not has_fields and not self._is_object and self._writes_natively and self.folder is not None
 
     def _puts_together(self, outer_count: int) -> bool:
         """Whether so many outer chunks are put at once, or in memory, where that takes no time."""
@@ -754,7 +813,26 @@ class RegularChunks(Chunks):
             skip_empty=self.skip_empty,
             threads=thread_count(),
         )
-        await self._run_files(scheduler, lambda **given: batch(**given)[0], plan.outer_count)
+
+        def run(window: tuple[int, int]) -> Fault | None:
+            if self.is_guarded and not folder.knows_document:
+                self._know_document(folder)
+            fault: Fault | None = batch(window=window, is_known=self.is_guarded)[0]
+            if not self.is_guarded or fault is None or fault[:2] != ("store", ESTALE):
+                return fault
+            # Its shape or attributes may have changed: what is written now again is the same.
+            self._know_document(folder)
+            again: Fault | None = batch(window=window)[0]
+            return again
+
+        await self._run_files(scheduler, run, plan.outer_count)
+
+    def _know_document(self, folder: Folder) -> None:
+        """Have the folder keep the document's state, if it is that of an array with chunks like these."""
+        seen = folder.look(ARRAY_KEYS[self.model.zarr_format])
+        if seen is not None:
+            self.check_document()
+            folder.know(seen)
 
     async def _write_together(self, scheduler: Scheduler, plan: KernelPlan, value: Items) -> None:
         """Write outer chunks by windows, each of which is encoded by one kernel call and put at once."""
@@ -1081,6 +1159,9 @@ class RectilinearChunks(Chunks):
     def _decode(self, part: ChunkPart, data: Any, key: str) -> Items:
         with located(self.store.url, key):
             return self._chain(part.shape).decode(data)
+
+    def _cells(self, plan: RectilinearPlan) -> Iterable[Cell]:
+        return (part.cell for part in plan.parts())
 
     async def _write(
         self, scheduler: Scheduler, plan: RectilinearPlan, value: Items, has_fields: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,13 +12,17 @@ import numpy as np
 
 from zstore._ext.engine.select import Layout
 from zstore.base.once import ByContent
-from zstore.codecs.base import Chain, ChunkSpec
+from zstore.codecs.base import Chain, ChunkSpec, make_codec
 from zstore.codecs.bytes import Bytes
 from zstore.codecs.crc32c import Crc32c
 from zstore.codecs.sharding import ShardingIndexed
 from zstore.codecs.transpose import Transpose
 from zstore.engine.objects import HANDLE
-from zstore.model.array import ArrayModel
+from zstore.errors import ZstoreError
+from zstore.model.array import ArrayModel, CodecModel
+
+# Codecs whose encoded bytes say how they are decoded, whatever they were encoded with.
+TELLING = frozenset(("blosc", "bz2", "gzip", "lz4", "zlib", "zstd"))
 
 
 @dataclass(frozen=True)
@@ -167,3 +173,33 @@ def _make_layout(
         key_has_c=model.keys.name == "default",
         separator=model.keys.separator,
     )
+
+
+def other_chunks(model: ArrayModel, other: ArrayModel) -> str:
+    """Say how the chunks of another array differ in form from those of `model`; "" where they do not."""
+    said = model.other_chunks(other)
+    if said or model.codecs == other.codecs or _decoding(model.codecs) == _decoding(other.codecs):
+        return said
+    told, expected = ([codec.describe() for codec in one.codecs] for one in (other, model))
+    return f"one with the codecs {told}, expected {expected}"
+
+
+def _decoding(codecs: Iterable[CodecModel]) -> list[Any]:
+    """The options of codecs that decoding depends on, in JSON."""
+    told = list[Any]()
+    for codec in codecs:
+        name = codec.name.removeprefix("numcodecs.")
+        if name in TELLING:
+            told.append(name)
+            continue
+        try:
+            made: Any = make_codec(codec)
+        except ZstoreError:
+            made = None
+        if isinstance(made, ShardingIndexed):
+            parts = _decoding(made.codecs), _decoding(made.index_codecs)
+            told.append([name, made.chunk_shape, made.index_location, *parts])
+        else:
+            told.append([name, codec.configuration if made is None else made.to_configuration()])
+    found: list[Any] = json.loads(json.dumps(told, default=repr, sort_keys=True))
+    return found

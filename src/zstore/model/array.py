@@ -128,6 +128,25 @@ class ArrayModel:
             return self.fill_value
         return self.data_type.default_fill() if self.data_type.is_object else np.zeros((), self.dtype)[()]
 
+    def other_chunks(self, other: ArrayModel) -> str:
+        """Say how the chunks of another array differ in form, but for codecs; "" where they do not.
+
+        Shapes may differ, as those of one array do that was resized.
+        """
+        if self is other:
+            return ""
+        if self.data_type != other.data_type:
+            return f"of {other.dtype}, expected {self.dtype}"
+        if not self.grid.agrees(other.grid):
+            return f"one in chunks {other.grid.chunk_shape}, expected {self.grid.chunk_shape}"
+        if self.keys != other.keys:
+            return f"one with the chunk keys {other.keys}, expected {self.keys}"
+        fill, expected = other.effective_fill_value, self.effective_fill_value
+        is_same = other.data_type.fill_bits(fill) == self.data_type.fill_bits(expected)
+        # One NaN is as good as another.
+        is_same = is_same or bool(np.all(fill != fill) and np.all(expected != expected))
+        return "" if is_same else f"one with the fill value {fill}, expected {expected}"
+
     @property
     def ndim(self) -> int:
         """The number of dimensions."""

@@ -104,6 +104,10 @@ class RegularGrid:
         """The grid of the array after resizing it to `shape`."""
         return self
 
+    def agrees(self, other: Grid) -> bool:
+        """Whether chunks of an array of this grid are those of one of the other, as far as both reach."""
+        return self == other
+
     def beyond(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A larger shape, in which more chunks follow the last ones of an array of `shape`, if any can."""
         return tuple(min(n + c, LIMIT) for n, c in zip(shape, self.chunk_shape, strict=True))
@@ -194,6 +198,12 @@ class Edges:
             return 0
         return int(self.locate(np.array([length - 1], np.int64))[0][0]) + 1
 
+    def agrees(self, other: Edges) -> bool:
+        """Whether the chunks of one begin as those of the other, as far as both reach."""
+        places = {*self._tables[2].tolist(), *other._tables[2].tolist()}
+        last = min(sum(count for _, count in one.runs) for one in (self, other))
+        return all(self.start(place) == other.start(place) for place in {*places, last} if place <= last)
+
     def grown(self, length: int) -> Edges:
         """These lengths, with one more chunk if they do not reach `length`."""
         missing = length - self.total
@@ -278,6 +288,12 @@ class RectilinearGrid:
         return RectilinearGrid(
             tuple(edge.grown(length) for edge, length in zip(self.edges, shape, strict=True))
         )
+
+    def agrees(self, other: Grid) -> bool:
+        """As `RegularGrid.agrees`: a grid that was grown begins as it was."""
+        if not isinstance(other, RectilinearGrid) or len(self.edges) != len(other.edges):
+            return False
+        return all(map(Edges.agrees, self.edges, other.edges))
 
     def beyond(self, shape: Shape) -> Shape:
         """A larger shape, in which more chunks follow the last ones; `shape` itself if chunks differ.

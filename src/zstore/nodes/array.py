@@ -98,6 +98,8 @@ class Array(ArrayNames):
                 allow_pickle=access.allow_pickle,
             )
         chunks.is_published, chunks.skip_empty = access.is_published, not access.keeps_empty
+        # Of an append, the document is read under the lock of the shape.
+        chunks.is_guarded = access.is_published and store is None and not access.is_viewed
         return chunks
 
     def __repr__(self) -> str:
@@ -212,7 +214,8 @@ class Array(ArrayNames):
 
     def viewed_as(self, dtype: npt.DTypeLike) -> Array:
         """The same array, its items reinterpreted as by numpy's `view`; no codec may depend on their type."""
-        return Array(self._store, self._path, self._model.viewed_as(dtype), self._access)
+        access = replace(self._access, is_viewed=True)
+        return Array(self._store, self._path, self._model.viewed_as(dtype), access)
 
     # Reading
 

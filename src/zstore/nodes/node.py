@@ -174,6 +174,7 @@ class Access:
     cache_size    bytes of decoded chunks that an array keeps in a cache of its own
     is_published  whether the metadata documents exist; those of a new array are written after its chunks
     keeps_empty   chunks of nothing but the fill value are stored, too
+    is_viewed     items are shown as another type than that of the array's document
     """
 
     read_only: bool = False
@@ -182,6 +183,7 @@ class Access:
     cache_size: int = 0
     is_published: bool = True
     keeps_empty: bool = False
+    is_viewed: bool = False
 
     def __post_init__(self) -> None:
         is_fault(self.missing)

@@ -562,6 +562,13 @@ class Store(ABC):
         """
         return None
 
+    def peek(self, key: str) -> Any:
+        """A token of the value, which differs as soon as the value does: writers look at documents so.
+
+        None: there is no value; NotImplemented: the store cannot say so in next to no time.
+        """
+        return NotImplemented
+
     def put_over(self, key: str, value: bytes | bytearray | memoryview, version: str | None) -> str | None:
         """`put` over the value of that version (None: where there is no value); returns the new version.
 
@@ -908,7 +915,7 @@ PRIMITIVES = (
 CAPABILITIES = {
     "many": ("get_parts", "get_many", "get_each", "get_parts_async", "get_many_async", "put_many"),
     "documents": ("get_first",),
-    "entries": ("entry", "entries", "few_entries"),
+    "entries": ("entry", "entries", "few_entries", "peek"),
     "removal": ("delete_many", "delete_soon"),
     "conditions": ("put_new_many", "seen", "put_over", "delete_over", "check_version"),
     "copies": ("copy_from", "put_file"),

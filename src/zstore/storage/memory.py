@@ -129,6 +129,10 @@ class MemoryStore(Store):
         value = self._values.get(check_key(key))
         return None if value is None else Entry(key, len(value), f"{hash(value):x}")
 
+    def peek(self, key: str) -> bytes | None:
+        """The value itself, as every `put` makes another."""
+        return self._values.get(key)
+
     def lock(self, key: str) -> AbstractContextManager[None]:
         """Exclude other threads that lock the same key; no other process can reach this store."""
         self.check_writable(key)

@@ -96,6 +96,10 @@ class SqliteStore(Store):
         row = self._row("SELECT length(value) FROM zstore WHERE key = ?", (check_key(key),), key)
         return None if row is None else int(row[0])
 
+    def peek(self, key: str) -> bytes | None:
+        """The value itself."""
+        return self.get(key)
+
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: the file is there."""
         if not self.path.exists():

@@ -7,7 +7,7 @@
 #ifndef ZS_CACHE_H
 #define ZS_CACHE_H
 
-#include "box.h"
+#include "files.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,12 +18,6 @@
 #define ZS_CLOCK_BITS 24 /* of a slot; the others are of the chunk's hash */
 #define ZS_SHARED_SIZE ((int64_t)128 << 20)
 #define ZS_SHARED_PARTS 8 /* a chunk may take at most the n-th part of the shared cache */
-
-/* The identity and state of a file: unchanged as long as all of this is. */
-typedef struct {
-    uint64_t device, inode;
-    int64_t size, modified, changed; /* bytes and nanoseconds */
-} zs_identity;
 
 /* The location of an outer chunk's bytes: in an open file, or in memory. */
 typedef struct {
@@ -144,16 +138,6 @@ static inline int64_t zs_touch(const int64_t *cell, int ndim, int64_t base) {
     return last && (last & ~clock) == (h & ~clock) ? (int64_t)((now - last) & clock) : -1;
 }
 
-/* Whether a later change of the file will show in its times, whose resolution is a few milliseconds, on some file
- * systems two seconds: not if it was written just now. */
-static inline int zs_is_settled(const zs_kept *kept) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t last = kept->identity.modified > kept->identity.changed ? kept->identity.modified : kept->identity.changed;
-    int64_t wait = last % 1000000000 ? 100000000 : 2000000000;
-    return now.tv_sec * 1000000000LL + now.tv_nsec - last > wait;
-}
-
 static inline void zs_kept_release(zs_cache *cache, zs_kept *kept) {
     if (!kept) return;
     if (cache) pthread_mutex_lock(&cache->lock);
@@ -239,7 +223,7 @@ static inline int zs_cache_fits(const zs_cache *cache, int64_t payload_size) {
 
 static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
     int64_t bytes = (int64_t)sizeof *kept + kept->payload_size;
-    if (!zs_cache_fits(cache, kept->payload_size) || !zs_is_settled(kept)) return;
+    if (!zs_cache_fits(cache, kept->payload_size) || !zs_is_settled(&kept->identity)) return;
     pthread_mutex_lock(&cache->lock);
     zs_kept **link = zs_cache_look(cache, kept->cell, kept->ndim, kept->base);
     if (*link) zs_cache_drop(cache, link);

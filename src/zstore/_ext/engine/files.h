@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Features that only Linux has. ZS_PORTABLE leaves them out, to test on Linux what other systems do. */
@@ -40,6 +41,34 @@
 #define ZS_MODIFIED st_mtim
 #define ZS_CHANGED st_ctim
 #endif
+
+/* The identity and state of a file: unchanged as long as all of this is. */
+typedef struct {
+    uint64_t device, inode;
+    int64_t size, modified, changed; /* bytes and nanoseconds */
+} zs_identity;
+
+static inline int64_t zs_nanoseconds(const struct timespec *at) { return at->tv_sec * 1000000000LL + at->tv_nsec; }
+
+static inline zs_identity zs_identify(const struct stat *status) {
+    return (zs_identity){
+        .device = status->st_dev,
+        .inode = status->st_ino,
+        .size = status->st_size,
+        .modified = zs_nanoseconds(&status->ZS_MODIFIED),
+        .changed = zs_nanoseconds(&status->ZS_CHANGED),
+    };
+}
+
+/* Whether a later change of a file will show in its times, whose resolution is a few milliseconds, on some file
+ * systems two seconds: not if it was written just now. */
+static inline int zs_is_settled(const zs_identity *identity) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t last = identity->modified > identity->changed ? identity->modified : identity->changed;
+    int64_t wait = last % 1000000000 ? 100000000 : 2000000000;
+    return zs_nanoseconds(&now) - last > wait;
+}
 
 /* Make a system call, again for as long as a signal interrupts it. */
 #define ZS_AGAIN(call)                           \

@@ -28,6 +28,7 @@ typedef struct {
     const char *root;     /* the directory of the array's store, where links may lead to; or NULL */
     const char *path;     /* the array's path in it */
     const char *allowed;  /* the directories elsewhere that links may lead into (see zs_open_allowed); or NULL */
+    const zs_identity *known; /* of the document as it was read: locking a key of another is refused; NULL: any */
 } zs_place;
 
 /* The directory that holds the last file written, kept for the next one in it as long as one call lasts. */
@@ -336,10 +337,20 @@ static inline int zs_ask_lock(int file, struct flock *range, int is_waiting) {
 #endif
 }
 
+/* Release the lock that `file` holds. */
+static inline void zs_unlock(int file) {
+#ifdef F_OFD_SETLK
+    struct flock all = zs_lock_range(0, 0, 0);
+    fcntl(file, F_OFD_SETLK, &all); /* closing alone would leave it with a child forked meanwhile */
+#else
+    (void)file;
+#endif
+}
+
 /* Lock `key` against every other writer, through `*file`: the array's document, opened here where it is -1, for one
  * lock at a time. 0, or -1 with errno: ECANCELED when a signal came and `poll` says stop; ESHUTDOWN when `stop` was
- * set. Signals come to the caller's thread, which has a `poll` and waits in the kernel; the other threads have no
- * `poll` and try again and again, so that they see `stop`. */
+ * set; ESTALE where it is not the document that is known. Signals come to the caller's thread, which has a `poll` and
+ * waits in the kernel; the other threads have no `poll` and try again and again, so that they see `stop`. */
 static inline int zs_lock(const zs_place *place, const char *key, int *file, int (*poll)(void), atomic_int *stop) {
     struct flock range = zs_lock_range(1, zs_lock_offset(key), 1);
     long pause = ZS_LEAST_PAUSE;
@@ -359,20 +370,16 @@ static inline int zs_lock(const zs_place *place, const char *key, int *file, int
             errno = reason;
             return -1;
         }
-        if (fstat(*file, &held) == 0 && held.st_nlink) return 0;
+        if (fstat(*file, &held) == 0 && held.st_nlink) {
+            zs_identity identity = zs_identify(&held);
+            if (!place->known || !memcmp(place->known, &identity, sizeof identity)) return 0;
+            zs_unlock(*file);
+            errno = ESTALE;
+            return -1;
+        }
         close(*file); /* the document was replaced: whoever holds the new one does not see this lock */
         *file = -1;
     }
-}
-
-/* Release the lock that `file` holds. */
-static inline void zs_unlock(int file) {
-#ifdef F_OFD_SETLK
-    struct flock all = zs_lock_range(0, 0, 0);
-    fcntl(file, F_OFD_SETLK, &all); /* closing alone would leave it with a child forked meanwhile */
-#else
-    (void)file;
-#endif
 }
 
 #endif

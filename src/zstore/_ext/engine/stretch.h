@@ -35,18 +35,6 @@ typedef struct {
     int32_t origin;
 } zs_held;
 
-static inline int64_t zs_nanoseconds(const struct timespec *at) { return at->tv_sec * 1000000000LL + at->tv_nsec; }
-
-static inline zs_identity zs_identify(const struct stat *status) {
-    return (zs_identity){
-        .device = status->st_dev,
-        .inode = status->st_ino,
-        .size = status->st_size,
-        .modified = zs_nanoseconds(&status->ZS_MODIFIED),
-        .changed = zs_nanoseconds(&status->ZS_CHANGED),
-    };
-}
-
 /* The row of a chunk, -1: there is none. */
 static inline int64_t zs_stretch_row(const zs_stretches *stretches, const int64_t *cell) {
     int64_t number = 0;

@@ -40,6 +40,9 @@ cdef extern from "read.h" nogil:
         int64_t id
         int has_kept
 
+    ctypedef struct zs_identity:
+        pass
+
     ctypedef struct zs_place:
         int directory
         const char *document
@@ -47,6 +50,14 @@ cdef extern from "read.h" nogil:
         const char *root
         const char *path
         const char *allowed
+        const zs_identity *known
+
+    ctypedef struct file_status "struct stat":
+        pass
+
+    zs_identity zs_identify(const file_status *)
+    int zs_is_settled(const zs_identity *)
+    int fstatat(int directory, const char *name, file_status *, int flags)
 
     ctypedef struct zs_origin:
         const char *name
@@ -336,6 +347,8 @@ cdef class Folder:
     cdef zs_cache *cache
     cdef zs_owner owner
     cdef Stretches stretches
+    cdef zs_identity document
+    cdef readonly bint knows_document
 
     def __cinit__(self, str path, str key="", *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
                   Stretches stretches=None, bytes allowed=None):
@@ -368,6 +381,28 @@ cdef class Folder:
             if self.directory < 0 or zs_folder_is_gone(self.directory):
                 self.renew(open_directory(self.path))
             return self.directory
+
+    def look(self, str document):
+        """The identity and state of the array's document at this moment; None where there is none."""
+        cdef file_status status
+        cdef zs_identity found
+        cdef bytes name = os.fsencode(document)
+        if fstatat(self.descriptor(), name, &status, 0):
+            return None
+        found = zs_identify(&status)
+        return (<char *> &found)[:sizeof(found)]
+
+    def know(self, bytes document):
+        """Keep what `look` gave before the document was read: writes are refused, with ESTALE, where it is another.
+
+        It is not kept where it was written just now, so that a later change might not be seen."""
+        cdef zs_identity found
+        if len(document) != sizeof(found):
+            raise ValueError(f"{len(document)} bytes, expected {sizeof(found)}")
+        memcpy(&found, <const char *> document, sizeof(found))
+        with cython.critical_section(self):
+            self.document = found
+            self.knows_document = zs_is_settled(&found)
 
     cdef int renew(self, int opened) except -1:
         if self.directory < 0:  # else another thread may have been faster, while this one opened it
@@ -722,11 +757,11 @@ def read_joined(list parts, *, int threads=1):
 
 
 def write(Plan plan, value, *, Folder folder=None, list outer=None, str document="", bint durable=False,
-          bint skip_empty=True, tuple window=None, int threads=1):
+          bint skip_empty=True, tuple window=None, int threads=1, bint is_known=False):
     """Store `value` (of the plan's shape; for points 1-d) in the files of `folder`, or over given bytes.
 
-    `document` is the array's metadata document in `folder`, through which chunks are locked ("": no locks). Without a
-    folder, `outer` holds the stored bytes of every outer chunk (None: missing, or replaced whole). `window` limits
+    `document` is the array's metadata document in `folder`, through which chunks are locked ("": no locks); with
+    `is_known`, the fault ESTALE says that it is another one than the folder knows. Without a folder, `outer` holds the stored bytes of every outer chunk (None: missing, or replaced whole). `window` limits
     the work (and that list) to those outer chunks of the plan. Returns (fault, results): the first fault or None, and
     per outer chunk None (unchanged), bytes (its new value) or False (to be removed).
     """
@@ -734,6 +769,7 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     cdef Py_buffer view
     cdef Buffers given
     cdef bytes name = os.fsencode(document)
+    cdef zs_identity known
     cdef int64_t k, first, last
     cdef zs_result *made = NULL
     cdef list results = []
@@ -750,6 +786,10 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
         if folder.stretches is not None:
             raise ValueError("chunks that are stretches of files cannot be written")
         folder.has_written = True
+        if is_known:
+            with cython.critical_section(folder):
+                known = folder.document
+                job.batch.place.known = &known if folder.knows_document else NULL
     else:
         made = <zs_result *> calloc(last - first + 1, sizeof(zs_result))
         if made == NULL:

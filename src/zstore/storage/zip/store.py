@@ -153,6 +153,12 @@ class ZipStore(BatchStore):
         member = self._directory.members.get(check_key(key))
         return None if member is None else Entry(key, member.size, member.version)
 
+    def peek(self, key: str) -> Any:
+        """The entry of the zip file's directory, which others do not change from now on."""
+        archive = self._archive()
+        archive.begin()
+        return archive.members.get(key)
+
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: no directory above was archived as a link, without its files."""
         members = self._directory.members
