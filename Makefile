@@ -9,7 +9,7 @@ EXT := src/zstore/_ext
 KERNEL_SOURCES := $(wildcard $(EXT)/*.h $(foreach suffix,pyx pxd h cc,$(EXT)/*/*.$(suffix)))
 PLUGINS := $(wildcard plugins/zstore-*)
 
-.PHONY: demo test core drill clouds fuzz fuzz-sanitized sanitize sanitized threads build lock notes kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable clean
+.PHONY: demo test core drill clouds fuzz fuzz-sanitized sanitize sanitized threads mix build lock notes kernels headers lint format types bench bench-pyramids parity-zarr parity-xarray parity-xarray-engine parity-zarr2 readers writers docs shots plugins extras wheels wheels-check portable clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml plugins/*/setup.py plugins/*/*.js)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -143,6 +143,13 @@ threads: $(BUILT)
 		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider tests/kernels/test_copy.py tests/kernels/test_fold.py tests/kernels/test_curl.py \
 		$(addprefix tests/engine/test_,cache.py many.py pool.py puts.py recoding.py) \
 		-k "not leave_nothing_behind and not forks_in_the_midst and not forked_child_goes_on"
+
+# Threads that do everything at once, each call compared with what it must give, and what it takes: on a CPython without
+# a lock, too, by its own environment (`make mix BIN=PATH/bin`, with kernels built for it; docs/design/0031-free-threads.md).
+THREADS ?= 64
+CALLS ?= 1000000
+mix:
+	PYTHONPATH=src $(BIN)/python -m tests.faults.mix $(THREADS) $(CALLS)
 
 # The engine as other systems have it, without what Linux alone has, in a copy. The tests left out say how it is with that.
 PORTABLE := build/portable

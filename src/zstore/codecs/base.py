@@ -18,6 +18,7 @@ import numpy as np
 
 from zstore._ext.codecs import native
 from zstore.base.limits import current_limits
+from zstore.base.once import look_up
 from zstore.errors import ChecksumError, CodecError, MetadataError, ZstoreError
 from zstore.extensions.registry import codecs as registry
 from zstore.model.array import CodecModel
@@ -218,7 +219,10 @@ def parse_options(codec: str, options: Iterable[Option], configuration: Any) -> 
         raise refuse_option(codec, "configuration", configuration, "an object")
     values = {}
     for option in options:
-        value = configuration.get(option.name, REQUIRED)
+        try:
+            value = configuration[option.name]
+        except KeyError:
+            value = REQUIRED
         if value is REQUIRED or (value is None and option.may_be_null):
             value = option.default
             if value is REQUIRED:
@@ -337,9 +341,10 @@ def codec_list(name: str, usual: Any = None) -> Option:
         models = []
         for entry in value:
             named: Any = {"name": entry} if isinstance(entry, str) else entry
-            if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
+            called = look_up(named, "name") if isinstance(named, Mapping) else None
+            if not isinstance(called, str):
                 raise ValueError(value)
-            models.append(CodecModel(named["name"], named.get("configuration") or {}))
+            models.append(CodecModel(called, look_up(named, "configuration") or {}))
         return tuple(models)
 
     def render(models: tuple[CodecModel, ...]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from zstore.base.limits import current_limits
-from zstore.base.once import COUNT_LIMIT, SIZE_LIMIT, ByContent, ByIdentity
+from zstore.base.once import COUNT_LIMIT, SIZE_LIMIT, ByContent, ByIdentity, look_up
 from zstore.engine.schedulers import map_threads
 from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from zstore.model import v1, v2, v3
@@ -254,7 +254,7 @@ def parse_node(documents: Mapping[str, bytes | memoryview], where: str) -> Model
 def _parse_v3(data: bytes | memoryview, where: str) -> Model:
     """The model of a document; arrays with equal ones, as files of a series have, share it."""
     content = bytes(data) if len(data) <= min(SIZE_LIMIT, current_limits().document_size) else None
-    kept = None if content is None else _arrays.get(content)
+    kept = None if content is None else look_up(_arrays, content)
     if kept is not None:
         return kept
     model = v3.parse_node({v3.KEY: parse_json(data, path=where, key=v3.KEY)}, where)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from zstore.base.once import look_up
 from zstore.errors import ExtensionConflictError, ExtensionError, UnknownExtensionError
 from zstore.extensions import builtin
 from zstore.extensions.builtin import PrefixOffer
@@ -79,7 +80,7 @@ class Registry:
             ExtensionConflictError: two plugins offer it.
             ExtensionError: its class cannot be imported.
         """
-        kept = self._classes.get(name)
+        kept = look_up(self._classes, name)
         if kept is None:
             # Two threads may both get here; they find the same class, so either may store it.
             kept = self._classes[name] = self._find(name)

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from zstore.base.once import look_up
 from zstore.errors import MetadataError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import BUILT_IN_PACKAGE
 from zstore.extensions.registry import data_types as registry
@@ -245,7 +246,7 @@ class DataType:
             UnsupportedError: a dtype that zstore does not have, or `object`, which names no type of items.
         """
         dtype = np.dtype(dtype)
-        core = _BY_TYPESTR.get(dtype.str[1:]) if dtype.isbuiltin < 2 else None
+        core = look_up(_BY_TYPESTR, dtype.str[1:]) if dtype.isbuiltin < 2 else None
         if core is not None:
             return core
         if dtype.kind == "O":
@@ -431,7 +432,7 @@ def _makers(kind: str) -> Iterator[DataTypeMaker]:
 
 
 def _find(name: str, configuration: Mapping[str, Any]) -> DataType:
-    row = _CORE.get(name)
+    row = look_up(_CORE, name)
     if row is not None:
         refuse_configuration(name, configuration)
         return row

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from zstore.base.once import look_up
 from zstore.errors import MetadataError
 from zstore.model.array import ArrayModel, ZarrFormat
 
@@ -120,7 +121,7 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
 
     def __getitem__(self, path: str) -> ArrayModel | GroupModel:
         full = self._prefix + path
-        model = self._models.get(full)
+        model = look_up(self._models, full)
         if model is None:
             documents = self._documents[full]
             model = self._parse(documents, f"{self._base}/{full}" if self._base else full)

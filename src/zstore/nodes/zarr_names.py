@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from zstore.base.once import look_up
 from zstore.codecs.base import ArrayCodec, make_codec
 from zstore.engine.walk import listed_cell, stored_cells
 from zstore.errors import MetadataError, ZstoreError, missing_name, without_secrets
@@ -105,7 +106,7 @@ class ArrayNames(NodeNames[ArrayModel]):
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_name("Array", name, ARRAY_ADVICE.get(name))
+            raise missing_name("Array", name, look_up(ARRAY_ADVICE, name))
 
     @property
     def filters(self) -> Codecs:
@@ -295,7 +296,7 @@ class GroupNames(NodeNames[GroupModel], MemberNames[Any]):
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            advice = GROUP_ADVICE.get(name)
+            advice = look_up(GROUP_ADVICE, name)
             # Of a store that is far, a name is not worth a request.
             if advice is None and name[:1] != "_" and self.store.request_count == 1 and name in self:
                 advice = f"group[{name!r}]"

@@ -21,6 +21,7 @@ from weakref import WeakSet
 from zstore._ext.engine.transfer import kept_counts, kept_size
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
+from zstore.base.once import look_up
 from zstore.base.waits import wait_for_result
 from zstore.errors import NotFoundError, StoreError
 from zstore.storage.base import (
@@ -380,7 +381,7 @@ class KeptStore(Caching):
             for index, request in enumerate(requests):
                 key, wish = request
                 for name in dict.fromkeys((request, (key, None))):
-                    part = self._ranges.get(name)
+                    part = look_up(self._ranges, name)
                     if part is None:
                         continue
                     version = known.setdefault(key, _CachedVersion(0, part.version, part.total_size))

@@ -12,6 +12,7 @@ from errno import ENOENT
 from pathlib import Path
 from typing import NamedTuple
 
+from zstore.base.once import look_up
 from zstore.errors import StoreError
 
 # Of classic NetCDF: CDF-1, CDF-2 and CDF-5.
@@ -165,7 +166,7 @@ _BY_ENDING = {ending: kind for kind in KINDS for ending in kind.endings}
 
 def kind_by_name(name: str) -> FileKind | None:
     """The kind of files whose ending a path or URL has; None for a Zarr store and for unknown endings."""
-    return _BY_ENDING.get(ending_of(name))
+    return look_up(_BY_ENDING, ending_of(name))
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> FileKind:

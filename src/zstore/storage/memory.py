@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
+from zstore.base.once import look_up
 from zstore.errors import StoreError
 from zstore.storage.base import Entry, Names, PrefixStore, Store, check_key, check_prefix, hold_name, join_key
 
@@ -95,7 +96,7 @@ class MemoryStore(Store):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
         """The value itself, or a view of those bytes; None if there is no such key."""
-        value = self._values.get(check_key(key))
+        value = look_up(self._values, check_key(key))
         if value is None or byte_range is None:
             return value
         begin, end = byte_range.resolve(len(value))
@@ -121,12 +122,12 @@ class MemoryStore(Store):
         return sorted(self._values.children(check_prefix(prefix)))
 
     def size(self, key: str) -> int | None:
-        value = self._values.get(check_key(key))
+        value = look_up(self._values, check_key(key))
         return None if value is None else len(value)
 
     def entry(self, key: str) -> Entry | None:
         """The value's size and, as its version, Python's hash of it, which only holds in this process."""
-        value = self._values.get(check_key(key))
+        value = look_up(self._values, check_key(key))
         return None if value is None else Entry(key, len(value), f"{hash(value):x}")
 
     def peek(self, key: str) -> bytes | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zstore.base.once import once
+from zstore.base.once import look_up, once
 from zstore.errors import ChangedError
 from zstore.indexing.transform import IndexTransform
 from zstore.jobs.source import Source
@@ -111,7 +111,7 @@ def edges(root: ViewStep) -> Edges:
     """The borders of chunks along each axis of a step; boxes of whole chunks cost least to read."""
     made: dict[int, Edges] = {}
     for step in postorder(root, attrgetter("edge_inputs")):
-        kept = step.__dict__.get("_edges")
+        kept = look_up(step.__dict__, "_edges")
         if kept is None:
             kept = step.__dict__["_edges"] = step.edges_of([made[id(one)] for one in step.edge_inputs])
         made[id(step)] = kept

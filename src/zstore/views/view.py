@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from zstore.base.once import once
+from zstore.base.once import look_up, once
 from zstore.engine.schedulers import BLOCKING, Scheduler
 from zstore.errors import SelectionError, UnsupportedError, missing_name
 from zstore.indexing.transform import IndexTransform, parse, parse_orthogonal, parse_points
@@ -80,7 +80,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
     if not TYPE_CHECKING:  # type checkers are to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_name("View", name, VIEW_ADVICE.get(name))
+            raise missing_name("View", name, look_up(VIEW_ADVICE, name))
 
     # What it is
 

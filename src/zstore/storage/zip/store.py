@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from zstore.base.byterange import ByteRange
 from zstore.base.limits import is_durable
+from zstore.base.once import look_up
 from zstore.errors import StoreError
 from zstore.storage.base import (
     BatchStore,
@@ -134,12 +135,12 @@ class ZipStore(BatchStore):
         return self._path if self._source else "zip" + Path(self._path).as_uri().removeprefix("file")
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | memoryview | None:
-        member = self._directory.members.get(check_key(key))
+        member = look_up(self._directory.members, check_key(key))
         return None if member is None else read_members([(member, byte_range)])[0]
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with sizes and versions from the zip file's directory."""
-        members = [self._directory.members.get(check_key(key)) for key, _ in requests]
+        members = [look_up(self._directory.members, check_key(key)) for key, _ in requests]
         pairs = zip(members, (byte_range for _, byte_range in requests), strict=True)
         found = iter(
             read_members([(member, byte_range) for member, byte_range in pairs if member is not None])
@@ -150,7 +151,7 @@ class ZipStore(BatchStore):
 
     def entry(self, key: str) -> Entry | None:
         """The value's size and, as its version, its checksum and sizes."""
-        member = self._directory.members.get(check_key(key))
+        member = look_up(self._directory.members, check_key(key))
         return None if member is None else Entry(key, member.size, member.version)
 
     def peek(self, key: str) -> Any:
@@ -164,7 +165,7 @@ class ZipStore(BatchStore):
         members = self._directory.members
         for key in keys:
             for place, letter in enumerate(key):
-                link = members.get(key[:place]) if letter == "/" else None
+                link = look_up(members, key[:place]) if letter == "/" else None
                 if link is not None and link.is_link:
                     reason = f"a symbolic link was archived in the place of the directory {key[:place]!r}"
                     raise StoreError(f"cannot read: {reason}; expected its files", path=self.url, key=key)
