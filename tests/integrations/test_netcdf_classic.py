@@ -201,6 +201,38 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, kind: str) -> None:
         assert caught.value.path == str(path) and not (tmp_path / "out.zarr").exists()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_headers_that_the_netcdf_library_refuses_are_refused(tmp_path: Path, kind: str) -> None:
+    """Variables that lie in one another or in the header, along another dimension, in lists of other tags."""
+    path = tmp_path / "in.nc"
+    with netCDF4.Dataset(path, "w", format=kind) as file:
+        for name, length in {"time": None, "lat": 5, "lon": 7}.items():
+            file.createDimension(name, length)
+        for name, where in {"aaaa": ("lat",), "bbbb": ("lat",), "cccc": ("time",), "dddd": ("time",)}.items():
+            file.createVariable(name, "i4", where)[...] = range(5)
+    content, wide = path.read_bytes(), 8 if kind == KINDS[2] else 4
+    end = 4 if kind == KINDS[0] else 8
+    places = {name: content.index(name + b"\0") for name in (b"aaaa", b"bbbb", b"cccc", b"dddd")}
+    first = 4 + wide
+    damages = {first + 3: "tag 11, expected 10", first + 4 + wide + wide + 1: "the name"}
+    for place in places.values():
+        # The number of dimensions, one, an empty list of attributes, the type and the size come before.
+        begin = place + 4 + wide + wide + (4 + wide) + 4 + wide + end - 1
+        damages[begin] = "header is damaged"
+    damages[places[b"aaaa"] + 4 + wide + wide - 1] = "header is damaged: 'bbbb' begins at byte"
+    for at, said in damages.items():
+        damaged = bytearray(content)
+        damaged[at] = {"tag 11, expected 10": 11, "the name": 0}.get(said, damaged[at] - 4 & 255)
+        if said.endswith("begins at byte"):
+            damaged[at] = 2  # along "lon"
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match=said):
+            ClassicFile(path)
+        if said != "the name":  # the library's ends at the 0
+            with pytest.raises(OSError):  # noqa: PT011 - it says "invalid argument" or "unknown format"
+                netCDF4.Dataset(path)
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_header_is_an_error_or_a_file(tmp_path: Path, data: st.DataObject) -> None:

@@ -28,6 +28,8 @@ from zstore.storage.kinds import CLASSIC
 TYPES = (None, "i1", "S1", "i2", "i4", "f4", "f8", "u1", "u2", "u4", "i8", "u8")
 TEXT = 2
 ALIGNMENT = 4
+# What lists begin with; 0 where they are empty.
+DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
 # A dimension of this length is the one along which records are added.
 UNLIMITED = 0
 # Stretches of a file up to this length are read whole, where a window takes only some of their items.
@@ -116,13 +118,14 @@ class ClassicFile:
             raise UnsupportedError(f"file begins with {header.signature!r}; {expected}", path=self.path)
         try:
             record_count = header.count()
-            dimensions = [*header.named(header.count).items()]
+            dimensions = [*header.named(DIMENSIONS, header.count).items()]
             self.attrs = header.attributes("/")
-            variables = header.named(lambda: header.variable(dimensions))
+            variables = header.named(VARIABLES, lambda: header.variable(dimensions))
         except (ValueError, IndexError) as error:
             what = f"file of {header.size} bytes is cut short, or its header is damaged"
             raise StoreError(f"{what} before byte {header.at}: {error}", path=self.path) from error
         self.header_size = header.at
+        self._check_order(variables)
         records = [variable for variable in variables.values() if variable.is_record]
         self.record_step = sum(-(-variable.size // ALIGNMENT) * ALIGNMENT for variable in records)
         if len(records) == 1:
@@ -146,6 +149,15 @@ class ClassicFile:
         if self.end > header.size:
             what = f"file is cut short: its values end at byte {self.end}, the file at {header.size}"
             raise StoreError(what, path=self.path)
+
+    def _check_order(self, variables: dict[str, ClassicVariable]) -> None:
+        """Check that variables lie one behind the other, those with records last, as all writers put them."""
+        end = self.header_size
+        for name, one in sorted(variables.items(), key=lambda item: item[1].is_record):
+            if one.begin < end:
+                what = f"the header is damaged: {name!r} begins at byte {one.begin}, before {end}"
+                raise StoreError(f"{what}, where the one before it ends", path=self.path, key=name)
+            end = one.begin + one.size
 
     def _with_records(self, variable: ClassicVariable) -> ClassicVariable:
         shape, strides = variable.shape[1:], variable.strides[1:]
@@ -185,13 +197,15 @@ class _Header:
         """The value that stands for a count that was never written."""
         return (1 << (64 if self.version == 5 else 32)) - 1
 
-    def named(self, parse: Callable[[], T]) -> dict[str, T]:
-        """The named entries of a list, each read by `parse`."""
-        self.number(4)  # what is listed
+    def named(self, tag: int, parse: Callable[[], T]) -> dict[str, T]:
+        """The named entries of a list with a tag, each read by `parse`."""
+        listed, count = self.number(4), self.count()
+        if listed != tag and (listed or count):
+            raise ValueError(f"a list of {count} with the tag {listed}, expected {tag}")
         parsed = dict[str, T]()
-        for _ in range(self.count()):
+        for _ in range(count):
             name = self.name = self.bytes(self.count()).decode()
-            if name in parsed or not name or "/" in name:
+            if name in parsed or not name or "/" in name or "\0" in name:
                 raise ValueError(f"a second {name!r}" if name in parsed else f"the name {name!r}")
             parsed[name] = parse()
         return parsed
@@ -212,7 +226,7 @@ class _Header:
 
     def attributes(self, where: str) -> dict[str, Any]:
         """The attributes of the file or a variable: text, numbers and arrays of them."""
-        return self.named(lambda: self._attribute(where))
+        return self.named(ATTRIBUTES, lambda: self._attribute(where))
 
     def _attribute(self, where: str) -> Any:
         number, name = self.number(4), self.name
