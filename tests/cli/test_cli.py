@@ -438,6 +438,19 @@ def test_no_word_of_a_store_acts_upon_the_terminal(tmp_path: Path) -> None:
     assert "mine" in shown and "\x1b" not in shown
 
 
+def test_doctor_works_without_ssl() -> None:
+    """A Python that was built without it is one of the things to find out."""
+    script = """
+import sys
+for name in ("ssl", "_ssl"):
+    sys.modules[name] = None
+from zstore.cli.root import zstore
+zstore(["doctor"])
+"""
+    made = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "kernels" in made.stdout and "doctor" not in made.stderr, made.stderr
+
+
 def test_doctor_misses_a_package_that_zstore_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     def version_of(name: str) -> str | None:
         return None if name in ("numcodecs", "rasterio") else "1"

@@ -119,7 +119,8 @@ def test_what_cannot_be_made_makes_nothing(make: Any) -> None:
         (MetadataError, "named '.zarray'", {"a/.zarray": GRID}),
         (MetadataError, "named '.zstore-job'", {INTENT: {}}),
         (MetadataError, "named '.zstore-unfinished'", {FORMER: {}}),
-        (TypeError, "shap", {"a": {"shape": 3, "dtype": "i2", "shap": 3}}),
+        (TypeError, "no option 'shap'; expected options of .*/a", {"a": {"shape": 3, "shap": 3}}),
+        (TypeError, "no option 'compressor'; expected compressors", {"a": {"shape": 3, "compressor": 3}}),
         (UnsupportedError, "nothing", {"a": {"shape": 3, "dtype": "nothing"}}),
     ]
     for kind, words, nodes in refused:

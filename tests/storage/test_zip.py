@@ -649,3 +649,16 @@ def test_opening_makes_no_file(tmp_path: Path) -> None:
         with store.lock("a"):
             pass
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_zip_file_that_is_open_when_the_interpreter_ends(tmp_path: Path) -> None:
+    script = """
+import sys, threading, zstore
+from zstore.storage.zip.store import ZipStore
+threading.kept = zstore.create_array(ZipStore(sys.argv[1]), data=[1, 2, 3])
+threading.kept.store.flush()
+threading.opened = ZipStore(open(sys.argv[1], "rb"))
+"""
+    call = [sys.executable, "-c", script, str(tmp_path / "x.zip")]
+    made = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert made.stderr == ""

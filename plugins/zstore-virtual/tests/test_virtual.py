@@ -560,6 +560,14 @@ def test_generated_references_are_bounded(tmp_path: Path, rule: Any, message: st
         open_manifest(write_refs(tmp_path / "g.json", {}, **more))
 
 
+def test_a_byte_order_mark_before_the_references(tmp_path: Path) -> None:
+    path = Path(write_refs(tmp_path / "r.json", {**DOCUMENTS, "x/0": "base64:" + "AAAA" * 2}))
+    plain = [*open_store(f"virtual://{path}").list()]
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [*open_store(f"virtual://{path}").list()] == plain
+    assert isinstance(zstore.open(path), zstore.Group)
+
+
 def test_all_rules_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zstore_virtual.kerchunk.MOST_GENERATED", 100)
     rule = {"key": "a/{{i}}", "url": "x", "dimensions": {"i": {"stop": 40}}}

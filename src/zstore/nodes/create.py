@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ from zstore.model.grid import (
 from zstore.model.group import GroupModel
 from zstore.model.translate import to_v2
 from zstore.model.typestr import OBJECT_CODECS
+from zstore.nodes.advice import OPTION_ADVICE
 from zstore.nodes.array import Array
 from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
@@ -516,6 +517,9 @@ def _make_model(
         )
     options = dict(wanted)
     if "shape" in options:
+        for name in options.keys() - {item.name for item in fields(ArrayRequest)}:
+            expected = f"expected {OPTION_ADVICE.get(name, 'options of create_array')}"
+            raise TypeError(f"an array has no option {name!r}; {expected} (at {where!r})")
 
         def settle(options: Mapping[str, Any]) -> Model:
             request = ArrayRequest(zarr_format=zarr_format or 3, **options)

@@ -13,6 +13,7 @@ import itertools
 import json
 import mmap
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -127,7 +128,7 @@ class _Reader:
     def read(self) -> Manifest:
         """The manifest. In version 0 all members are references, in version 1 those of the member "refs"."""
         members: dict[str, Any] = {}
-        at = self._open(0)
+        at = self._open(len(BOM_UTF8) if self._data[: len(BOM_UTF8)] == BOM_UTF8 else 0)
         is_last = self._ends(at)
         if not is_last and self._key(at)[0] not in MEMBERS:
             self._references(at)

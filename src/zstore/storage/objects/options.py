@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import ssl
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -275,6 +274,8 @@ def fsspec_options(kind: str, options: Mapping[str, Any], url: str) -> dict[str,
         elif name in ("skip_signature", "request_payer"):
             value = as_flag(value)
         elif (kind, name) == ("http", "root_certificate"):
+            import ssl  # which a Python may lack
+
             value = ssl.create_default_context(cadata=_certificate(value).decode())
         if (kind, name) == ("gs", "skip_signature"):
             if not value:

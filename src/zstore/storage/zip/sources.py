@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -61,8 +61,8 @@ class FileSource(ZipSource):
     """An open file, read at offsets and so without a shared position; closed when the source is collected."""
 
     def __init__(self, descriptor: int, url: str) -> None:
-        super().__init__(url, os.fstat(descriptor).st_size)
         self.descriptor = descriptor
+        super().__init__(url, os.fstat(descriptor).st_size)
 
     def _read(self, begin: int, size: int) -> bytes:
         return pread(self.descriptor, begin, size)
@@ -81,8 +81,8 @@ class FileSource(ZipSource):
                 views[0] = views[0][count:]
         self.size = end
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.descriptor)  # by a name of its own, as modules may be gone when the interpreter ends
 
 
 class ObjectSource(ZipSource):
