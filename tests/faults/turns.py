@@ -28,7 +28,7 @@ Call = Callable[[Any], Any]
 # What a store is asked for in one step; what it asks itself for within is a part of that.
 STEPS = (
     *("get", "get_many", "get_parts", "get_first", "size", "entry", "list_children"),
-    *("put", "put_many", "put_new", "put_over", "delete", "delete_over", "delete_prefix", "delete_many"),
+    *("peek", "put", "put_many", "put_new", "put_over", "delete", "delete_over", "delete_prefix", "delete_many"),
 )
 
 
