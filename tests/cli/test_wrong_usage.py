@@ -278,13 +278,13 @@ CALLS = {
     "zstore.DirectoryStore": "use a path or a URL in its place",
     "zstore.open_group('plain.zarr')": "zstore.open_array opens it",
     "zstore.manifest('a.zar')": "near it: 'a.zarr'",
-    "zstore.concat([zstore.open('a.zarr/b')], axis='t')": "axis is 't'; expected a number, or one of",
+    "zstore.concat([zstore.open('a.zarr/b')], axis='t')": "axis 't', expected one of the dimensions ('y', 'x'), or a number",
     "zstore.view(zstore.open('plain.zarr')).mean('y')": "View has no attribute 'mean'; use view.reduce(",
     "zstore.open('plain.zarr').T": "use zstore.view(array).T",
     "zstore.calculate(zstore.open('plain.zarr'), 'b - 1')": "expected a text first, like 'b5 - b4'",
     "zstore.set_cache_size('1GB')": "cache size '1GB', expected 0 or more bytes",
     "zstore.to_dask(zstore.open('a.zarr'))": "a node is where its `store` and its `path` say",
-    "zstore.reduce('plain.zarr', 'sum', axis=[0.5])": "'float' object cannot be interpreted as an integer",
+    "zstore.reduce('plain.zarr', 'sum', axis=[0.5])": "axis is [0.5]; expected a whole number",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
+from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,3 +72,38 @@ def windows(shape: tuple[int, int], unit: tuple[int, int], item_size: int) -> It
     while height < shape[0] and (height + unit[0]) * width * item_size <= BLOCK_SIZE:
         height += unit[0]
     return cut(whole(shape), (height, width))
+
+
+def axes_of(axis: Any, ndim: int, names: Sequence[str | None] | None = None) -> tuple[int, ...]:
+    """Axes counted from the first one, of a number or a name, or of several.
+
+    names  of all axes; None: no axis has one
+
+    Raises
+        AxisError: there is none of that number.
+        ValueError: none has the name, or several have; or one is there twice.
+        TypeError: it is neither; several sources, for example, which are not in a list.
+    """
+
+    def number(one: Any) -> int:
+        if not isinstance(one, str):
+            return index(one)
+        if names is None:
+            raise ValueError(f"axis {one!r}, expected a number: the array's dimensions have no names")
+        if [*names].count(one) != 1:
+            raise ValueError(f"axis {one!r}, expected one of the dimensions {tuple(names)}, or a number")
+        return [*names].index(one)
+
+    is_one = isinstance(axis, str) or not isinstance(axis, Iterable)
+    try:
+        made = [*map(number, (axis,) if is_one else axis)]
+    except TypeError as error:
+        said = f"axis is {axis!r}; expected a whole number, and several sources in one list"
+        raise TypeError(said) from error
+    for one in made:
+        if not -ndim <= one < ndim:
+            raise np.exceptions.AxisError(f"axis {one}, expected one of {ndim} dimensions")
+    counted = tuple(one % ndim for one in made)
+    if len({*counted}) != len(counted):
+        raise ValueError(f"axis {axis!r} names a dimension twice")
+    return counted

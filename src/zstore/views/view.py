@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from zstore.base.boxes import axes_of
 from zstore.base.once import look_up, once
 from zstore.engine.schedulers import BLOCKING, Scheduler
 from zstore.errors import SelectionError, UnsupportedError, missing_name
@@ -155,7 +155,7 @@ class View(Source, np.lib.mixins.NDArrayOperatorsMixin):
         """The view with its axes in another order, by default the reverse one, as numpy's `transpose`."""
         if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], Iterable)):
             axes = () if axes[0] is None else tuple(axes[0])
-        order = _axes(axes or range(self.ndim)[::-1], self.ndim)
+        order = axes_of(axes or range(self.ndim)[::-1], self.ndim)
         if len(order) != self.ndim:
             raise ValueError(f"axes {axes} do not match a view of {self.ndim} axes")
         return self.selected(IndexTransform.identity(self.shape).permuted(order))
@@ -518,9 +518,8 @@ def concat(sources: Iterable[Any], axis: int | str = 0) -> View:
     """
     steps = _common(sources)
     first = steps[0].shape
-    if isinstance(axis, str):
-        axis = _axis_named(axis, View(steps[0]).dimension_names)
-    [axis] = _axes(axis, len(first))
+    names = View(steps[0]).dimension_names if isinstance(axis, str) else None
+    [axis] = axes_of(axis, len(first), names)
     for number, step in enumerate(steps):
         if len(step.shape) != len(first) or any(
             a != b for d, (a, b) in enumerate(zip(step.shape, first, strict=True)) if d != axis
@@ -542,7 +541,7 @@ def stack(sources: Iterable[Any], axis: int = 0) -> View:
     """
     steps = _common(sources)
     first = steps[0].shape
-    [axis] = _axes(axis, len(first) + 1)
+    [axis] = axes_of(axis, len(first) + 1)
     for number, step in enumerate(steps):
         if step.shape != first:
             raise ValueError(f"source {number} has shape {step.shape}; expected that of the first, {first}")
@@ -690,41 +689,6 @@ def _by_items(function: Callable[..., Any], given: Sequence[Any], options: dict[
     return function(*map(items, given), **{name: items(value) for name, value in options.items()})
 
 
-def _axis_named(name: str, names: Sequence[str | None] | None) -> int:
-    """The number of the axis of that name.
-
-    Raises
-        ValueError: no axis has it, or several have.
-    """
-    named = [number for number, one in enumerate(names or ()) if one == name]
-    if len(named) != 1:
-        raise ValueError(f"axis is {name!r}; expected a number, or one of the names {[*(names or ())]}")
-    return named[0]
-
-
-def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Axes counted from the first one, of one axis or several.
-
-    Raises
-        AxisError: there is none of that number.
-        ValueError: one is there twice.
-        TypeError: it is no number; several sources, for example, which are not in a list.
-    """
-    try:
-        made = tuple(map(index, axis if isinstance(axis, Iterable) else (axis,)))
-    except TypeError as error:
-        raise TypeError(
-            f"axis is {axis!r}; expected a whole number, and several sources in one list"
-        ) from error
-    for one in made:
-        if not -ndim <= one < ndim:
-            raise np.exceptions.AxisError(one, ndim)
-    made = tuple(one % ndim for one in made)
-    if len({*made}) != len(made):
-        raise ValueError(f"axes {axis} name one twice")
-    return made
-
-
 def _across(function: Callable[..., Any]) -> Callable[..., Any]:
     """One of numpy's reductions as a view, of one axis; anything else is made of the items."""
     across = Across(function.__name__)
@@ -732,7 +696,7 @@ def _across(function: Callable[..., Any]) -> Callable[..., Any]:
     def reduced(a: Any, axis: Any = None, **options: Any) -> Any:
         if not isinstance(a, View) or not isinstance(axis, int | np.integer) or options or not a.size:
             return _by_items(function, (a, axis), options)
-        [axis] = _axes(axis, a.ndim)
+        [axis] = axes_of(axis, a.ndim)
         slices = [a[(slice(None),) * axis + (at,)].step for at in range(a.shape[axis])]
         return View(Computation(tuple(slices), across, across.dtype(a.dtype)))
 
@@ -740,22 +704,22 @@ def _across(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _expand_dims(a: View, axis: Any) -> View:
-    axes = _axes(axis, a.ndim + np.size(axis))
+    axes = axes_of(axis, a.ndim + np.size(axis))
     ndim = a.ndim + len(axes)
     return a[tuple(None if at in axes else slice(None) for at in range(ndim))]
 
 
 def _squeeze(a: View, axis: Any = None) -> View:
     every = range(a.ndim)
-    axes = [at for at in every if a.shape[at] == 1] if axis is None else _axes(axis, a.ndim)
+    axes = [at for at in every if a.shape[at] == 1] if axis is None else axes_of(axis, a.ndim)
     if any(a.shape[at] != 1 for at in axes):
         raise ValueError(f"cannot squeeze axes {tuple(axes)} of shape {a.shape}; expected lengths of 1")
     return a[tuple(0 if at in axes else slice(None) for at in every)]
 
 
 def _moveaxis(a: View, source: Any, destination: Any) -> View:
-    sources = _axes(source, a.ndim)
-    destinations = _axes(destination, a.ndim)
+    sources = axes_of(source, a.ndim)
+    destinations = axes_of(destination, a.ndim)
     order = [axis for axis in range(a.ndim) if axis not in sources]
     for place, axis in sorted(zip(destinations, sources, strict=True)):
         order.insert(place, axis)
@@ -763,14 +727,14 @@ def _moveaxis(a: View, source: Any, destination: Any) -> View:
 
 
 def _swapaxes(a: View, axis1: int, axis2: int) -> View:
-    one, other = (_axes(axis, a.ndim)[0] for axis in (axis1, axis2))
+    one, other = (axes_of(axis, a.ndim)[0] for axis in (axis1, axis2))
     order = [*range(a.ndim)]
     order[one], order[other] = other, one
     return a.transpose(order)
 
 
 def _flip(m: View, axis: Any = None) -> View:
-    axes = range(m.ndim) if axis is None else _axes(axis, m.ndim)
+    axes = range(m.ndim) if axis is None else axes_of(axis, m.ndim)
     return m[tuple(slice(None, None, -1) if at in axes else slice(None) for at in range(m.ndim))]
 
 

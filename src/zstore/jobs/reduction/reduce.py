@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
-from operator import index
 from typing import Any, Unpack
 
 import numpy as np
 
+from zstore.base.boxes import axes_of
 from zstore.errors import (
     MetadataError,
     NotFoundError,
@@ -154,7 +154,7 @@ def reduce(
     if outline is None:
         assert isinstance(node, Array), "the arrays of groups are outlined"
         if weights is not None:
-            order = _axes(node.ndim, node.dims, axis)
+            order = axes_of(range(node.ndim) if axis is None else axis, node.ndim, node.dims)
             weights = spread(np.asarray(weights, np.float64), node.shape, order, "weights", "numbers")
         planned = plan_reduction(
             node, method, axis, groups=groups, weights=weights, keepdims=keepdims, **ways
@@ -281,7 +281,7 @@ def plan_reduction(
     if is_plain and is_circular(name := array.attrs.get("standard_name")):
         text = f"standard_name is {name!r}: {method} takes directions for numbers, not for a circle"
         warnings.warn(ReadingWarning(text), stacklevel=3)
-    order = _axes(array.ndim, array.dims, axis)
+    order = axes_of(range(array.ndim) if axis is None else axis, array.ndim, array.dims)
     axes = tuple(sorted(order))
     labelled = None if groups is None else make_groups(groups, array.shape, axes, order)
     if labelled is not None and not axes:
@@ -321,27 +321,6 @@ def plan_reduction(
     names = None if dims is None else tuple(kept)
     labels = None if labelled is None else labelled.names
     return Reduction(source, made, course, tuple(shape), names, labels, weights, others)
-
-
-def _axes(ndim: int, dims: Sequence[str | None] | None, axis: Any) -> tuple[int, ...]:
-    """The numbers of the dimensions that are reduced, in the order of the argument."""
-    if axis is None:
-        return tuple(range(ndim))
-    numbers = list[int]()
-    for one in (axis,) if isinstance(axis, int | np.integer | str) else tuple(axis):
-        if isinstance(one, str):
-            if dims is None:
-                raise ValueError(f"axis {one!r}, expected a number: the array's dimensions have no names")
-            if one not in dims:
-                raise ValueError(f"axis {one!r}, expected one of the dimensions {dims}")
-            numbers.append(dims.index(one))
-        else:
-            if not -ndim <= one < ndim:
-                raise ValueError(f"axis {one}, expected one of the {ndim} dimensions of the array")
-            numbers.append(index(one) % ndim)
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(f"axis {axis!r} names a dimension twice")
-    return tuple(numbers)
 
 
 def _packing(array: Array, nodata: Any) -> dict[str, Any]:
