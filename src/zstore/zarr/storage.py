@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,6 +13,7 @@ from zstore.storage import local, memory
 from zstore.storage.base import Entry, check_key, hold_name, in_thread, join_key
 from zstore.storage.base import Store as Held
 from zstore.storage.url import open_store
+from zstore.storage.zarr_methods import StoreMethods, range_of
 from zstore.zarr.buffer import Buffer
 from zstore.zarr.errors import raising
 
@@ -94,23 +95,7 @@ def _plain(value: Any) -> bytes:
     return value if isinstance(value, bytes) else bytes(getattr(value, "to_bytes", lambda: value)())
 
 
-def _range(request: Any) -> ByteRange | None:
-    """A range of bytes as zarr-python asks for it: by start and end, an offset, or a suffix."""
-    if request is None or isinstance(request, ByteRange):
-        return request
-    if hasattr(request, "suffix"):
-        return ByteRange(-request.suffix)
-    if hasattr(request, "offset"):
-        return ByteRange(request.offset)
-    begin, end = (request.start, request.end) if hasattr(request, "end") else request
-    return ByteRange(begin, end - begin)
-
-
-async def _run(function: Callable[..., T], *args: Any) -> T:
-    return await in_thread(raising(function), *args)
-
-
-class Store:
+class Store(StoreMethods):
     """A store of zstore's (`held`) with zarr-python's methods, which are awaited.
 
     Arrays and groups read and write what it holds without these methods.
@@ -126,6 +111,9 @@ class Store:
     async def open(cls, *args: Any, **options: Any) -> Self:
         """The store, opened; takes the arguments of the class."""
         return await in_thread(lambda: cls(*args, **options))
+
+    async def _run(self, function: Callable[..., T], *args: Any) -> T:
+        return await in_thread(raising(function), *args)
 
     @property
     def read_only(self) -> bool:
@@ -150,75 +138,31 @@ class Store:
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Buffer | None:
         """The value, or some of its bytes; None if there is no such key."""
-        value = await _run(self.held.get, key, _range(byte_range))
+        value = await self._run(self.held.get, key, range_of(byte_range))
         return None if value is None else Buffer(value)
 
     async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Buffer | None]:
         """The values or parts of several keys."""
-        values = await _run(self.held.get_many, [(key, _range(part)) for key, part in key_ranges])
+        values = await self._run(self.held.get_many, [(key, range_of(part)) for key, part in key_ranges])
         return [None if value is None else Buffer(value) for value in values]
 
     async def set(self, key: str, value: Any) -> None:
         """Keep a value under the key."""
-        await _run(self.held.put, key, _plain(value))
+        await self._run(self.held.put, key, _plain(value))
 
     async def set_if_not_exists(self, key: str, value: Any) -> None:
         """Keep a value under the key, if it has none."""
         if not await self.exists(key):
             with suppress(ChangedError):
-                await _run(self.held.put_new, key, _plain(value))
-
-    async def exists(self, key: str) -> bool:
-        """Whether the key has a value."""
-        return await _run(self.held.size, key) is not None
-
-    async def getsize(self, key: str) -> int:
-        """The bytes of the value.
-
-        Raises
-            FileNotFoundError: there is no such key.
-        """
-        size = await _run(self.held.size, key)
-        if size is None:
-            raise FileNotFoundError(key)
-        return size
+                await self._run(self.held.put_new, key, _plain(value))
 
     async def getsize_prefix(self, prefix: str) -> int:
         """The bytes of all values below a prefix."""
-        return await _run(lambda: sum(entry.size for entry in self.held.entries(prefix.strip("/"))))
+        return await self._run(lambda: sum(entry.size for entry in self.held.entries(prefix.strip("/"))))
 
     async def delete(self, key: str) -> None:
         """Remove the key; a missing key is no error."""
-        await _run(self.held.delete, key)
-
-    async def delete_dir(self, prefix: str) -> None:
-        """Remove every key below a prefix."""
-        await _run(self.held.delete_prefix, prefix.strip("/"))
-
-    async def clear(self) -> None:
-        """Remove every key."""
-        await self.delete_dir("")
-
-    async def is_empty(self, prefix: str = "") -> bool:
-        """Whether no key lies below a prefix."""
-        return await _run(lambda: next(iter(self.held.list(prefix.strip("/"))), None) is None)
-
-    async def list(self) -> AsyncIterator[str]:
-        """Every key."""
-        for key in await _run(lambda: [*self.held.list()]):
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Every key that begins with a prefix."""
-        above = prefix.rpartition("/")[0]
-        for key in await _run(lambda: [*self.held.list(above)]):
-            if key.startswith(prefix):
-                yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """The names directly below a prefix."""
-        for name in await _run(self.held.list_children, prefix.strip("/")):
-            yield name
+        await self._run(self.held.delete, key)
 
     def close(self) -> None:
         """Flush, and close files and connections."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from zarr.abc import store as abc
@@ -20,6 +21,7 @@ from zstore.errors import StoreError
 from zstore.storage import local
 from zstore.storage.base import Names, Part, Parts, Request, Store, Values, check_key, check_prefix, hold_name
 from zstore.storage.url import open_store
+from zstore.storage.zarr_methods import StoreMethods, range_of
 
 T = TypeVar("T")
 
@@ -245,7 +247,7 @@ def _view(buffer: Any) -> memoryview | None:
     return None if buffer is None else memoryview(buffer.as_numpy_array()).cast("B").toreadonly()
 
 
-class ZstoreStore(abc.Store):
+class ZstoreStore(StoreMethods, abc.Store):
     """A store of zstore (SQLite, LMDB, zip, Redis, ...), passed or opened by path or URL, for zarr-python.
 
         ZstoreStore("sqlite:///a.db")
@@ -261,6 +263,7 @@ class ZstoreStore(abc.Store):
     def __init__(self, store: Store | str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._is_own = not isinstance(store, Store)
         self.store = store if isinstance(store, Store) else open_store(store, read_only=read_only)
+        self.held = self.store
         super().__init__(read_only=read_only or self.store.read_only)
 
     def with_read_only(self, read_only: bool = False) -> ZstoreStore:
@@ -298,7 +301,7 @@ class ZstoreStore(abc.Store):
         self, key: str, *, prototype: BufferPrototype | None = None, byte_range: abc.ByteRequest | None = None
     ) -> Buffer | None:
         self._is_open = True
-        found = self.store.get(key, _range(byte_range))
+        found = self.store.get(key, range_of(byte_range))
         if found is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(found)
@@ -323,18 +326,9 @@ class ZstoreStore(abc.Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, abc.ByteRequest | None]]
     ) -> list[Buffer | None]:
-        requests = [(key, _range(byte_range)) for key, byte_range in key_ranges]
+        requests = [(key, range_of(byte_range)) for key, byte_range in key_ranges]
         found = await self._run(lambda: self.store.get_many(requests))
         return [None if value is None else prototype.buffer.from_bytes(value) for value in found]
-
-    async def exists(self, key: str) -> bool:
-        return await self._run(lambda: self.store.size(key)) is not None
-
-    async def getsize(self, key: str) -> int:
-        size = await self._run(lambda: self.store.size(key))
-        if size is None:
-            raise FileNotFoundError(key)
-        return size
 
     async def set(self, key: str, value: Buffer) -> None:
         await self._run(lambda: self.set_sync(key, value))
@@ -355,41 +349,8 @@ class ZstoreStore(abc.Store):
 
     async def delete_dir(self, prefix: str) -> None:
         self._check_writable()
-        await self._run(lambda: self.store.delete_prefix(prefix.strip("/")))
+        await super().delete_dir(prefix)
 
-    async def clear(self) -> None:
-        await self.delete_dir("")
-
-    async def is_empty(self, prefix: str) -> bool:
-        return await self._run(lambda: next(iter(self.store.list(prefix.strip("/"))), None)) is None
-
-    async def list(self) -> AsyncIterator[str]:
-        for key in await self._run(lambda: [*self.store.list()]):
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Every key that begins with `prefix`, which may end within a name."""
-        directory = prefix.rpartition("/")[0]
-        for key in await self._run(lambda: [*self.store.list(directory)]):
-            if key.startswith(prefix):
-                yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        for name in await self._run(lambda: self.store.list_children(prefix.strip("/"))):
-            yield name
-
-    async def _run(self, function: Callable[[], T]) -> T:
+    async def _run(self, function: Callable[..., T], *args: Any) -> T:
         self._is_open = True
-        return await STORING.run(function, finishes=False)
-
-
-def _range(request: abc.ByteRequest | None) -> ByteRange | None:
-    if request is None:
-        return None
-    if isinstance(request, abc.RangeByteRequest):
-        return ByteRange(request.start, request.end - request.start)
-    if isinstance(request, abc.OffsetByteRequest):
-        return ByteRange(request.offset)
-    if isinstance(request, abc.SuffixByteRequest):
-        return ByteRange(-request.suffix) if request.suffix else ByteRange(0, 0)
-    raise TypeError(f"Unexpected byte_range, got {request}.")
+        return await STORING.run(partial(function, *args), finishes=False)
