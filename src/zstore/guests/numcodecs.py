@@ -90,40 +90,20 @@ class Zstd(_Native):
         return {"checksum": False, **super().get_config()}
 
 
-class Blosc(_Native):
-    """Blosc frames: `cname`, `clevel`, `shuffle`, `blocksize`; the items' size is the buffer's."""
-
-    codec_id = "blosc"
-    _kind = NumcodecsBlosc
+def _named(name: str, kind: type[NativeCodec], what: str) -> type[_Native]:
+    members = {"codec_id": name.lower(), "_kind": kind, "__doc__": what, "__module__": __name__}
+    return type(name, (_Native,), members)
 
 
-class GZip(_Native):
-    """Gzip members: `level`."""
-
-    codec_id = "gzip"
-    _kind = NumcodecsGzip
-
-
-class Zlib(_Native):
-    """Zlib streams: `level`."""
-
-    codec_id = "zlib"
-    _kind = NumcodecsZlib
-
-
-class LZ4(_Native):
-    """LZ4 blocks: `acceleration`."""
-
-    codec_id = "lz4"
-    _kind = NumcodecsLz4
-
-
-class CRC32C(_Native):
-    """A CRC-32C checksum: `location`, "start" or "end"."""
-
-    codec_id = "crc32c"
-    _kind = NumcodecsCrc32c
-
+Blosc = _named(
+    "Blosc",
+    NumcodecsBlosc,
+    "Blosc frames: `cname`, `clevel`, `shuffle`, `blocksize`; the items' size is the buffer's.",
+)
+GZip = _named("GZip", NumcodecsGzip, "Gzip members: `level`.")
+Zlib = _named("Zlib", NumcodecsZlib, "Zlib streams: `level`.")
+LZ4 = _named("LZ4", NumcodecsLz4, "LZ4 blocks: `acceleration`.")
+CRC32C = _named("CRC32C", NumcodecsCrc32c, 'A CRC-32C checksum: `location`, "start" or "end".')
 
 KINDS = (Zstd, Blosc, GZip, Zlib, LZ4, CRC32C)
 _replaced: dict[str, Any] = {}
