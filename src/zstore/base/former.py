@@ -67,6 +67,7 @@ FORMER = {
     "zstore.resampling.cells": "zstore.geo.resampling.methods",
     "zstore.resampling.grid": "zstore.geo.resampling.methods",
     "zstore.resampling.run": "zstore.geo.resampling.methods",
+    "zstore.geo.resampling.circle": "zstore.geo.resampling.methods",
     "zstore.geo.pyramid.update": "zstore.geo.pyramid.build",
     "zstore.geo.pyramid.boxes": "zstore.base.boxes",
     "zstore.engine.rectilinear": "zstore.engine.chunks",

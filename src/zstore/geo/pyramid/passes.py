@@ -21,8 +21,7 @@ from zstore.engine.walk import chunk_keys, is_stored
 from zstore.errors import MetadataError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.pyramid.dataset import Mask, Masking
-from zstore.geo.resampling.circle import on_circle
-from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, plan_part, trace_box
+from zstore.geo.resampling.methods import WEIGHTED, Piece, Resampler, on_circle, plan_part, trace_box
 from zstore.jobs.chunks import StoredArray
 from zstore.jobs.plan import Plan, name_job
 from zstore.jobs.runner import Runner, units_at_once
@@ -569,15 +568,9 @@ class Budget:
 
     @classmethod
     def of(cls, memory: int | None) -> Budget:
-        """The budget for a number of bytes; None: the default.
-
-        Raises
-            MetadataError: no such number of bytes.
-        """
+        """The budget for a number of bytes; None: the default."""
         if memory is None:
             return cls(THREAD_SIZE * thread_count(), SHARDS_SIZE * thread_count(), False)
-        if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-            raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
         return cls(memory, memory, True)
 
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from struct import error as StructError
 from typing import Any
 
 import numpy as np
 
 from zstore.base.boxes import Box, Items, lengths, whole
+from zstore.base.once import once
 from zstore.errors import StoreError, UnsupportedError
 from zstore.extensions.extras import optional
 from zstore.geo.rasters.hdf5_headers import (
@@ -66,12 +66,12 @@ class Hdf5Variable:
     def content(self) -> tuple[Any, ...] | None:
         return None
 
-    @cached_property
+    @once
     def attrs(self) -> dict[str, Any]:
         """Those that are not HDF5's own."""
         return _attributes(self.dataset, f"/{self._path}")
 
-    @cached_property
+    @once
     def dtype(self) -> Any:
         return self.dataset.dtype
 
@@ -343,11 +343,11 @@ class _HeaderVariable(Hdf5Variable):
     has_items = True
     dataset: Hdf5Object
 
-    @cached_property
+    @once
     def attrs(self) -> dict[str, Any]:
         return _header_attributes(self.dataset)
 
-    @cached_property
+    @once
     def content(self) -> tuple[Any, ...] | None:
         node = self.dataset
         own = [one for one in node.attributes.values() if one.name not in INTERNAL]
@@ -369,7 +369,7 @@ class _HeaderVariable(Hdf5Variable):
             made.__dict__.pop(name, None)
         return made
 
-    @cached_property
+    @once
     def dtype(self) -> Any:
         import h5py
 

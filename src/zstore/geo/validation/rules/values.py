@@ -15,8 +15,7 @@ from zstore.geo.conventions.content import circle_of
 from zstore.geo.conventions.geozarr import LIMITS, Limits, is_number, layout_items, name_method, parse_limits
 from zstore.geo.conventions.levels import Grid, LevelPlace
 from zstore.geo.conventions.meaning import Pyramid
-from zstore.geo.resampling.circle import on_circle
-from zstore.geo.resampling.methods import downsample, plan_part
+from zstore.geo.resampling.methods import downsample, on_circle, plan_part
 from zstore.geo.validation.standard_names import MODIFIERS, load_standard_names
 from zstore.geo.validation.units import dimension_of
 from zstore.geo.validation.view import ArrayView, Found, Hierarchy, Rule
