@@ -33,7 +33,7 @@ from zstore.jobs.chunks import Location, StoredArray
 from zstore.jobs.source import MADE, ChunkSet, StoredChunks, cells_of
 from zstore.jobs.upkeep import convert as converting
 from zstore.jobs.upkeep.convert import estimate_conversion
-from zstore.jobs.upkeep.rechunk import Room, Side, Transfer, check_memory, plan_passes
+from zstore.jobs.upkeep.rechunk import Room, Side, Transfer, default_memory, plan_passes
 from zstore.model.grid import RectilinearGrid, RegularGrid
 from zstore.storage.base import Entry
 from zstore.storage.local import LocalStore
@@ -558,7 +558,7 @@ def test_what_is_stored_is_told_from_what_was(monkeypatch):
 
 
 def test_the_default_memory_is_a_part_of_the_machines():
-    assert 1 << 20 < check_memory(None) < 1 << 50
+    assert 1 << 20 < default_memory() < 1 << 50
 
 
 MEASURED = """

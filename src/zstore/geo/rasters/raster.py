@@ -9,8 +9,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, Unpack
@@ -19,6 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from zstore.base.boxes import Box, Items, inside, lengths, meet
+from zstore.base.once import once
 from zstore.errors import MetadataError, NotFoundError, RasterWarning, StoreError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import Affine, GeoModel, Variable
@@ -48,6 +48,7 @@ from zstore.jobs.source import Marks
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.codec_packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.model.packing import fit_nodata
+from zstore.nodes.create import among
 from zstore.nodes.group import Group
 from zstore.storage.base import join_key
 from zstore.storage.kinds import kind_by_name
@@ -114,7 +115,7 @@ def raster_to_zarr(
     how = How(**words)
     with open_raster(source) as raster:
         described = describe_raster(raster, os.fspath(source), bands)
-    return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
+    return RasterJob(described, target, among(WriteOptions, locals())).carry_out()
 
 
 class RasterStore(FileStore):
@@ -220,7 +221,7 @@ class PlacedRaster:
     corner: tuple[int, int] = (0, 0)
     version: Version = ()
 
-    @cached_property
+    @once
     def numbers(self) -> dict[str, int]:
         """The numbers of the bands, by the names of the arrays."""
         return {name: band for band, name in self.bands}
@@ -371,11 +372,6 @@ class WriteOptions:
     profile: str | None = None
     packing: Packing = "attributes"
     how: How = field(default_factory=How)
-
-    @classmethod
-    def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
-        """The options among the arguments of a function."""
-        return cls(**{one.name: arguments[one.name] for one in fields(cls)})
 
 
 class RasterJob(FileJob):

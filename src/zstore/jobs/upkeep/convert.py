@@ -61,10 +61,11 @@ from zstore.jobs.upkeep.plan import (
     plan_array,
     plan_group,
 )
-from zstore.jobs.upkeep.rechunk import Room, Transfer, check_memory
+from zstore.jobs.upkeep.rechunk import Room, Transfer, default_memory
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
+from zstore.nodes.create import among
 from zstore.nodes.node import Access, StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
@@ -209,17 +210,7 @@ def convert(
     if isinstance(source, Source):
         source = SourceStore.of(source, zarr_format=zarr_format)
     here = _Hierarchy(Location.open(source, path, storage_options, read_only=True), allow_pickle)
-    options = ConvertOptions(
-        zarr_format,
-        chunks,
-        shards,
-        filters,
-        serializer,
-        compressors,
-        chunk_key_encoding,
-        allow_pickle,
-        checksum,
-    )
+    options = among(ConvertOptions, locals())
     there = Location.open(target, target_path, target_options, read_only=False)
     how = How(**words)
     find_rooms = partial(_list_rooms, there, scratch, target_options, how.executor)
@@ -269,7 +260,7 @@ class _Conversion(Task["Array | Group"]):
     @once
     def transfers(self) -> dict[str, Transfer]:
         """The work on each array, by its path below the source."""
-        size, transfers = check_memory(self.how.memory), dict[str, Transfer]()
+        size, transfers = self.how.memory or default_memory(), dict[str, Transfer]()
         ways = {"is_shared": self.how.executor is not None, "keeps_marks": self.keeps}
         for below, old, new, is_copy, _ in self.changes:
             if not isinstance(old, ArrayModel) or not isinstance(new, ArrayModel):
@@ -318,7 +309,7 @@ class _Conversion(Task["Array | Group"]):
                 with runner.apart(), self.readable(below, one.source):
                     one.run(runner, f"convert-{number}", spot, tick, keeps=job.is_resumed)
                     if self.check and not runner.is_part:
-                        one.compare(check_memory(how.memory), how.executor, tick)
+                        one.compare(how.memory or default_memory(), how.executor, tick)
         for room in between:
             room.store.delete_prefix(room.path)
         self.clear_failed()
@@ -437,7 +428,7 @@ class _Refresh(_Conversion):
                     one.run(runner, f"refresh-{number}", self.there, tick, keeps=False)
                     delete_keys(store, [*map(one.target.key, lost)])
                     if self.check:
-                        self.transfers[below].compare(check_memory(how.memory), how.executor, tick)
+                        self.transfers[below].compare(how.memory or default_memory(), how.executor, tick)
         self.clear_failed()
 
     def publish(self) -> None:

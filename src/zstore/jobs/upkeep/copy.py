@@ -312,16 +312,11 @@ class _CopyKeys(Plan[bytes]):
         hashes: bool,
         checks: bool,
     ) -> None:
-        self.planner = planner
-        self.here = planner.here
-        self.there = planner.there
-        self.plan = plan
-        self.pace = pace
-        self.most = most
+        self.planner, self.here, self.there = planner, planner.here, planner.there
+        self.plan, self.pace, self.most = plan, pace, most
         self.memory = how.memory or MEMORY_SIZE
         self.unit_count = how.at_once(pace.part_size, min(UNITS_AT_ONCE, most)) or 1
-        self.hashes = hashes
-        self.checks = checks
+        self.hashes, self.checks = hashes, checks
         self.done = Copied(deleted_count=len(plan.deletions))
         self.left_out = set[str]()
 
@@ -624,39 +619,33 @@ class CopyPlan:
         return {path for path, _, name in keys if name in MAKING}
 
 
+@dataclass(eq=False)
 class Planner:
     """Lists source and target, and plans an action for each key.
 
-    doubtful           texts of keys that `list_keys` has to ask about; None: it asks about all keys
+    doubtful           texts of keys that `list_keys` has to ask about, beside zstore's own; None: it asks
+                       about all keys
     leaves_documents   whether the patterns leave out a document
+    is_bare, has_node  whether no list of the target had a key; whether one had a document at the top
     """
 
-    def __init__(
-        self,
-        here: Location,
-        there: Location,
-        accept: Callable[[str], bool],
-        doubtful: Sequence[str] | None,
-        if_exists: str,
-        *,
-        delete: bool,
-        is_resumed: bool,
-        own_name: str = "",
-        made: Made | None = None,
-    ) -> None:
-        self.here = here
-        self.there = there
-        self.accept = accept
-        self.doubtful = None if doubtful is None else [FORMER, FORMER_SHAPE, JOB, *DOCUMENTS, *doubtful]
-        self.if_exists = if_exists
-        self.delete = delete
-        self.is_resumed = is_resumed
-        self.own_name = own_name
-        self.made = made
-        self.leaves_documents = False
-        self.is_bare = True  # whether no list of the target had a key
-        self.has_node = False  # whether one had a document at the top
-        self._documents = set[str]()
+    here: Location
+    there: Location
+    accept: Callable[[str], bool]
+    doubtful: Sequence[str] | None
+    if_exists: str
+    delete: bool
+    is_resumed: bool
+    own_name: str = ""
+    made: Made | None = None
+    leaves_documents: bool = False
+    is_bare: bool = True
+    has_node: bool = False
+    _documents: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.doubtful is not None:
+            self.doubtful = [FORMER, FORMER_SHAPE, JOB, *DOCUMENTS, *self.doubtful]
 
     def plan(self, known: Manifest | None) -> CopyPlan:
         """The plan for all keys of the source and of the target; `known` is the manifest of the last copy.

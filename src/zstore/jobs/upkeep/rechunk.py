@@ -617,19 +617,6 @@ def default_memory() -> int:
     return memory_size() // 8
 
 
-def check_memory(memory: Any) -> int:
-    """A number of bytes; `default_memory` for None.
-
-    Raises
-        MetadataError: it is no positive number of bytes.
-    """
-    if memory is None:
-        return default_memory()
-    if isinstance(memory, bool) or not isinstance(memory, int | np.integer) or memory < 1:
-        raise MetadataError(f"memory is {memory!r}; expected a number of bytes")
-    return int(memory)
-
-
 def plan_passes(
     source: Side,
     target: Side,
@@ -797,10 +784,7 @@ def _choose(source: Side, target: Side, memory: int, threads: int, copies: int) 
 
 
 def _product(factors: Sequence[Any]) -> Any:
-    made: Any = np.ones((1,) * len(factors))
-    for factor in factors:
-        made = made * factor
-    return made
+    return prod(factors, start=np.ones((1,) * len(factors)))
 
 
 def _decoded(source: Side, visits: Sequence[Any]) -> Any:
