@@ -95,6 +95,11 @@ def _plain(value: Any) -> bytes:
     return value if isinstance(value, bytes) else bytes(getattr(value, "to_bytes", lambda: value)())
 
 
+def _range(request: Any) -> ByteRange | None:
+    """A range of bytes as zarr-python asks for it, or a pair of start and end."""
+    return ByteRange(request[0], request[1] - request[0]) if type(request) is tuple else range_of(request)
+
+
 class Store(StoreMethods):
     """A store of zstore's (`held`) with zarr-python's methods, which are awaited.
 
@@ -138,12 +143,12 @@ class Store(StoreMethods):
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Buffer | None:
         """The value, or some of its bytes; None if there is no such key."""
-        value = await self._run(self.held.get, key, range_of(byte_range))
+        value = await self._run(self.held.get, key, _range(byte_range))
         return None if value is None else Buffer(value)
 
     async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Buffer | None]:
         """The values or parts of several keys."""
-        values = await self._run(self.held.get_many, [(key, range_of(part)) for key, part in key_ranges])
+        values = await self._run(self.held.get_many, [(key, _range(part)) for key, part in key_ranges])
         return [None if value is None else Buffer(value) for value in values]
 
     async def set(self, key: str, value: Any) -> None:
