@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -446,9 +447,7 @@ def shown_values(coordinate: Array) -> list[str]:
     return [*map(str, _values_of(coordinate.basename, np.asarray(coordinate[...]), coordinate.attrs).shown())]
 
 
-def _values_of(
-    dimension: str, stored: Any, attributes: Mapping[str, Any]
-) -> _DateValues | _NumberValues | _NameValues:
+def _values_of(dimension: str, stored: Any, attributes: Mapping[str, Any]) -> _CoordinateValues:
     """The values of a coordinate, in the form in which they are compared."""
     units = attributes.get("units")
     if stored.dtype.kind == "M" or is_of_time(units):
@@ -460,14 +459,23 @@ def _values_of(
 
 
 @dataclass(frozen=True)
-class _NameValues:
-    """The values of a coordinate that are names."""
+class _CoordinateValues(ABC):
+    """The values of a coordinate along a dimension."""
 
     dimension: str
     values: Any
 
     def shown(self) -> list[Any]:
+        """The values as a caller may name them."""
         return list(self.values.tolist())
+
+    @abstractmethod
+    def between(self, begin: Any, end: Any) -> Any:
+        """Whether each value lies between two, or from or to one, if the other is None."""
+
+
+class _NameValues(_CoordinateValues):
+    """Names."""
 
     def between(self, begin: Any, end: Any) -> Any:
         if begin is end:
@@ -487,15 +495,8 @@ class _NameValues:
         return int(found[0])
 
 
-@dataclass(frozen=True)
-class _NumberValues:
-    """The values of a coordinate that are numbers, without its packing."""
-
-    dimension: str
-    values: Any
-
-    def shown(self) -> list[Any]:
-        return list(self.values.tolist())
+class _NumberValues(_CoordinateValues):
+    """Numbers, without packing."""
 
     def between(self, begin: Any, end: Any) -> Any:
         low, high = (None if edge is None else self._number(edge) for edge in (begin, end))
@@ -516,12 +517,8 @@ class _NumberValues:
             raise MetadataError(f"{self.dimension} is {said!r}; expected {expected}") from None
 
 
-@dataclass(frozen=True)
-class _DateValues:
-    """The values of a coordinate that are dates, as texts; "" for a missing one."""
-
-    dimension: str
-    values: Any
+class _DateValues(_CoordinateValues):
+    """Dates, as texts; "" for a missing one."""
 
     @classmethod
     def of(cls, dimension: str, stored: Any, attributes: Mapping[str, Any]) -> _DateValues:

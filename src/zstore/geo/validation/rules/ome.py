@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from zstore.geo.conventions.base import Severity
@@ -126,7 +127,7 @@ def _named_apart(key: str) -> Shape:
     """The shape of a list of objects of which no two have the same value of `key`."""
 
     def check(value: Any, where: str) -> Iterator[Fault]:
-        names = [member_of(one, key) for one in (value if isinstance(value, list | tuple) else ())]
+        names = [member_of(one, key) for one in _items(value)]
         said = [name for name in names if isinstance(name, str | int)]
         if len(set(said)) < len(said):
             yield Fault(where, f"a {key} of its own for each", said)
@@ -142,6 +143,11 @@ def _both(*shapes: Shape) -> Shape:
     return check
 
 
+def _items(value: Any) -> Sequence[Any]:
+    """The items of a list; none of anything else."""
+    return value if isinstance(value, list | tuple) else ()
+
+
 # Objects
 
 TEXT, NUMBER, COUNT = _text(), _number(), _number("a whole number from 0", is_whole=True, low=0)
@@ -153,20 +159,15 @@ NUMBERS = _list(NUMBER, is_set=False)
 
 def _axes(value: Any, where: str, *, is_old: bool) -> Iterator[Fault]:
     yield from _list(_object({"name": NAME}, {"type": TEXT, "unit": TEXT}), 2, 5)(value, where)
-    yield from _named_apart("name")(value if isinstance(value, list | tuple) else (), where)
-    kinds = [member_of(axis, "type") for axis in value] if isinstance(value, list | tuple) else []
+    yield from _named_apart("name")(value, where)
+    kinds = [member_of(axis, "type") for axis in _items(value)]
     # In former versions, an axis without a type may be one of space.
     spaces = kinds.count("space") + (kinds.count(None) if is_old else 0)
     if not (spaces >= 2 and kinds.count("space") <= 3) and (is_old or kinds.count("array") < 2):
         yield Fault(where, "two or three of the type space", kinds)
 
 
-def _old_axes(value: Any, where: str) -> Iterator[Fault]:
-    return _axes(value, where, is_old=True)
-
-
-def _new_axes(value: Any, where: str) -> Iterator[Fault]:
-    return _axes(value, where, is_old=False)
+_old_axes, _new_axes = (partial(_axes, is_old=is_old) for is_old in (True, False))
 
 
 def _axes_in_order(value: Any, where: str) -> Iterator[Fault]:
@@ -183,7 +184,7 @@ def _matrix(value: Any, where: str) -> Iterator[Fault]:
 
 def _rotation(value: Any, where: str) -> Iterator[Fault]:
     yield from _matrix(value, where)
-    rows = value if isinstance(value, list | tuple) else []
+    rows = _items(value)
     if not 2 <= len(rows) <= 5 or any(not isinstance(row, list) or len(row) != len(rows) for row in rows):
         yield Fault(where, "as many rows as columns, two to five", plain(value))
 
@@ -207,8 +208,7 @@ def _fits(value: Any, where: str) -> Iterator[Fault]:
 
 def _each_axis_once(value: Any, where: str) -> Iterator[Fault]:
     """Together, the transformations of some axes lead to all axes, and none leads to another's."""
-    lists = [member_of(one, "outputAxes") for one in value] if isinstance(value, list | tuple) else []
-    axes = [axis for some in lists if isinstance(some, list | tuple) for axis in some]
+    axes = [axis for one in _items(value) for axis in _items(member_of(one, "outputAxes"))]
     if all(isinstance(axis, int) for axis in axes) and sorted(axes) != [*range(len(axes))]:
         yield Fault(f"{where}.outputAxes", f"each axis from 0 to {len(axes) - 1} once", axes)
 
@@ -254,28 +254,26 @@ def _of_dataset(value: Any, where: str) -> Iterator[Fault]:
 
 def _old_steps(value: Any, where: str) -> Iterator[Fault]:
     yield from _list(_object({"type": _choice("scale", "translation")}), 1)(value, where)
-    for number, one in enumerate(value if isinstance(value, list | tuple) else ()):
+    for number, one in enumerate(_items(value)):
         kind = member_of(one, "type")
         if kind in ("scale", "translation"):
             yield from _object({kind: _list(NUMBER, 2, is_set=False)})(one, f"{where}[{number}]")
-    kinds = [member_of(one, "type") for one in value] if isinstance(value, list | tuple) else []
+    kinds = [member_of(one, "type") for one in _items(value)]
     if kinds.count("scale") != 1 or kinds.count("translation") > 1:
         yield Fault(where, "one scale, and one translation at most", kinds)
 
 
 def _systems(value: Any, where: str) -> Iterator[Fault]:
     yield from _list(_object({"name": NAME, "axes": _new_axes}))(value, where)
-    yield from _named_apart("name")(value if isinstance(value, list | tuple) else (), where)
+    yield from _named_apart("name")(value, where)
 
 
 def _leads(value: Any, where: str) -> Iterator[Fault]:
     """The datasets of an image of 0.6 lead from their own paths to one of its systems."""
-    systems, outputs = value.get("coordinateSystems"), dict[Any, None]()
-    names = [member_of(one, "name") for one in systems] if isinstance(systems, list | tuple) else []
-    datasets = value.get("datasets")
-    for number, dataset in enumerate(datasets if isinstance(datasets, list | tuple) else ()):
-        stated = member_of(dataset, "coordinateTransformations")
-        first = stated[0] if isinstance(stated, list | tuple) and stated else None
+    outputs = dict[Any, None]()
+    names = [member_of(one, "name") for one in _items(value.get("coordinateSystems"))]
+    for number, dataset in enumerate(_items(value.get("datasets"))):
+        first = next(iter(_items(member_of(dataset, "coordinateTransformations"))), None)
         path, own = member_of(member_of(first, "input"), "path"), member_of(dataset, "path")
         if isinstance(path, str) and path != own:
             yield Fault(f"{where}.datasets[{number}].input", f"the path {own!r}", path, "warning")
@@ -289,10 +287,8 @@ def _leads(value: Any, where: str) -> Iterator[Fault]:
 def _dimensions_agree(value: Any, where: str) -> Iterator[Fault]:
     """The transformations of an image of 0.4 or 0.5 have a number for each axis."""
     axes = value.get("axes")
-    datasets = value.get("datasets")
-    for number, dataset in enumerate(datasets if isinstance(datasets, list | tuple) else ()):
-        stated = member_of(dataset, "coordinateTransformations")
-        for one in stated if isinstance(stated, list | tuple) else ():
+    for number, dataset in enumerate(_items(value.get("datasets"))):
+        for one in _items(member_of(dataset, "coordinateTransformations")):
             numbers = member_of(one, str(member_of(one, "type")))
             if isinstance(axes, list) and isinstance(numbers, list) and len(numbers) != len(axes):
                 place = f"{where}.datasets[{number}]"
@@ -364,10 +360,7 @@ ACQUISITION = _object(
 
 def _wells_agree(value: Any, where: str) -> Iterator[Fault]:
     """The path of each well of a plate consists of the names of its row and its column."""
-    rows, columns = (
-        [member_of(one, "name") for one in found] if isinstance(found, list | tuple) else []
-        for found in (value.get("rows"), value.get("columns"))
-    )
+    rows, columns = ([member_of(one, "name") for one in _items(value.get(n))] for n in ("rows", "columns"))
     for number, well in enumerate(objects(value.get("wells"))):
         row, column, path = (well.get(name) for name in ("rowIndex", "columnIndex", "path"))
         if isinstance(row, int) and isinstance(column, int) and isinstance(path, str):
