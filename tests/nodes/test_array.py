@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, SelectionError, UnknownExtensionError
+from zstore.errors import (
+    MetadataError,
+    NotFoundError,
+    SelectionError,
+    StoreError,
+    UnknownExtensionError,
+    UnsupportedError,
+)
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 
@@ -291,3 +301,20 @@ def test_cached_arrays_see_what_is_written(store):
         assert cached[0, 1] == value
         cached[3, 3] = value + 1
         assert array[3, 3] == cached[3, 3] == value + 1
+
+
+def test_errors_of_wrong_arguments_say_the_value_and_what_was_expected(tmp_path) -> None:
+    array = zstore.create_array(tmp_path / "a.zarr", shape=(4, 4), chunks=2, dtype="f4")
+    calls: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (ValueError, "axis is 'y'; expected a number from 0 to 1", lambda: array.append(array[:], axis="y")),
+        (ValueError, "axis is 2; expected a number from 0 to 1", lambda: array.append(array[:], axis=2)),
+        (ValueError, "size is '1GB'; expected bytes", lambda: array.cached("1GB")),
+        (ValueError, "size is -1; expected bytes", lambda: array.cached(-1)),
+        (ValueError, "limit_size is -1", lambda: zstore.CachedStore(tmp_path, tmp_path, limit_size=-1)),
+        (ValueError, "viewed as f8; expected a dtype of 4 bytes", lambda: array.viewed_as("f8")),
+        (UnsupportedError, "zarr_format is 9", lambda: zstore.convert(array, tmp_path / "b", zarr_format=9)),
+        (StoreError, "storage_options is 'x'; expected", lambda: zstore.open(tmp_path, storage_options="x")),
+    ]
+    for kind, words, call in calls:
+        with pytest.raises(kind, match=words):
+            call()

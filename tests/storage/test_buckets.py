@@ -617,6 +617,16 @@ def test_what_does_not_pass_ends(server: BucketServer) -> None:
         zstore.set_limits(bucket_attempt_count=None)
 
 
+def test_times_may_be_texts_with_units(server: BucketServer) -> None:
+    """As obstore takes them."""
+    for text, seconds in {"20s": 20, "500ms": 0.5, "2 min": 120, "1.5": 1.5, 3: 3, "1h": 3600}.items():
+        options = {**server.options(), "client_options": {"allow_http": True, "timeout": text}}
+        assert read_options("s3", options, "s3://b").total_time == seconds
+    for wrong in ("soon", "-1", "5 s 3", True):
+        with pytest.raises(StoreError, match=r"option 'timeout' is .*; expected seconds, such as 20"):
+            read_options("s3", {**server.options(), "timeout": wrong}, "s3://b")
+
+
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 def test_a_timeout_is_that_of_the_request_with_all_its_attempts(server: BucketServer, scheme: str) -> None:
     server.values["/b/a"] = bytes(100)

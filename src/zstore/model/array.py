@@ -92,7 +92,14 @@ class ArrayModel:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def viewed_as(self, dtype: Any) -> ArrayModel:
-        """The same array, its items and fill value reinterpreted as another dtype of the same size."""
+        """The same array, its items and fill value reinterpreted as another dtype of the same size.
+
+        Raises
+            ValueError: the dtype is of another size.
+        """
+        if np.dtype(dtype).itemsize != self.dtype.itemsize:
+            expected = f"expected a dtype of {self.dtype.itemsize} bytes"
+            raise ValueError(f"items of {self.dtype} cannot be viewed as {dtype}; {expected}")
         fill_value = (
             None if self.fill_value is None else np.asarray(self.fill_value, self.dtype).view(dtype)[()]
         )

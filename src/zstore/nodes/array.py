@@ -504,6 +504,8 @@ class Array(ArrayNames):
         Raises
             StoreError: the store does not tell whether values have changed; expected `fresh_for=math.inf`.
         """
+        if isinstance(size, str) or not size >= 0:
+            raise ValueError(f"size is {size!r}; expected bytes, 0 or more")
         is_in_folder = getattr(self._chunks, "folder", None) is not None
         store = self._store if is_in_folder else self._kept_store(size, fresh_for)
         return Array(store, self._path, self._model, replace(self._access, cache_size=size))
@@ -627,6 +629,10 @@ class Array(ArrayNames):
             chunks.skip_empty &= not store.notices_changes
             chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
 
+        if axis not in range(self.ndim):
+            raise ValueError(
+                f"axis is {axis!r}; expected a number from 0 to {self.ndim - 1}, to append along"
+            )
         grown(self.shape)
         return self._resize(grown, write)
 

@@ -459,6 +459,8 @@ class CachedStore(Caching):
         read_only: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(limit_size, str) or not limit_size >= 0:
+            raise ValueError(f"limit_size is {limit_size!r}; expected bytes, 0 or more")
         opened = open_store(store, read_only=read_only, storage_options=storage_options)
         super().__init__(opened, fresh_for=fresh_for, read_only=read_only)
         identity = name if name is not None else repr(sorted(_endpoints(storage_options or {})))

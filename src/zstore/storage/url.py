@@ -132,6 +132,9 @@ def open_store(
         StoreError: the store cannot be opened, does not take these options, or cannot be durable; its ending
             is that of other files.
     """
+    if not isinstance(storage_options, Mapping | None):
+        expected = "expected a mapping of names to values, such as {'anon': True}"
+        raise StoreError(f"storage_options is {storage_options!r}; {expected}", path=str(target))
     if durable:
         opened = open_store(target, read_only=read_only, storage_options=storage_options, is_new=is_new)
         return opened.as_durable()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zstore.codecs.base import make_codec
-from zstore.engine.documents import GROUP_KEYS
+from zstore.engine.documents import GROUP_KEYS, RENDER_ARRAY
 from zstore.errors import CodecError, MetadataError, UnsupportedError
 from zstore.jobs.chunks import StoredArray, same_items
 from zstore.model.array import ORDER_NAMES, ArrayModel, CodecModel, ZarrFormat, byte_order
@@ -39,6 +39,10 @@ class ConvertOptions:
     chunk_key_encoding: Any = None
     allow_pickle: bool = False
     checksum: bool = False
+
+    def __post_init__(self) -> None:
+        if self.zarr_format not in RENDER_ARRAY:
+            raise UnsupportedError(f"zarr_format is {self.zarr_format!r}; zstore writes 1, 2 and 3")
 
     @property
     def recodes(self) -> bool:

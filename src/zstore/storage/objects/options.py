@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -168,6 +169,11 @@ FSSPEC: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # Options by which obstore asks, and fsspec's filesystems need not be told.
 TUNING = {"check_versions", "hides_missing", "allow_http", "connect_timeout", "read_timeout", "timeout"}
+# A time as a text, and the seconds that its units have.
+DURATION = re.compile(r"(\d+(?:\.\d*)?) *(ms|s|sec|secs|seconds?|m|mins?|minutes?|h|hours?)?")
+UNITS = dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0)
+UNITS |= {"ms": 0.001, **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0)}
+UNITS |= dict.fromkeys(("h", "hour", "hours"), 3600.0)
 SECONDS = {"connect_timeout", "read_timeout", "timeout", "pool_idle_timeout", "http2_keep_alive_timeout"}
 
 
@@ -378,10 +384,7 @@ def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
     else:
         client["root_certificate"] = _certificate(verify)
     for name in SECONDS & {*client}:
-        if isinstance(client[name], str) and client[name].replace(".", "", 1).isdecimal():
-            client[name] = float(client[name])
-        if isinstance(client[name], int | float):
-            client[name] = timedelta(seconds=client[name])
+        client[name] = _duration(name, client[name], endpoint)
     for name in ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"):
         if name in client:
             client[name] = as_flag(client[name])
@@ -392,6 +395,17 @@ def _client(client: dict[str, Any], endpoint: str, kind: str) -> dict[str, Any]:
         "allow_http": endpoint.lower().startswith("http://"),
         **client,
     }
+
+
+def _duration(name: str, value: Any, url: str) -> timedelta:
+    """A time of so many seconds; as a text, also with its unit, as obstore takes it."""
+    if isinstance(value, timedelta):
+        return value
+    found = DURATION.fullmatch(str(value).strip())
+    if found is None or isinstance(value, bool):
+        expected = "expected seconds, such as 20, or a text such as '20s', '500ms' or '2m'"
+        raise StoreError(f"storage option {name!r} is {value!r}; {expected}", path=url or None)
+    return timedelta(seconds=float(found[1]) * UNITS[found[2] or "s"])
 
 
 def _certificate(value: Any) -> bytes:
