@@ -306,8 +306,8 @@ def test_cached_arrays_see_what_is_written(store):
 def test_errors_of_wrong_arguments_say_the_value_and_what_was_expected(tmp_path) -> None:
     array = zstore.create_array(tmp_path / "a.zarr", shape=(4, 4), chunks=2, dtype="f4")
     calls: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-        (ValueError, "axis is 'y'; expected a number from 0 to 1", lambda: array.append(array[:], axis="y")),
-        (ValueError, "axis is 2; expected a number from 0 to 1", lambda: array.append(array[:], axis=2)),
+        (ValueError, "along axis 'y'; expected one from 0 to 1", lambda: array.append(array[:], axis="y")),
+        (ValueError, "along axis 2; expected one from 0 to 1", lambda: array.append(array[:], axis=2)),
         (ValueError, "size is '1GB'; expected bytes", lambda: array.cached("1GB")),
         (ValueError, "size is -1; expected bytes", lambda: array.cached(-1)),
         (ValueError, "limit_size is -1", lambda: zstore.CachedStore(tmp_path, tmp_path, limit_size=-1)),

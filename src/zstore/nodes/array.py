@@ -630,9 +630,7 @@ class Array(ArrayNames):
             chunks.write(plan_basic(chunks.write_layout, tuple(region)), items)
 
         if axis not in range(self.ndim):
-            raise ValueError(
-                f"axis is {axis!r}; expected a number from 0 to {self.ndim - 1}, to append along"
-            )
+            raise ValueError(f"cannot append along axis {axis!r}; expected one from 0 to {self.ndim - 1}")
         grown(self.shape)
         return self._resize(grown, write)
 
