@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,19 +36,11 @@ from zstore.nodes.node import Access
 from zstore.storage.base import Store, join_key
 
 Codecs: TypeAlias = tuple[CodecModel, ...]
-Options = TypeVar("Options")
-
 ZSTD = CodecModel("zstd", MEANT["zstd"])
 NUMCODECS_ZSTD = CodecModel("numcodecs.zstd", MEANT["numcodecs.zstd"])
 CRC32C = CodecModel("crc32c")
 # The default of Zarr v1's own writer; its readers do not know zstd.
 V1_COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
-
-
-def among(kind: type[Options], arguments: Mapping[str, Any], **others: Any) -> Options:
-    """An object of a dataclass, whose fields have the arguments of a function that have their names."""
-    given = {**arguments, **others}
-    return kind(**{one.name: given[one.name] for one in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

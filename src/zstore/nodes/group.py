@@ -37,7 +37,7 @@ from zstore.model.document import check_attributes
 from zstore.model.group import Consolidated, GroupModel
 from zstore.nodes import above
 from zstore.nodes.array import Array
-from zstore.nodes.create import ArrayRequest, among, check_codecs, make_array, make_models
+from zstore.nodes.create import ArrayRequest, check_codecs, make_array, make_models
 from zstore.nodes.nearby import say_names, say_near
 from zstore.nodes.node import Access, advise_options
 from zstore.nodes.zarr_names import GroupNames
@@ -394,7 +394,23 @@ class Group(GroupNames):
             StoreError: there is a node of that name (unless `overwrite`, which replaces it).
             ReadOnlyError: the group was opened for reading.
         """
-        request = among(ArrayRequest, locals(), zarr_format=self.zarr_format)
+        request = ArrayRequest(
+            shape=shape,
+            dtype=dtype,
+            data=data,
+            chunks=chunks,
+            shards=shards,
+            filters=filters,
+            compressors=compressors,
+            serializer=serializer,
+            checksum=checksum,
+            fill_value=fill_value,
+            order=order,
+            zarr_format=self.zarr_format,
+            attributes=attributes,
+            chunk_key_encoding=chunk_key_encoding,
+            dimension_names=dimension_names,
+        )
         path = join_key(self._path, self._member_path(name))
         return make_array(self._store, path, request, self._to_write(), overwrite=overwrite)
 

@@ -36,7 +36,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
 from zstore.nodes import above as higher
 from zstore.nodes.array import Array
-from zstore.nodes.create import ArrayRequest, among, make_array
+from zstore.nodes.create import ArrayRequest, make_array
 from zstore.nodes.group import Group, make_group, make_hierarchy, node
 from zstore.nodes.nearby import MOST_SAID, listed, say_near
 from zstore.nodes.node import Access, Missing, advise_options
@@ -297,8 +297,24 @@ def create_array(
         StoreError: there is a node already (unless `overwrite`, which replaces it and nothing else).
         MetadataError, UnsupportedError: arguments that make no array, or none of that format.
     """
-    request = among(ArrayRequest, locals(), zarr_format=zarr_format or 3)
     access = Access(allow_pickle=allow_pickle, missing=missing)
+    request = ArrayRequest(
+        shape=shape,
+        dtype=dtype,
+        data=data,
+        chunks=chunks,
+        shards=shards,
+        filters=filters,
+        compressors=compressors,
+        serializer=serializer,
+        checksum=checksum,
+        fill_value=fill_value,
+        order=order,
+        zarr_format=zarr_format or 3,
+        attributes=attributes,
+        chunk_key_encoding=chunk_key_encoding,
+        dimension_names=dimension_names,
+    )
     opened = open_store(store, storage_options=storage_options, durable=durable)
     return make_array(opened, check_path(name), request, access, overwrite=overwrite)
 

@@ -9,7 +9,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, Unpack
@@ -48,7 +48,6 @@ from zstore.jobs.source import Marks
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.codec_packing import Packed, Packing, check_packing_kind, pack_by_codecs
 from zstore.model.packing import fit_nodata
-from zstore.nodes.create import among
 from zstore.nodes.group import Group
 from zstore.storage.base import join_key
 from zstore.storage.kinds import kind_by_name
@@ -115,7 +114,7 @@ def raster_to_zarr(
     how = How(**words)
     with open_raster(source) as raster:
         described = describe_raster(raster, os.fspath(source), bands)
-    return RasterJob(described, target, among(WriteOptions, locals())).carry_out()
+    return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
 
 
 class RasterStore(FileStore):
@@ -372,6 +371,11 @@ class WriteOptions:
     profile: str | None = None
     packing: Packing = "attributes"
     how: How = field(default_factory=How)
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> WriteOptions:
+        """The options among the arguments of a function."""
+        return cls(**{one.name: arguments[one.name] for one in fields(cls)})
 
 
 class RasterJob(FileJob):

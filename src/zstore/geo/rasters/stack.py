@@ -31,7 +31,6 @@ from zstore.geo.rasters.raster import (
 from zstore.jobs.how import NOT_BY_KEYS, How, HowWords, long_call
 from zstore.model.array import ZarrFormat
 from zstore.model.codec_packing import Packing
-from zstore.nodes.create import among
 from zstore.nodes.group import Group
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import with_storage_options
@@ -107,7 +106,7 @@ def rasters_to_zarr(
     """
     how = How(**words)
     described = describe_stack(sources, stack, times, bands)
-    return RasterJob(described, target, among(WriteOptions, locals())).carry_out()
+    return RasterJob(described, target, WriteOptions.among(locals())).carry_out()
 
 
 def stack_sources(

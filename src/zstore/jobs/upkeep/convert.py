@@ -65,7 +65,6 @@ from zstore.jobs.upkeep.rechunk import Room, Transfer, default_memory
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.group import GroupModel
-from zstore.nodes.create import among
 from zstore.nodes.node import Access, StoredNode
 from zstore.nodes.open import StoreLike
 from zstore.nodes.open import open as open_node
@@ -210,7 +209,17 @@ def convert(
     if isinstance(source, Source):
         source = SourceStore.of(source, zarr_format=zarr_format)
     here = _Hierarchy(Location.open(source, path, storage_options, read_only=True), allow_pickle)
-    options = among(ConvertOptions, locals())
+    options = ConvertOptions(
+        zarr_format,
+        chunks,
+        shards,
+        filters,
+        serializer,
+        compressors,
+        chunk_key_encoding,
+        allow_pickle,
+        checksum,
+    )
     there = Location.open(target, target_path, target_options, read_only=False)
     how = How(**words)
     find_rooms = partial(_list_rooms, there, scratch, target_options, how.executor)
