@@ -52,7 +52,7 @@ def array(request: pytest.FixtureRequest, tmp_path: Path) -> zstore.Array:
 
 def test_a_chunk_is_kept_at_its_second_use_in_part(array: zstore.Array) -> None:
     before = kept_size()
-    assert array[3, 4] == 3 * 256 + 4
+    assert array[3:60:50, 4:60:50].tolist() == [[row * 256 + 4, row * 256 + 54] for row in (3, 53)]
     assert kept_size() == before
     assert array[5, 6] == 5 * 256 + 6
     assert before + CHUNK <= kept_size() < before + CHUNK + 1024
@@ -60,9 +60,43 @@ def test_a_chunk_is_kept_at_its_second_use_in_part(array: zstore.Array) -> None:
     assert kept_size() < before + CHUNK + 1024
 
 
+def test_a_chunk_that_is_decoded_for_little_of_it_is_kept_at_once(
+    tmp_path: Path, array: zstore.Array
+) -> None:
+    values = np.arange(256 * 256).reshape(256, 256)
+    before = kept_size()
+    assert (array[:, 5] == values[:, 5]).all()
+    assert before + 4 * CHUNK <= kept_size() < before + 4 * CHUNK + 4096
+    hits = zstore.cache_info().decoded_hit_count
+    assert (array[:, 6] == values[:, 6]).all()
+    assert zstore.cache_info().decoded_hit_count - hits == 4
+    # Not where the codec decodes just what is asked for, nor of a chunk of which the array has no more, ...
+    blocks = zstore.create_array(
+        tmp_path / "b", data=values.astype("i8"), chunks=(256, 256), compressors="blosc"
+    )
+    small = zstore.create_array(tmp_path / "s", data=values[:9, :9], chunks=(64, 64))
+    settle()
+    before = kept_size()
+    assert (blocks[3] == values[3]).all()
+    assert (small[...] == values[:9, :9]).all()
+    assert kept_size() == before
+    assert (blocks[:, 3] == values[:, 3]).all()
+    assert kept_size() >= before + 256 * 256 * 8
+    # ... nor instead of others that are kept.
+    zstore.set_cache_size(17 * CHUNK)
+    array[:, 70], array[:, 140], array[:, 200], array[:, 5]
+    other = zstore.open_array(tmp_path / "a")
+    info = zstore.cache_info()
+    assert (other[:, 7] == values[:, 7]).all()
+    assert zstore.cache_info().evicted_count == info.evicted_count
+    assert zstore.cache_info().thrash_count == info.thrash_count
+
+
 def test_points_and_rows_keep_chunks_too(array: zstore.Array) -> None:
     before = kept_size()
-    for _ in range(3):
+    assert list(array.vindex[[1, 2], [3, 200]]) == [259, 712]
+    assert kept_size() == before
+    for _ in range(2):
         assert list(array.vindex[[1, 2], [3, 200]]) == [259, 712]
     assert before + 2 * CHUNK <= kept_size() < before + 2 * CHUNK + 2048
     for row in range(128, 131):
@@ -238,6 +272,37 @@ def test_several_windows_read_together_cost_no_more_than_one_by_one(tmp_path: Pa
             after = zstore.cache_info()
         counts.append(after.decoded_miss_count - before.decoded_miss_count)
     assert counts[1] <= min(counts[0], 6 * 12)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory from /proc")
+def test_chunks_that_come_and_go_take_no_more_memory_than_the_limit(tmp_path: Path) -> None:
+    values = np.arange(1024 * 2560, dtype="i4").reshape(1024, 2560)
+    zstore.create_array(tmp_path / "a", data=values, chunks=(256, 128))  # 80 chunks of 128 KiB
+    zstore.create_array(tmp_path / "b", data=values, chunks=(512, 640))  # 8 of 1.25 MiB
+    settle()
+    code = f"""if True:
+        import os, random
+        import numpy as np, zstore
+        from zstore._ext.engine.transfer import kept_size
+        def used(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        values = np.arange(1024 * 2560, dtype="i4").reshape(1024, 2560)
+        arrays = [zstore.open({str(tmp_path)!r} + "/" + name) for name in "ab"]
+        zstore.set_threads(1)
+        zstore.set_cache_size(0)
+        for array in arrays: array[5:7, 5:7]
+        before, chance, most = used(), random.Random(1), 0
+        zstore.set_cache_size(6 << 20)
+        for turn in range(3000):
+            row, column = chance.randrange(1000), chance.randrange(2500)
+            array = arrays[turn // 100 % 2]
+            assert (array[row : row + 9, column] == values[row : row + 9, column]).all()
+            most = max(most, used() - before)
+        assert 4 << 20 < kept_size() <= 6 << 20
+        assert most < 12 << 20, most
+        del array, arrays
+        assert kept_size() == 0 and used() - before < 4 << 20, used() - before
+        """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_cache_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,9 +143,9 @@ def create_node(
         as `create_nodes`.
     """
     places = _clear_places(store, {path: model}, overwrite=overwrite)
+    told = consolidated_keys(path, model.zarr_format)
     if fill is None or isinstance(model, GroupModel):
-        _put_documents(store, path, model, places)
-        _forget_again(store, [path], model.zarr_format)
+        _put_documents(store, path, model, places, told=told)
         return
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
     encoded = places.encoded[path]
@@ -160,9 +160,7 @@ def create_node(
             fill()
             if not mark.is_held():
                 raise _taken(store, path)
-            _put_documents(store, path, model, places, is_held=True)
-            if store.request_count == 1:
-                _look_again(store, path, mark, encoded, model.zarr_format)
+            _put_documents(store, path, model, places, mark=mark, told=told)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError), in_haste(error):
@@ -178,25 +176,6 @@ def create_node(
             raise
         with suppress(StoreError):
             mark.remove()  # beside a complete node a mark means nothing
-
-
-def _look_again(
-    store: Store, path: str, mark: Mark, encoded: Mapping[str, bytes], zarr_format: ZarrFormat
-) -> None:
-    """Check that a new array's chunks are still there, and remove metadata consolidated meanwhile without it.
-
-    Whoever removes a group above removes its mark before its chunks.
-
-    Raises
-        ChangedError: somebody else has removed or replaced the mark; the array's documents are gone, too.
-    """
-    above = consolidated_keys(path, zarr_format)
-    found, *documents = store.get_many([(key, None) for key in (mark.key, *above)])
-    if found is None or bytes(found) != mark.data:
-        _take_back(store, path, encoded)
-        message = "cannot create: somebody else has just removed or replaced what is there, or a group above"
-        raise ChangedError(f"{message}; expected neither", path=place(store, path))
-    forget(store, above, documents)
 
 
 def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
@@ -519,18 +498,23 @@ def _put_documents(
     model: Model,
     places: _Places,
     *,
+    mark: Mark | None = None,
     is_held: bool = False,
+    told: Sequence[str] = (),
 ) -> None:
     """Write the documents of a new node, the last of which makes it one.
 
     Where attributes of v2 are there already, the first does: they may be those of another maker, which has
     not come to an end.
 
-    is_held  whether the caller's mark keeps others away; else one that is there now is of another maker, who
-             may have begun to store chunks
+    mark     the caller's, which is to be there still; without it, one that is there now is of another maker,
+             who may have begun to store chunks
+    is_held  whether no mark is looked for: one of the caller's keeps others away
+    told     keys of metadata that are removed where they were consolidated meanwhile, without the node
 
     Raises
         StoreError: somebody else has made a node there, or makes one, as far as the store can tell.
+        ChangedError: somebody else has removed or replaced the mark.
     """
     encoded = places.encoded[path]
     is_stray = path in places.stray
@@ -547,17 +531,50 @@ def _put_documents(
                 _take_back(store, path, {name: encoded[name] for name in names[:number]})
             raise _taken(store, path) from error
         _note_group(store, model, key, data, version)
-    other = join_key(path, v2.GROUP_KEY if isinstance(model, ArrayModel) else v2.ARRAY_KEY)
-    if model.zarr_format == 2 and _meets_marks(store) and store.size(other) is not None:
-        # An array and a group of v2 have documents of different names: of two makers, one sees the other's.
-        _take_back(store, path, encoded)
-        raise _taken(store, path)
-    if not is_held and _meets_marks(store):
-        intent = store.get(join_key(path, INTENT))
-        if intent is not None and _take_back(store, path, encoded, intent):
-            raise in_the_way(store, path, intent, "expected nothing there")
+    found = _look_beside(store, path, model, encoded, mark, is_held, told) if _meets_marks(store) else ()
     if is_stray and v2.ATTRIBUTES_KEY not in encoded:
         store.delete(join_key(path, v2.ATTRIBUTES_KEY))
+    if found:
+        forget(store, [*told], found)
+
+
+def _look_beside(
+    store: Store,
+    path: str,
+    model: Model,
+    encoded: Mapping[str, bytes],
+    mark: Mark | None,
+    is_held: bool,
+    told: Sequence[str],
+) -> Sequence[Any]:
+    """Check that nobody has put something beside new documents; returns the values under the keys `told`.
+
+    An array and a group of v2 have documents of different names: of two makers, one sees the other's. Whoever
+    removes a group above removes the mark of a new array before its chunks.
+
+    Raises
+        as `_put_documents`; the documents are gone.
+    """
+    other = (
+        [v2.GROUP_KEY if isinstance(model, ArrayModel) else v2.ARRAY_KEY] if model.zarr_format == 2 else []
+    )
+    intents = [] if is_held else [INTENT]
+    keys = [*(join_key(path, name) for name in (*other, *intents)), *told]
+    found = store.get_many([(key, None) for key in keys]) if keys else []
+    if other and found[0] is not None:
+        _take_back(store, path, encoded)
+        raise _taken(store, path)
+    intent = None if is_held else found[len(other)]
+    if mark is not None:
+        if intent is None or bytes(intent) != mark.data:
+            _take_back(store, path, encoded)
+            message = (
+                "cannot create: somebody else has just removed or replaced what is there, or a group above"
+            )
+            raise ChangedError(f"{message}; expected neither", path=place(store, path))
+    elif intent is not None and _take_back(store, path, encoded, intent):
+        raise in_the_way(store, path, intent, "expected nothing there")
+    return found[len(other) + len(intents) :]
 
 
 def _put_together(store: Store, paths: Sequence[str], models: Mapping[str, Model], places: _Places) -> bool:

@@ -253,10 +253,11 @@ def default_cache_size() -> int:
 def set_cache_size(size: int | None) -> None:
     """Keep at most `size` bytes of decoded chunks, of all arrays of this process together; None: the default.
 
-    Chunks in a directory, of native codecs, are kept when they are read in part for the second time, and are
-    used again only while their file is the same (device, inode, size and times). Chunks make room for others
-    that are read again sooner, and all of an array's go with the array. The default is ZSTORE_CACHE_SIZE,
-    else a 32nd of the memory, from 128 to 512 MiB; 0 keeps none.
+    Chunks in a directory, of native codecs, are kept when they are read in part for the second time (or the
+    first, if all of one had to be decoded for a narrow box and there is room), and are used again only while
+    their file is the same (device, inode, size and times). Chunks make room for others that are read again
+    sooner, and all of an array's go with the array. The default is ZSTORE_CACHE_SIZE, else a 32nd of the
+    memory, from 128 to 512 MiB; 0 keeps none.
 
     Raises
         ValueError: a negative size, or ZSTORE_CACHE_SIZE is no whole number.

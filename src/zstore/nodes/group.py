@@ -524,7 +524,7 @@ class Group(GroupNames):
 
     def _to_write(self) -> Access:
         """The access of nodes that are created below."""
-        return replace(self._access, read_only=False)
+        return replace(self._access, read_only=False) if self._access.read_only else self._access
 
     def _stored(self, stored: Stored | None = None) -> Iterator[tuple[str, Documents]]:
         """(name, documents) of the members: those in `stored`, else read from the store."""

@@ -17,8 +17,17 @@ typedef struct {
     int64_t size;
 } zs_bytes;
 
+/* A directory in which a thread has missed a chunk, for as long as one call lasts: what is below one that was missing
+ * at some moment of the call was missing too. */
+typedef struct {
+    char path[ZS_KEY_SIZE]; /* the topmost one that is missing */
+    size_t size;            /* of `path`; 0: none */
+    int is_asked, is_missing;
+} zs_missed;
+
 /* The outer chunk that a thread has open, for its next tasks too. */
 typedef struct {
+    zs_missed missed;
     int64_t outer; /* its number in the plan, -1: none */
     int is_missing;
     zs_source source;
@@ -135,17 +144,52 @@ static inline int zs_enter(pthread_mutex_t *lock, const zs_thread *thread, zs_fa
     return ZS_OK;
 }
 
-/* Open the file of an outer chunk; a missing file is no fault here. */
-static inline int zs_open_source(const zs_layout *layout, const zs_place *place, const int64_t *cell, zs_source *source,
-                                 int *is_missing, zs_fault *fault) {
+/* Whether the directory `path` is missing: a link that leads nowhere is not. */
+static inline int zs_is_absent(const zs_place *place, const char *path) {
+    int file = zs_open_linked(place, path, ZS_PLACE | O_DIRECTORY), reason = errno;
+    if (file >= 0) close(file);
+    return file < 0 && reason == ENOENT;
+}
+
+/* Note that a key was missing. Of two in one directory, the second asks for the directory, and for those above it. */
+static inline void zs_note_missed(const zs_place *place, const char *key, zs_missed *missed) {
+    const char *slash = strrchr(key, '/');
+    size_t size = slash ? (size_t)(slash - key) : 0;
+    if (!size) return;
+    if (missed->is_missing || missed->size != size || strncmp(missed->path, key, size)) {
+        memcpy(missed->path, key, size);
+        missed->path[size] = 0;
+        missed->size = size;
+        missed->is_asked = missed->is_missing = 0;
+        return;
+    }
+    if (missed->is_asked) return;
+    missed->is_asked = 1;
+    missed->is_missing = zs_is_absent(place, missed->path);
+    for (char *end; missed->is_missing && (end = strrchr(missed->path, '/'));) {
+        *end = 0;
+        if (!zs_is_absent(place, missed->path)) {
+            *end = '/';
+            break;
+        }
+        missed->size = (size_t)(end - missed->path);
+    }
+}
+
+/* Open the file of an outer chunk; a missing file is no fault here. `missed` may be NULL. */
+static inline int zs_open_source(const zs_layout *layout, const zs_place *place, const int64_t *cell, zs_missed *missed,
+                                 zs_source *source, int *is_missing, zs_fault *fault) {
     char key[ZS_KEY_SIZE];
     struct stat status;
     zs_key(layout, cell, key);
-    *is_missing = 0;
+    source->file = -1;
+    *is_missing = missed && missed->is_missing && !strncmp(missed->path, key, missed->size) && key[missed->size] == '/';
+    if (*is_missing) return ZS_OK;
     int flags = O_RDONLY | O_NONBLOCK; /* a pipe must not make us wait */
     source->file = zs_open_linked(place, key, flags);
     if (source->file < 0) {
         *is_missing = errno == ENOENT;
+        if (*is_missing && missed) zs_note_missed(place, key, missed);
         return *is_missing ? ZS_OK : zs_store_fault(fault);
     }
     if (fstat(source->file, &status)) return zs_store_fault(fault);
@@ -164,10 +208,10 @@ static inline int zs_open_source(const zs_layout *layout, const zs_place *place,
 
 /* Open the source of an outer chunk's bytes: a stretch of a file, a file, or memory. */
 static inline int zs_open_outer(const zs_batch *batch, int64_t outer, const int64_t *cell, zs_held *held,
-                                zs_source *source, int *is_missing, zs_fault *fault) {
+                                zs_missed *missed, zs_source *source, int *is_missing, zs_fault *fault) {
     if (batch->stretches) return zs_open_stretch(batch->stretches, cell, held, source, is_missing, fault);
     if (batch->place.directory >= 0)
-        return zs_open_source(batch->layout, &batch->place, cell, source, is_missing, fault);
+        return zs_open_source(batch->layout, &batch->place, cell, missed, source, is_missing, fault);
     *source = (zs_source){.file = -1, .data = batch->outer[outer].data, .size = batch->outer[outer].size};
     *is_missing = source->data == NULL;
     return ZS_OK;
@@ -183,11 +227,13 @@ static inline void zs_close_chunk(zs_open_chunk *open) {
     open->outer = -1;
 }
 
-/* Close the chunk that a thread has open, and the file that chunks are stretches of. */
+/* Close the chunk that a thread has open, and the file that chunks are stretches of; forget what was missed. */
 static inline void zs_close_files(zs_open_chunk *open) {
     zs_close_chunk(open);
     if (open->held.file >= 0) close(open->held.file);
     open->held.file = -1;
+    open->missed.size = 0;
+    open->missed.is_missing = 0;
 }
 
 static inline int64_t zs_now(void) {

@@ -2,12 +2,13 @@
  *
  * Every entry has the identity of the file that it was read from, and is valid only while the file still has it. Each
  * array has a cache of its own for its indexes (and for its chunks, if the caller asked for that); all arrays share one
- * for chunks that were read in part more than once.
+ * for chunks that were read in part more than once, or decoded for a narrow box.
  */
 #ifndef ZS_CACHE_H
 #define ZS_CACHE_H
 
 #include "files.h"
+#include "slab.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -80,8 +81,10 @@ static void zs_caches_before_fork(void) {
     pthread_mutex_lock(&zs_caches.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_lock(&cache->lock);
     pthread_mutex_lock(&zs_shared.lock);
+    zs_slabs_fork(1);
 }
 static void zs_caches_after_fork(void) {
+    zs_slabs_fork(0);
     pthread_mutex_unlock(&zs_shared.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_unlock(&cache->lock);
     pthread_mutex_unlock(&zs_caches.lock);
@@ -106,7 +109,7 @@ static inline zs_cache *zs_cache_make(int64_t limit) {
 /* A new entry for a piece of the source, with room for its payload and one reference; not in the cache yet. */
 static inline zs_kept *zs_kept_make(const int64_t *cell, int ndim, int64_t base, const zs_source *source,
                                     int64_t payload_size) {
-    zs_kept *kept = malloc(sizeof *kept + (size_t)payload_size);
+    zs_kept *kept = zs_block_make(sizeof *kept + (size_t)payload_size);
     if (!kept) return NULL;
     memset(kept, 0, sizeof *kept);
     memcpy(kept->cell, cell, sizeof(int64_t) * (size_t)ndim);
@@ -117,6 +120,8 @@ static inline zs_kept *zs_kept_make(const int64_t *cell, int ndim, int64_t base,
     kept->references = 1;
     return kept;
 }
+
+static inline void zs_kept_free(zs_kept *kept) { zs_block_free(kept, sizeof *kept + (size_t)kept->payload_size); }
 
 static inline uint64_t zs_cache_hash(const int64_t *cell, int ndim, int64_t base) {
     uint64_t h = (uint64_t)base * 0x9E3779B97F4A7C15u;
@@ -143,7 +148,7 @@ static inline void zs_kept_release(zs_cache *cache, zs_kept *kept) {
     if (cache) pthread_mutex_lock(&cache->lock);
     int left = --kept->references;
     if (cache) pthread_mutex_unlock(&cache->lock);
-    if (left == 0) free(kept);
+    if (left == 0) zs_kept_free(kept);
 }
 
 static inline void zs_cache_unlink(zs_cache *cache, zs_kept *kept) {
@@ -163,7 +168,7 @@ static inline void zs_cache_drop(zs_cache *cache, zs_kept **link) {
     *link = kept->next;
     zs_cache_unlink(cache, kept);
     cache->bytes -= (int64_t)sizeof *kept + kept->payload_size;
-    if (--kept->references == 0) free(kept);
+    if (--kept->references == 0) zs_kept_free(kept);
 }
 
 static inline zs_kept **zs_cache_look(zs_cache *cache, const int64_t *cell, int ndim, int64_t base) {
@@ -214,6 +219,14 @@ static inline int zs_cache_admits(zs_cache *cache, int64_t payload_size, int64_t
         left -= (int64_t)sizeof *kept + kept->payload_size;
     pthread_mutex_unlock(&cache->lock);
     return left <= 0;
+}
+
+/* Whether a chunk of that size can be kept beside all that is. */
+static inline int zs_cache_has_room(zs_cache *cache, int64_t payload_size) {
+    pthread_mutex_lock(&cache->lock);
+    int has_room = cache->bytes + (int64_t)sizeof(zs_kept) + payload_size <= cache->limit;
+    pthread_mutex_unlock(&cache->lock);
+    return has_room;
 }
 
 /* Whether a chunk of that size can be kept at all. */

@@ -216,6 +216,11 @@ static inline int zs_open(int directory, const char *name, int flags) {
     return zs_open_checked(directory, name, flags);
 }
 
+/* Open a directory by its own path. */
+static inline int zs_open_root(const char *path, int flags) {
+    return ZS_AGAIN(open(path, flags | O_DIRECTORY | O_CLOEXEC));
+}
+
 static int zs_open_allowed_at(int directory, const char *name, int flags, const char *allowed, zs_paths *path) {
     int is_whole = zs_resolve(directory, name, path), reason = errno;
     if (is_whole < 0) return -1;
@@ -227,7 +232,7 @@ static int zs_open_allowed_at(int directory, const char *name, int flags, const 
             zs_check_link(directory, name);
             return -1;
         }
-        int top = ZS_AGAIN(open(allowed, ZS_PLACE | O_DIRECTORY | O_CLOEXEC));
+        int top = zs_open_root(allowed, ZS_PLACE);
         int file = top < 0 ? -1 : zs_open(top, *below ? below : ".", flags);
         reason = errno;
         if (top >= 0) close(top);

@@ -12,6 +12,7 @@ from libc.string cimport memchr, memcpy
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    bytes PyUnicode_EncodeFSDefault(object text)
 
 cdef extern from *:
     """
@@ -46,6 +47,7 @@ cdef extern from *:
     bint S_ISREG(unsigned int) nogil
     bint S_ISDIR(unsigned int) nogil
     int zs_close "close" (int file) nogil
+    int zs_open_root(const char *path, int flags) nogil
     int zs_open_linked(const zs_place *, const char *key, int flags) nogil
     int zs_open_value(const zs_place *, const char *key, int flags, int is_alone, zs_parent *, stat *) nogil
     int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) nogil
@@ -105,7 +107,7 @@ cdef failure(int number, str path=None, str reason=None):
 
 
 cdef bytes encoded(str path):
-    cdef bytes name = os.fsencode(path)
+    cdef bytes name = PyUnicode_EncodeFSDefault(path)
     if len(name) >= PATH_MAX:
         raise failure(ENAMETOOLONG, path)
     return name
@@ -191,8 +193,14 @@ cdef class Tree:
         if allowed is not None:
             self.place.allowed = allowed
         self.place.is_durable = durable
-        flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if durable else ZS_PLACE)
-        self.place.directory = os.open(root, flags)
+        cdef bytes name = encoded(root)
+        cdef const char *at = name
+        if b"\0" in name:
+            raise ValueError(f"a NUL in the path {root!r}")
+        with nogil:
+            self.place.directory = zs_open_root(at, O_RDONLY if durable else ZS_PLACE)
+        if self.place.directory < 0:
+            raise failure(error_number, root)
 
     def __dealloc__(self):
         if self.place.directory >= 0:

@@ -56,7 +56,7 @@ static int zs_open_in_store(const zs_place *place, const char *key, int flags) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    int root = ZS_AGAIN(open(place->root, ZS_PLACE | O_DIRECTORY | O_CLOEXEC));
+    int root = zs_open_root(place->root, ZS_PLACE);
     if (root < 0) return -1;
     int file = zs_open(root, path, flags), reason = errno;
     close(root);

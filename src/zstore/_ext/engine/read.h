@@ -72,15 +72,21 @@ static inline int zs_read_plain(const zs_batch *batch, const zs_source *source, 
     return zs_read_blocks(layout, source, offset, box, scratch, fault);
 }
 
+/* Whether a codec may decode only what a box needs of a chunk, which saves much. */
+static inline int zs_has_range(const zs_layout *layout, const zs_move *box) {
+    int64_t from;
+    return layout->n_steps == 1 && ZSTORE_CODEC_HAS(layout->step[0], decode_range) &&
+           ZSTORE_CODEC_HAS(layout->step[0], decoded_size) &&
+           zs_span(layout, box, &from) <= layout->chunk_size - layout->chunk_size / 4;
+}
+
 /* Decode only the part of a chunk that a box needs, where the codec can and it saves much. Returns whether it did:
  * otherwise a whole decode gives the chunk or says what is wrong with it. */
 static inline int zs_read_range(const zs_layout *layout, const char *raw, int64_t size, const zs_move *box,
                                 char *into) {
     const zstore_codec *codec = layout->step[0];
-    if (layout->n_steps != 1 || !ZSTORE_CODEC_HAS(codec, decode_range) || !ZSTORE_CODEC_HAS(codec, decoded_size))
-        return 0;
+    if (!zs_has_range(layout, box)) return 0;
     int64_t from, span = zs_span(layout, box, &from);
-    if (span > layout->chunk_size - layout->chunk_size / 4) return 0;
     if (codec->decoded_size(codec->state, raw, (size_t)size) != layout->chunk_size) return 0;
     return codec->decode_range(codec->state, raw, (size_t)size, (size_t)from, (size_t)span, into + from,
                                (size_t)span) == span;
@@ -99,19 +105,42 @@ static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source
     return &zs_shared;
 }
 
-/* A decoded chunk through its cache, to be released; none at its first use, or where there is no room for it: part of
- * it is enough then. */
+/* Whether a box spans at most a quarter of what the array has of its chunk. Its neighbours may well be asked for next:
+ * it was cut from the chunk, where items that are wide apart come from one pass over it. */
+static inline int zs_is_narrow(const zs_layout *layout, const int64_t *cell, const zs_move *box) {
+    int64_t spanned = 1, whole = 1;
+    if (!box || box->has_tables) return 0;
+    for (int d = 0; d < layout->ndim; d++) {
+        int64_t exists = layout->shape[d] - cell[d] * layout->chunk[d];
+        whole *= exists < layout->chunk[d] ? exists : layout->chunk[d];
+        spanned *= (box->dim[d].count - 1) * (box->dim[d].inside / layout->stride[d]) + 1;
+    }
+    return spanned <= whole / 4;
+}
+
+/* Whether a chunk that was last touched `since` chunks ago (-1: that is not remembered) is worth keeping in the cache
+ * of all arrays: where there is room, from its second use on, and from the first where the codec has to decode all of
+ * it for a narrow box. */
+static inline int zs_is_kept(const zs_batch *batch, const int64_t *cell, int64_t since, const zs_move *box) {
+    const zs_layout *layout = batch->layout;
+    if (since >= 0) return zs_cache_admits(&zs_shared, layout->chunk_size, since);
+    return zs_is_narrow(layout, cell, box) && !zs_has_range(layout, box) &&
+           zs_cache_has_room(&zs_shared, layout->chunk_size);
+}
+
+/* A decoded chunk through its cache, to be released; none where it is not to be kept: part of it is enough then. */
 static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t base, const zs_source *source,
-                               zs_entry where, zs_scratch *scratch, zs_kept **chunk, zs_fault *fault) {
+                               zs_entry where, const zs_move *box, zs_scratch *scratch, zs_kept **chunk,
+                               zs_fault *fault) {
     const zs_layout *layout = batch->layout;
     int64_t since = keeper == &zs_shared ? zs_touch(fault->inner, layout->ndim, base) : 0;
     if ((*chunk = zs_cache_find(keeper, fault->inner, layout->ndim, base, source))) return ZS_OK;
-    if (since < 0 || (keeper == &zs_shared && !zs_cache_admits(keeper, layout->chunk_size, since))) return ZS_OK;
+    if (keeper == &zs_shared && !zs_is_kept(batch, fault->inner, since, box)) return ZS_OK;
     zs_kept *made = zs_kept_make(fault->inner, layout->ndim, base, source, layout->chunk_size);
     if (!made) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
     int code = zs_fetch_decoded(layout, source, where, scratch, made->payload, fault);
     if (code) {
-        free(made);
+        zs_kept_free(made);
         return code;
     }
     if (keeper == &zs_shared) atomic_store_explicit(&batch->owner->has_kept, 1, memory_order_relaxed);
@@ -120,17 +149,18 @@ static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t 
     return ZS_OK;
 }
 
-/* A chunk of which `items` are wanted: decoded, from its cache (to be released), or else as it is stored. */
+/* A chunk of which `items` are wanted, those of `box` unless it is NULL: decoded, from its cache (to be released), or
+ * else as it is stored. */
 static inline int zs_get_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int64_t items,
-                               zs_scratch *scratch, zs_cache **keeper, zs_kept **kept, const char **raw,
-                               zs_fault *fault) {
+                               const zs_move *box, zs_scratch *scratch, zs_cache **keeper, zs_kept **kept,
+                               const char **raw, zs_fault *fault) {
     int64_t base;
     *kept = NULL;
     int code = zs_check_size(batch->layout, (int64_t)where.size, fault);
     if (code) return code;
     *keeper = zs_keeper(batch, source, items, &base);
     if (*keeper) {
-        code = zs_read_kept(batch, *keeper, base, source, where, scratch, kept, fault);
+        code = zs_read_kept(batch, *keeper, base, source, where, box, scratch, kept, fault);
         if (code || *kept) return code;
     }
     return zs_fetch(source, (int64_t)where.offset, (int64_t)where.size, &scratch->raw, raw, fault);
@@ -150,7 +180,7 @@ static inline int zs_read_box(const zs_batch *batch, const zs_source *source, zs
     for (int d = 0; d < layout->ndim; d++) items *= box->dim[d].count;
     zs_cache *keeper;
     zs_kept *kept;
-    int code = zs_get_chunk(batch, source, where, items, scratch, &keeper, &kept, &raw, fault);
+    int code = zs_get_chunk(batch, source, where, items, box, scratch, &keeper, &kept, &raw, fault);
     if (code) return code;
     if (kept || layout->n_steps == 0) {
         zs_to_outside(layout, box, kept ? kept->payload : raw);
@@ -184,7 +214,7 @@ zs_use_chunk(const zs_batch *batch, const zs_source *source, zs_entry where, int
     const char *raw, *chunk;
     zs_cache *keeper;
     zs_kept *kept;
-    int code = zs_get_chunk(batch, source, where, 1, scratch, &keeper, &kept, &raw, fault);
+    int code = zs_get_chunk(batch, source, where, 1, NULL, scratch, &keeper, &kept, &raw, fault);
     if (code) return code;
     if (kept) {
         use(batch, first, last, kept->payload);
@@ -239,7 +269,8 @@ static inline int zs_find_chunk(const zs_batch *batch, const zs_spot *spot, zs_t
     if (open->outer != spot->outer) {
         zs_close_chunk(open);
         open->cache = batch->cache;
-        int code = zs_open_outer(batch, spot->outer, spot->cell, &open->held, &open->source, &open->is_missing, fault);
+        int code = zs_open_outer(batch, spot->outer, spot->cell, &open->held, &open->missed, &open->source,
+                                 &open->is_missing, fault);
         if (code) return code;
         open->outer = spot->outer;
     }

@@ -171,7 +171,7 @@ static inline int zs_write_plain(zs_write_job *job, int64_t task, const zs_spot 
         if (n) return zs_deliver(job, spot->outer, key, rows, n, -1, &thread->parent, fault);
     }
     if (!zs_takes_all(layout, box))
-        code = zs_open_outer(&job->batch, spot->outer, spot->cell, NULL, &source, &is_missing, fault);
+        code = zs_open_outer(&job->batch, spot->outer, spot->cell, NULL, NULL, &source, &is_missing, fault);
     if (!code && !is_missing) where = (zs_entry){0, (uint64_t)source.size};
     if (!code)
         code = zs_make_stored(job, task, box, &source, where, thread->scratch, &thread->scratch->chunk, &part.data,
@@ -199,7 +199,8 @@ static inline int zs_shard_begin(zs_write_job *job, zs_shard *shard, const zs_sp
         return zs_store_fault(fault);
     int covers = zs_covers_outer(&job->batch, spot->cell);
     if (covers == 2) return ZS_OK;
-    int code = zs_open_outer(&job->batch, spot->outer, spot->cell, NULL, &shard->source, &shard->is_missing, fault);
+    int code =
+        zs_open_outer(&job->batch, spot->outer, spot->cell, NULL, NULL, &shard->source, &shard->is_missing, fault);
     if (code || shard->is_missing) return code;
     code = zs_index_get(layout, level, job->batch.cache, &shard->source, spot->cell, 0, shard->source.size,
                         thread->scratch, &shard->index, fault);
