@@ -196,7 +196,7 @@ def test_an_interrupt_is_heard_while_one_large_chunk_is_decoded(tmp_path, after_
         array.read(out=out)
         took.append(time.process_time() - begin)
     out[...] = 0
-    after_work(min(took) / 3)
+    after_work(min(took) / 2)
     with pytest.raises(KeyboardInterrupt):
         array.read(out=out)
     assert out[0] and not out[-1]
