@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.skipif(bool(curl.trouble()), reason="libcurl is not ins
 # Requests at once; seconds to connect, until something comes, and in all; bytes of a body for as many more.
 TERMS = (8, 5.0, 5.0, 60.0, 0)
 BODY = bytes(range(256)) * 4
+NONE = curl.Headers([])
 
 
 class Server:
@@ -89,7 +91,9 @@ def get(
     terms: Any = TERMS,
     check: Callable[[], Any] = int,
 ) -> Any:
-    [found] = curl.Connections().get([(server.url + b"/a", span, [b"X: y"], limit)], terms, check)
+    one = curl.Stream(curl.Connections(), terms, 1, 1 << 20, 1)
+    one.ask(None, (server.url + b"/a", span, curl.Headers([b"X: y"]), limit))
+    [(_, found)] = one.take(check)
     return found
 
 
@@ -102,7 +106,7 @@ def put(
 ) -> list[Any]:
     """What becomes of each put, one after another."""
     one = curl.Stream(connections or curl.Connections(), terms, 1, 1 << 20, 1)
-    lines = [b"X: y", b"Expect:", b"Content-Type:"]
+    lines = curl.Headers([b"X: y", b"Expect:", b"Content-Type:"])
     found = []
     for content in contents:
         one.ask(None, (server.url + b"/a", None, lines, -1), content)
@@ -162,17 +166,18 @@ ANSWERS = {
 def test_what_becomes_of_an_answer(server: Server, name: str) -> None:
     span, text, expected = ANSWERS[name]
     server.answers = [[text], [text]]  # libcurl asks once more where a connection that was kept is closed
-    outcome, status, body, begin, total, *_ = get(server, span)
-    assert outcome == expected
+    found = get(server, span)
+    assert found.outcome == expected
     assert b"X: y\r\n" in server.asked[0]
     assert len(server.asked) == 1
-    if outcome == DONE:
+    assert found.size == len(bytes(found))
+    if found.outcome == DONE:
         first = 10 if span else 0
-        assert bytes(body) == (BODY[first:20] if span else BODY[:total])
-        assert (begin, total) == (first, 0 if name == "empty" else 1024)
-    if outcome == REFUSED:
-        assert status == int(text[9:12])
-        assert len(bytes(body)) <= 4096
+        assert bytes(found) == (BODY[first:20] if span else BODY[: found.total_size])
+        assert (found.begin, found.total_size) == (first, 0 if name == "empty" else 1024)
+    if found.outcome == REFUSED:
+        assert found.status == int(text[9:12])
+        assert found.size <= 4096
 
 
 # What a server says to a put, and what becomes of it.
@@ -200,15 +205,15 @@ PUT = {
 def test_what_becomes_of_a_put(server: Server, name: str) -> None:
     text, expected = PUT[name]
     server.answers = [[text], [text]]
-    [(outcome, status, body, *_, is_sent)] = put(server, [BODY])
-    assert (outcome, is_sent, len(server.asked)) == (expected, True, 1)
+    [found] = put(server, [BODY])
+    assert (found.outcome, found.is_sent, len(server.asked)) == (expected, True, 1)
     assert server.asked[0].startswith(b"PUT /a HTTP/1.1\r\n")
     assert b"X: y\r\n" in server.asked[0]
     assert not re.search(rb"(?i)expect|content-type", server.asked[0])
     assert server.put == [BODY]
-    if outcome in (DONE, REFUSED):
-        assert status == int(text[-len(text) :].rpartition(b"HTTP/1.1 ")[2][:3])
-        assert len(bytes(body)) <= 4096
+    if found.outcome in (DONE, REFUSED):
+        assert found.status == int(text.rpartition(b"HTTP/1.1 ")[2][:3])
+        assert found.size <= 4096
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_001])
@@ -217,7 +222,7 @@ def test_all_bytes_are_put_and_connections_kept(server: Server, size: int) -> No
     server.answers = [[answer(*TAGGED, "Content-Length: 0")] for _ in range(2)]
     contents = [random.Random(k).randbytes(size) for k in range(2)]
     connections = curl.Connections()
-    assert [(one[0], one[5]) for one in put(server, contents, connections)] == 2 * [(DONE, b'"a"')]
+    assert [(one.outcome, one.tag) for one in put(server, contents, connections)] == 2 * [(DONE, b'"a"')]
     assert (server.put, connections.count) == (contents, 1)
 
 
@@ -225,7 +230,7 @@ def test_nothing_is_put_twice_where_a_kept_connection_breaks(server: Server) -> 
     # A GET is sent once more by libcurl itself, as nobody knows whether the server was still there.
     server.keeps, server.answers = 2, [[answer(*TAGGED, "Content-Length: 0")]]
     found = put(server, [b"one", b"two"])
-    assert [(one[0], one[-1]) for one in found] == [(DONE, True), (BROKEN, True)]
+    assert [(one.outcome, one.is_sent) for one in found] == [(DONE, True), (BROKEN, True)]
     assert server.put == [b"one", b"two"]
 
 
@@ -233,16 +238,16 @@ def test_a_put_that_nobody_receives_was_not_sent() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         one = curl.Stream(curl.Connections(), TERMS, 1, 1, 1)
-        one.ask("a", (f"http://127.0.0.1:{free.getsockname()[1]}/a".encode(), None, [], -1), b"x")
-        [(name, (outcome, *_, is_sent))] = one.take(int)
-    assert (name, outcome, is_sent) == ("a", UNASKED, False)
+        one.ask("a", (f"http://127.0.0.1:{free.getsockname()[1]}/a".encode(), None, NONE, -1), b"x")
+        [(name, found)] = one.take(int)
+    assert (name, found.outcome, found.is_sent) == ("a", UNASKED, False)
 
 
 @pytest.mark.parametrize(("pause", "expected"), [(0.05, DONE), (20.0, STALLED)])
 def test_a_put_is_not_late_while_bytes_go_out(server: Server, pause: float, expected: int) -> None:
     server.pause, server.answers = pause, [[answer(*TAGGED, "Content-Length: 0")]]
     [found] = put(server, [bytes(32 << 20)], terms=(8, 5.0, 1.2, 60.0, 0))
-    assert found[0] == expected
+    assert found.outcome == expected
 
 
 def test_a_put_comes_to_its_end_though_who_waited_has_left(server: Server) -> None:
@@ -252,25 +257,27 @@ def test_a_put_comes_to_its_end_though_who_waited_has_left(server: Server) -> No
         raise KeyboardInterrupt
 
     one = curl.Stream(curl.Connections(), TERMS, 1, 1 << 20, 1)
-    one.ask("a", (server.url + b"/a", None, [], -1), BODY)
+    one.ask("a", (server.url + b"/a", None, NONE, -1), BODY)
     with pytest.raises(KeyboardInterrupt):
         one.take(leave)
     [(name, found)] = one.take(int)
-    assert (name, found[0], server.put) == ("a", DONE, [BODY])
+    assert (name, found.outcome, server.put) == ("a", DONE, [BODY])
 
 
 def test_headers_that_are_kept(server: Server) -> None:
     lines = ('ETag:  "a" ', "x-amz-version-id: v", "Content-Type: text/html", "Content-Encoding: gzip")
     server.answers = [[answer("200 OK", "Content-Length: 1", *lines, body=b"x")]]
-    assert get(server)[5:9] == (b'"a"', b"v", b"text/html", b"gzip")
+    found = get(server)
+    assert (found.tag, found.version) == (b'"a"', b"v")
+    assert (found.content_type, found.content_encoding) == (b"text/html", b"gzip")
 
 
 def test_no_more_of_a_value_than_is_wanted(server: Server) -> None:
     for limit, body in ((100, BODY[:100]), (1024, BODY), (5000, BODY)):
         # What comes after that is not waited for.
         server.answers = [[answer("200 OK", LENGTH, body=BODY[: max(limit, 101)]), 20.0]]
-        outcome, _, data, _, total, *_ = get(server, None, limit)
-        assert (outcome, bytes(data), total) == (DONE, body, 1024)
+        found = get(server, None, limit)
+        assert (found.outcome, bytes(found), found.total_size) == (DONE, body, 1024)
 
 
 @pytest.mark.parametrize(
@@ -292,34 +299,42 @@ def test_no_more_of_a_value_than_is_wanted(server: Server) -> None:
 )
 def test_what_takes_too_long_ends(server: Server, pieces: list[Any], terms: Any, expected: int) -> None:
     server.answers = [pieces]
-    assert get(server, terms=terms)[0] == expected
+    assert get(server, terms=terms).outcome == expected
 
 
 def test_nobody_is_reached() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/a".encode()
-        assert curl.Connections().get([(url, None, [], -1)], TERMS, int)[0][0] == UNASKED
+        assert stream([(url, None, NONE, -1)])[0].outcome == UNASKED
 
 
 def test_whoever_is_to_wait_no_longer_leaves_at_once(server: Server) -> None:
     server.answers = [[20.0] for _ in range(8)]
     connections = curl.Connections()
+    one = curl.Stream(connections, TERMS, 8, 1 << 20)
+    for name in range(8):
+        one.ask(name, (server.url + b"/a", None, NONE, -1))
 
     def leave() -> None:
-        raise KeyboardInterrupt
+        if not server.answers:  # all have been asked for
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        connections.get([(server.url + b"/a", None, [], -1)] * 20, TERMS, leave)
+        one.take(leave)
+    one.leave()
     server.answers = [[answer("200 OK", LENGTH, body=BODY)]]
-    found = connections.get([(server.url + b"/a", None, [], -1)], TERMS, int)
-    assert (found[0][0], bytes(found[0][2])) == (DONE, BODY)
+    [found] = stream([(server.url + b"/a", None, NONE, -1)], connections=connections)
+    assert (found.outcome, bytes(found)) == (DONE, BODY)
 
 
-def stream(requests: list[Any], most_size: int = 100, terms: Any = TERMS) -> list[Any]:
-    """As `Connections.get`, by a stream."""
-    found: dict[int, Any] = {}
-    left, one = list(enumerate(requests)), curl.Stream(curl.Connections(), terms, 2, most_size)
+def stream(
+    requests: list[Any], most_size: int = 100, allowed: int = 2, connections: curl.Connections | None = None
+) -> list[curl.Answer]:
+    """The answers to requests, in order."""
+    found: dict[int, curl.Answer] = {}
+    left = list(enumerate(requests))
+    one = curl.Stream(connections or curl.Connections(), TERMS, allowed, most_size)
     while len(found) < len(requests):
         for _ in range(one.room):
             if left:
@@ -338,20 +353,20 @@ def test_bodies_of_a_stream_wait_for_room(server: Server, most_size: int) -> Non
     bodies = [bytes([k]) * size for k, size in enumerate((1000, 0, 300_000, 1400, 5, 9000) * 5)]
     # Each is for a connection of its own, in whatever order they are made: the body says which it was.
     server.answers = [[answer("200 OK", f"Content-Length: {len(body)}", body=body)] for body in bodies]
-    found = stream([(server.url + b"/a", None, [], -1)] * len(bodies), most_size)
-    assert {one[0] for one in found} == {DONE}
-    assert sorted(bytes(one[2]) for one in found) == sorted(bodies)
+    found = stream([(server.url + b"/a", None, NONE, -1)] * len(bodies), most_size)
+    assert {one.outcome for one in found} == {DONE}
+    assert sorted(map(bytes, found)) == sorted(bodies)
 
 
-@pytest.mark.parametrize("way", [lambda asked: curl.Connections().get(asked, TERMS, int), stream])
+@pytest.mark.parametrize("way", [partial(stream, most_size=1 << 30, allowed=8), stream])
 def test_bodies_stay_as_they_are_while_memory_is_used_again(server: Server, way: Any) -> None:
     held: list[tuple[bytes, Any]] = []
     for turn in range(6):
         bodies = [bytes([turn, k]) * (9000 + 1000 * k) for k in range(20)]
         server.answers = [[answer("200 OK", f"Content-Length: {len(body)}", body=body)] for body in bodies]
-        found = way([(server.url + b"/a", None, [], -1)] * len(bodies))
-        assert sorted(bytes(one[2]) for one in found) == sorted(bodies)
-        held += [(bytes(one[2]), one[2]) for one in found[turn % 2 :: 3]]
+        found = way([(server.url + b"/a", None, NONE, -1)] * len(bodies))
+        assert sorted(map(bytes, found)) == sorted(bodies)
+        held += [(bytes(one), one) for one in found[turn % 2 :: 3]]
         del found  # two of three are let go of
         assert all(bytes(body) == text for text, body in held)
 
@@ -360,7 +375,7 @@ def test_requests_are_sent_while_nobody_takes_answers(server: Server) -> None:
     server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(3)]
     one = curl.Stream(curl.Connections(), TERMS, 3, 1 << 20)
     for name in range(3):
-        one.ask(name, (server.url + b"/a", None, [], -1))
+        one.ask(name, (server.url + b"/a", None, NONE, -1))
     until = monotonic() + 10
     while len(server.asked) < 3 and monotonic() < until:
         one.send()
@@ -368,7 +383,7 @@ def test_requests_are_sent_while_nobody_takes_answers(server: Server) -> None:
     found = {}
     while len(found) < 3:
         found |= dict(one.take(int))
-    assert {(found[name][0], bytes(found[name][2])) for name in range(3)} == {(DONE, BODY)}
+    assert {(found[name].outcome, bytes(found[name])) for name in range(3)} == {(DONE, BODY)}
     one.send()  # nothing is left
     assert one.take(int) == []
     one.leave()
@@ -378,12 +393,12 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
     server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(4)]
     one = curl.Stream(curl.Connections(), (8, 5.0, 0.3, 60.0, 0), 8, 1)
     for name in range(4):
-        one.ask(name, (server.url + b"/a", None, [], -1))
+        one.ask(name, (server.url + b"/a", None, NONE, -1))
     names = set()
     while len(names) < 4:
         threading.Event().wait(0.2)  # in which nobody receives
         ended = one.take(int)
-        assert [answer[0] for _, answer in ended] == [DONE] * len(ended) != []
+        assert [answer.outcome for _, answer in ended] == [DONE] * len(ended) != []
         names |= {name for name, _ in ended}
     assert not one.leave()
     assert not one.leave()
@@ -393,18 +408,18 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
 
     server.answers = [[20.0]]
     one = curl.Stream(curl.Connections(), TERMS, 8, 1)
-    one.ask("a", (server.url + b"/a", None, [], -1))
+    one.ask("a", (server.url + b"/a", None, NONE, -1))
     with pytest.raises(KeyboardInterrupt):
         one.take(leave)
 
 
-def test_a_batch_among_others_opens_few_connections_unless_it_is_long(server: Server) -> None:
-    # Of 8 requests at once it has its share, and more of them as long as two thirds are left to do.
-    for count, share, most in ((12, 1, 8), (12, 2, 4), (12, 4, 4), (24, 4, 8)):
-        server.answers = [[answer("200 OK", LENGTH, body=BODY)] for _ in range(count)]
+def test_few_connections_are_opened_unless_there_is_much_to_do(server: Server) -> None:
+    # With each answer one more request may be under way, as long as the bodies have room.
+    for count, allowed, most in ((12, 8, 8), (4, 4, 4), (24, 4, 8)):
+        server.answers = [[0.1, answer("200 OK", LENGTH, body=BODY)] for _ in range(count)]
         connections = curl.Connections()
-        found = connections.get([(server.url + b"/a", None, [], -1)] * count, TERMS, int, share)
-        assert {one[0] for one in found} == {DONE}
+        found = stream([(server.url + b"/a", None, NONE, -1)] * count, 1 << 20, allowed, connections)
+        assert {one.outcome for one in found} == {DONE}
         assert connections.count == most
 
 
@@ -412,7 +427,7 @@ def puts(requests: list[Any]) -> list[Any]:
     """The answers to puts of as many values."""
     one = curl.Stream(curl.Connections(), TERMS, len(requests), 1 << 20, len(requests))
     for number, (url, *_) in enumerate(requests):
-        one.ask(number, (url, None, [b"Expect:"], -1), BODY)
+        one.ask(number, (url, None, curl.Headers([b"Expect:"]), -1), BODY)
     found: dict[int, Any] = {}
     while some := one.take(int):
         found.update(some)
@@ -420,7 +435,7 @@ def puts(requests: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("rounds", [30, pytest.param(1300, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("way", [lambda asked: curl.Connections().get(asked, TERMS, int), stream, puts])
+@pytest.mark.parametrize("way", [partial(stream, most_size=1 << 30, allowed=8), stream, puts])
 def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server, way: Any, rounds: int) -> None:
     chance = random.Random(3)
     for _ in range(rounds):
@@ -439,12 +454,12 @@ def test_answers_that_are_damaged_anyhow_make_nothing_up(server: Server, way: An
             whole = bytes(text) + size * b"x"
             texts.append([whole[: chance.choice([len(whole), chance.randrange(len(whole) + 1)])]])
         server.answers = texts
-        found = way([(server.url + b"/a", b"0-4999", [], -1)] * count)
+        found = way([(server.url + b"/a", b"0-4999", NONE, -1)] * count)
         assert len(found) == count
-        for outcome, status, body, begin, total, *_ in found:
-            assert DONE <= outcome <= UNASKED
-            if outcome == DONE and way is puts:
-                assert status // 100 == 2
-            elif outcome == DONE:
-                assert status == 206
-                assert begin + len(bytes(body)) <= total
+        for one in found:
+            assert DONE <= one.outcome <= UNASKED
+            if one.outcome == DONE and way is puts:
+                assert one.status // 100 == 2
+            elif one.outcome == DONE:
+                assert one.status == 206
+                assert one.begin + len(bytes(one)) <= one.total_size

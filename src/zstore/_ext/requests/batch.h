@@ -3,6 +3,7 @@
 #define ZS_BATCH_H
 #include "curl.h"
 
+#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,10 @@ typedef struct {
     void *multi;
     const char *authorities; /* the file of certificates, NULL: libcurl's own */
     int count;               /* the most that may be open without use */
+    /* what libcurl waits for: */
+    struct pollfd *sockets;
+    int socket_count, socket_room;
+    double wakes; /* when it is to go on though nothing comes; negative: never */
 } zs_connections;
 
 /* How a batch is asked; times in seconds. */
@@ -74,11 +79,9 @@ typedef struct zs_batch {
     zs_connections *at;
     zs_terms terms;
     zs_request *requests;
-    int count, next, active, done, has_begun;
-    int share; /* requests at once to begin with, where others do the same */
-    /* of a stream, whose requests are given one by one and whose answers are taken as they come: */
-    int is_stream, allowed, paused; /* requests at once so far; those whose bodies wait */
-    int64_t most_size, held_size;   /* bytes of bodies that have begun to come and were not taken: at most, and now */
+    int count, active, done, has_begun; /* places for requests; those under way; those whose answers were not taken */
+    int allowed, paused;                /* requests at once so far; those whose bodies wait */
+    int64_t most_size, held_size; /* bytes of bodies that have begun to come and were not taken: at most, and now */
 } zs_batch;
 
 static inline double zs_now(void) {
@@ -196,7 +199,7 @@ static int zs_expect_body(zs_request *request) {
 /* Whether a body would take more memory than there is for those that were not taken. */
 static int zs_has_to_wait(zs_request *request) {
     zs_batch *batch = request->batch;
-    return batch->is_stream && batch->held_size && request->length > batch->most_size - batch->held_size;
+    return batch->held_size && request->length > batch->most_size - batch->held_size;
 }
 
 /* libcurl calls this for each piece of a body; less than `size` makes it end the request. */
@@ -332,7 +335,7 @@ static void zs_look_at_content(zs_request *request, double now) {
 /* What has taken too long ends. */
 static void zs_look_at_clock(zs_batch *batch) {
     double now = zs_now();
-    for (int i = 0; i < batch->next; i++) {
+    for (int i = 0; i < batch->count; i++) {
         zs_request *request = &batch->requests[i];
         int64_t progress = batch->terms.progress_size;
         double read_time = batch->terms.read_time;
@@ -348,21 +351,12 @@ static void zs_look_at_clock(zs_batch *batch) {
     }
 }
 
-/* Whether another request may begin: each batch has its share of those that are allowed, and of the connections. What
-   others have left is of use to who has much to do: a new connection takes as long as a request. */
-static int zs_may_begin(zs_batch *batch) {
-    int most = batch->terms.most, share = most / atomic_load(&zs_batches), left = batch->count - batch->next;
-    if (!left || batch->is_stream) return 0;
-    if (share > batch->share && left <= 2 * batch->active) share = batch->share;
-    return !batch->active || (atomic_load(&zs_asking) < most && batch->active < share);
-}
-
 /* Let bodies come for which there is room now, the one that waits longest first. */
 static void zs_resume(zs_batch *batch) {
     while (batch->paused) {
         zs_request *first = NULL;
         int code;
-        for (int i = 0; i < batch->next; i++) {
+        for (int i = 0; i < batch->count; i++) {
             zs_request *request = &batch->requests[i];
             if (request->is_paused && (!first || request->asked < first->asked)) first = request;
         }
@@ -377,7 +371,8 @@ static void zs_resume(zs_batch *batch) {
     }
 }
 
-/* How many more requests a stream may have now: more and more, as long as their bodies do not wait for each other. */
+/* How many more requests a batch may have now: each has its share of those that are allowed, and of the connections;
+   more and more, as long as their bodies do not wait for each other. */
 static int zs_room(zs_batch *batch) {
     int most = batch->terms.most, share = most / atomic_load(&zs_batches), left = most - atomic_load(&zs_asking);
     int room = (batch->allowed < share ? batch->allowed : share) - batch->active;
@@ -397,16 +392,72 @@ static void zs_ask(zs_batch *batch, zs_request *request) {
     if (batch->at->count < batch->active && batch->at->count < ZS_KEPT) batch->at->count++;
 }
 
-/* Go on with a batch for so many seconds at most; 1: all requests have ended; of a stream, one has. */
+/* libcurl calls this to say what it waits for of a socket from now on. */
+static int zs_watch(void *easy, int socket, int what, void *of, void *own) {
+    zs_connections *at = of;
+    short events = (short)((what & ZS_CURL_POLL_IN ? POLLIN : 0) | (what & ZS_CURL_POLL_OUT ? POLLOUT : 0));
+    int k = 0;
+    (void)easy, (void)own;
+    while (k < at->socket_count && at->sockets[k].fd != socket) k++;
+    if (k < at->socket_count && !events) at->sockets[k] = at->sockets[--at->socket_count];
+    else if (events) {
+        if (k == at->socket_room) {
+            struct pollfd *more = realloc(at->sockets, (size_t)(2 * k + 16) * sizeof(struct pollfd));
+            if (!more) return -1;
+            at->sockets = more;
+            at->socket_room = 2 * k + 16;
+        }
+        at->sockets[k] = (struct pollfd){socket, events, 0};
+        if (k == at->socket_count) at->socket_count++;
+    }
+    return 0;
+}
+
+/* libcurl calls this to say in how many milliseconds it is to go on though nothing comes; -1: never. */
+static int zs_wake_in(void *multi, long wait, void *of) {
+    zs_connections *at = of;
+    (void)multi;
+    at->wakes = wait < 0 ? -1 : zs_now() + 1e-3 * (double)wait;
+    return 0;
+}
+
+/* Have libcurl go on with what comes, or what it waits for no longer, for so many seconds at most; not 0: it cannot. */
+static int zs_move(zs_connections *at, double seconds) {
+    int count, failed = 0;
+    if (at->wakes >= 0) {
+        double left = at->wakes - zs_now();
+        if (left <= 0) {
+            at->wakes = -1;
+            failed = zs_curl.multi_socket_action(at->multi, ZS_CURL_NO_SOCKET, 0, &count);
+            seconds = 0;
+        } else if (left < seconds) seconds = left;
+    }
+    count = poll(at->sockets, (nfds_t)at->socket_count, seconds > 0 ? 1 + (int)(1000 * seconds) : 0);
+    /* Whatever libcurl adds or takes away meanwhile, none is passed over, nor is one taken twice. */
+    for (int k = at->socket_count - 1; count > 0 && k >= 0 && !failed; k--) {
+        int came = k < at->socket_count ? at->sockets[k].revents : 0, running;
+        if (!came) continue;
+        at->sockets[k].revents = 0;
+        count--;
+        failed = zs_curl.multi_socket_action(at->multi, at->sockets[k].fd,
+                                             (came & (POLLIN | POLLHUP) ? ZS_CURL_CAME : 0) |
+                                                 (came & POLLOUT ? ZS_CURL_MAY_SEND : 0) |
+                                                 (came & (POLLERR | POLLNVAL) ? ZS_CURL_FAILED : 0),
+                                             &running);
+    }
+    return failed;
+}
+
+/* Go on with a batch for so many seconds at most; 1: a request has ended. */
 static int zs_go_on(zs_batch *batch, double seconds) {
     double now = zs_now(), until = now + seconds, looked = now;
     for (;;) {
         zs_curl_message *message;
-        int left, wait;
-        while (zs_may_begin(batch)) zs_ask(batch, &batch->requests[batch->next++]);
+        double left = until - now, look = 1e-3 * ZS_LOOK;
+        int count;
         zs_resume(batch);
-        if (zs_curl.multi_perform(batch->at->multi, &left)) return -1;
-        while ((message = zs_curl.multi_info_read(batch->at->multi, &left)))
+        if (zs_move(batch->at, batch->done ? 0 : left < look ? left : look)) return -1;
+        while ((message = zs_curl.multi_info_read(batch->at->multi, &count)))
             if (message->what == ZS_CURL_DONE) {
                 zs_request *request = NULL;
                 int code = message->data.result;
@@ -415,16 +466,13 @@ static int zs_go_on(zs_batch *batch, double seconds) {
                 zs_end(batch, request);
                 if (!batch->paused) batch->allowed++;
             }
-        if (batch->is_stream ? batch->done : batch->done == batch->count) return 1;
+        if (batch->done) return 1;
         now = zs_now();
-        if (1000 * (now - looked) >= ZS_LOOK) {
+        if (now - looked >= look) {
             zs_look_at_clock(batch);
             looked = now;
         }
         if (now >= until) return 0;
-        if (zs_may_begin(batch)) continue;
-        wait = 1 + (int)(1000 * (until - now));
-        if (zs_curl.multi_poll(batch->at->multi, NULL, 0, wait < ZS_LOOK ? wait : ZS_LOOK, NULL)) return -1;
     }
 }
 
@@ -437,18 +485,24 @@ static void zs_begin(zs_batch *batch) {
 static void zs_leave(zs_batch *batch) {
     if (batch->has_begun) atomic_fetch_sub(&zs_batches, 1);
     batch->has_begun = 0;
-    for (int i = 0; i < batch->next; i++)
+    for (int i = 0; i < batch->count; i++)
         if (batch->requests[i].easy) zs_end(batch, &batch->requests[i]);
     zs_bodies_settle();
 }
 
 static int zs_connections_open(zs_connections *at) {
-    at->multi = zs_curl.multi_init();
-    return at->multi ? zs_curl.multi_setopt(at->multi, ZS_CURL_MULTI_MAXCONNECTS, (long)ZS_KEPT) : -1;
+    void *multi = at->multi = zs_curl.multi_init();
+    at->wakes = -1;
+    return !multi || zs_curl.multi_setopt(multi, ZS_CURL_MULTI_MAXCONNECTS, (long)ZS_KEPT) ||
+           zs_curl.multi_setopt(multi, ZS_CURL_MULTI_SOCKETFUNCTION, zs_watch) ||
+           zs_curl.multi_setopt(multi, ZS_CURL_MULTI_SOCKETDATA, at) ||
+           zs_curl.multi_setopt(multi, ZS_CURL_MULTI_TIMERFUNCTION, zs_wake_in) ||
+           zs_curl.multi_setopt(multi, ZS_CURL_MULTI_TIMERDATA, at);
 }
 
 static void zs_connections_close(zs_connections *at) {
     if (at->multi) zs_curl.multi_cleanup(at->multi);
+    free(at->sockets);
 }
 
 static inline int zs_curl_puts(void) { return zs_curl.puts; }

@@ -43,6 +43,16 @@ enum {
     ZS_CURL_INFO_PRIVATE = 0x100015,
     ZS_CURL_INFO_SIZE_UPLOAD = 0x600007,
     ZS_CURL_MULTI_MAXCONNECTS = 6,
+    ZS_CURL_MULTI_SOCKETDATA = 10002,
+    ZS_CURL_MULTI_TIMERDATA = 10005,
+    ZS_CURL_MULTI_SOCKETFUNCTION = 20001,
+    ZS_CURL_MULTI_TIMERFUNCTION = 20004,
+    ZS_CURL_POLL_IN = 1,
+    ZS_CURL_POLL_OUT = 2,
+    ZS_CURL_NO_SOCKET = -1,
+    ZS_CURL_CAME = 1,
+    ZS_CURL_MAY_SEND = 2,
+    ZS_CURL_FAILED = 4,
     ZS_CURL_HTTP_1_1 = 2,
     ZS_CURL_HTTP_AND_HTTPS = 3,
     ZS_CURL_DONE = 1,
@@ -68,8 +78,7 @@ static struct {
     int (*multi_setopt)(void *, int, ...);
     int (*multi_add_handle)(void *, void *);
     int (*multi_remove_handle)(void *, void *);
-    int (*multi_perform)(void *, int *);
-    int (*multi_poll)(void *, void *, unsigned, int, int *);
+    int (*multi_socket_action)(void *, int, int, int *);
     zs_curl_message *(*multi_info_read)(void *, int *);
     int (*multi_cleanup)(void *);
 } zs_curl;
@@ -111,8 +120,7 @@ static void zs_curl_load(void) {
     ZS_CURL_NAME(multi_setopt)
     ZS_CURL_NAME(multi_add_handle)
     ZS_CURL_NAME(multi_remove_handle)
-    ZS_CURL_NAME(multi_perform)
-    ZS_CURL_NAME(multi_poll)
+    ZS_CURL_NAME(multi_socket_action)
     ZS_CURL_NAME(multi_info_read)
     ZS_CURL_NAME(multi_cleanup)
 #undef ZS_CURL_NAME

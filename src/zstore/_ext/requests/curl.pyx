@@ -51,7 +51,7 @@ cdef extern from *:
         zs_connections *at
         zs_terms terms
         zs_request *requests
-        int count, next, active, done, share, is_stream, allowed
+        int count, active, done, allowed
         int64_t most_size, held_size
 
     const char *zs_curl_trouble() nogil
@@ -109,16 +109,49 @@ def reason_of(int code):
     return zs_curl_reason(code).decode("utf-8", "replace")
 
 
-cdef class Body:
-    """The bytes of an answer, as a read-only buffer."""
-    cdef zs_body body
-    cdef Py_ssize_t size
+cdef class Answer:
+    """What became of a request; its bytes are the body that came.
+
+    outcome     one of those above
+    size        of the body
+    begin       where the body begins in the value, which has `total_size` bytes
+    code        libcurl's
+    seconds     since it was asked
+    is_sent     whether a value to put was sent, and may be there
+    """
+    cdef zs_body memory
+    cdef readonly Py_ssize_t size
+    cdef readonly int outcome, status, code
+    cdef readonly int64_t begin, total_size
+    cdef readonly bytes tag, version, content_type, content_encoding
+    cdef readonly double seconds
+    cdef readonly bint is_sent
+
+    @property
+    def body(self):
+        return memoryview(self)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.body.data, self.size, 1, flags)
+        PyBuffer_FillInfo(view, self, self.memory.data, self.size, 1, flags)
 
     def __dealloc__(self):
-        zs_body_give(&self.body)
+        zs_body_give(&self.memory)
+
+
+cdef class Headers:
+    """The header lines of requests, which may have them in common."""
+    cdef void *lines
+
+    def __cinit__(self, lines):
+        cdef bytes line
+        for line in lines:
+            if zs_curl_trouble() is not NULL:
+                raise OSError(f"libcurl: {trouble()}")
+            self.lines = zs_header_added(self.lines, line)
+
+    def __dealloc__(self):
+        if self.lines is not NULL:
+            zs_headers_freed(self.lines)
 
 
 cdef class Connections:
@@ -150,49 +183,14 @@ cdef class Connections:
         """The number of connections that are open, at most."""
         return self.at.count
 
-    def get(self, list requests, tuple terms, check, int share=1):
-        """The answers to requests, in their order, when the last one has ended.
-
-        requests  (URL, range as "0-9", "10-" or "-10" or None, header lines, most bytes of a whole value or -1)
-        terms     (requests at once in this process, and seconds: for connecting, in which something must come,
-                  and for each request; bytes of which each gives a body another such time, 0: any time)
-        check     is called some times a second; what it raises ends the requests
-        share     of how many such calls at the same time this is one
-
-        An answer is (outcome, status, body, begin, size of the whole value, entity tag, version, content type,
-        content encoding, libcurl's code, seconds, whether a value to put was sent).
-        """
-        cdef zs_batch batch
-        cdef int k, is_over = 0, count = len(requests)
-        prepare(&batch, &self.at, count, terms)
-        batch.share = max(1, batch.terms.most // max(1, share))
-        try:
-            for k in range(count):
-                fill(&batch.requests[k], requests[k])
-            zs_begin(&batch)
-            while not is_over:
-                with nogil:
-                    is_over = zs_go_on(&batch, HEARING)
-                if not is_over:
-                    check()
-            with nogil:
-                zs_leave(&batch)
-            return [answer_of(&batch.requests[k]) for k in range(count)]
-        finally:
-            with nogil:
-                zs_leave(&batch)
-                for k in range(count):
-                    zs_headers_freed(batch.requests[k].headers)
-                    zs_body_give(&batch.requests[k].body)
-                free(batch.requests)
-
 
 @cython.no_gc_clear
 cdef class Stream:
-    """Requests that are given one by one, and whose answers are taken as they come.
+    """Requests that are given one by one, and whose answers are taken as they come, by one thread at a time.
 
     connections  that it uses; nobody else may meanwhile
-    terms        as those of `Connections.get`
+    terms        (requests at once in this process, and seconds: for connecting, in which something must come,
+                 and for each request; bytes of which each gives a body another such time, 0: any time)
     allowed      requests at once at the beginning; with each answer one more, as long as no body has to wait
     most_size    bytes of bodies that have begun to come and were not taken: others wait at the server, but for one
     places       requests that are under way or whose answers were not taken, at most
@@ -207,7 +205,6 @@ cdef class Stream:
         self.connections = connections
         self.given, self.free = [None] * places, [*range(places)]
         prepare(&self.batch, &connections.at, places, terms)
-        self.batch.is_stream, self.batch.next = 1, places
         self.batch.allowed, self.batch.most_size = max(1, allowed), most_size
         zs_begin(&self.batch)
 
@@ -220,8 +217,9 @@ cdef class Stream:
         return min(len(self.free), zs_room(&self.batch))
 
     def ask(self, object name, tuple request, bytes content=None):
-        """Begin a request, as those of `Connections.get`; `name` is given back with its answer.
+        """Begin a request; `name` is given back with its answer.
 
+        request  (URL, range as "0-9", "10-" or "-10" or None, headers, most bytes of a whole value or -1)
         content  what it puts there, once at most: where that breaks off, whoever asked decides what it means
         """
         cdef int place = self.free.pop()
@@ -239,7 +237,9 @@ cdef class Stream:
             zs_go_on(&self.batch, 0)
 
     def take(self, check):
-        """(name, answer) of some requests that have ended; none if none is under way. `check` is called as by `get`.
+        """(name, answer) of some requests that have ended; none if none is under way.
+
+        check  is called some times a second; after what it raises, requests are still under way
 
         Of bodies they bring no more than TAKEN_SIZE, but for one.
         """
@@ -271,8 +271,6 @@ cdef class Stream:
         answer = answer_of(one)
         self.batch.done -= 1
         self.batch.held_size -= one.held
-        zs_headers_freed(one.headers)
-        one.headers = NULL
         self.given[place] = None
         self.free.append(place)
         return name, answer
@@ -285,7 +283,6 @@ cdef class Stream:
         with nogil:
             zs_leave(&self.batch)
             for place in range(self.batch.count):
-                zs_headers_freed(self.batch.requests[place].headers)
                 zs_body_give(&self.batch.requests[place].body)
             free(self.batch.requests)
         self.batch.requests = NULL
@@ -304,30 +301,23 @@ cdef void prepare(zs_batch *batch, zs_connections *at, int count, tuple terms) e
 
 cdef void fill(zs_request *request, tuple given) except *:
     """Set what is asked for; the texts stay those of `given`."""
-    cdef bytes url, span, line
-    url, span, lines, request.limit = given
-    request.url = url
+    cdef bytes url, span
+    cdef Headers headers
+    url, span, headers, request.limit = given
+    request.url, request.headers = url, headers.lines
     if span is not None:
         request.range = span
-    for line in lines:
-        request.headers = zs_header_added(request.headers, line)
 
 
-cdef tuple answer_of(zs_request *request):
-    cdef Body body = Body.__new__(Body)
-    body.body, body.size = request.body, request.size
+cdef Answer answer_of(zs_request *request):
+    cdef Answer answer = Answer.__new__(Answer)
+    answer.memory, answer.size = request.body, request.size
     memset(&request.body, 0, sizeof(zs_body))
-    return (
-        request.outcome if request.outcome >= ZS_DONE else ZS_UNASKED,
-        request.status,
-        body,
-        request.begin,
-        request.total,
-        request.tag,
-        request.version,
-        request.kind,
-        request.packing,
-        request.failure,
-        request.ended - request.asked if request.ended > 0 else 0.0,
-        bool(request.is_sent),
-    )
+    answer.outcome = request.outcome if request.outcome >= ZS_DONE else ZS_UNASKED
+    answer.status, answer.code = request.status, request.failure
+    answer.begin, answer.total_size = request.begin, request.total
+    answer.tag, answer.version = request.tag, request.version
+    answer.content_type, answer.content_encoding = request.kind, request.packing
+    answer.seconds = request.ended - request.asked if request.ended > 0 else 0.0
+    answer.is_sent = request.is_sent
+    return answer

@@ -11,14 +11,14 @@ from inspect import iscoroutinefunction
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from zstore._ext.requests.curl import DONE
+from zstore._ext.requests.curl import DONE, Answer
 from zstore.base.byterange import ByteRange
 from zstore.base.limits import current_limits
 from zstore.base.waits import current_waits
 from zstore.errors import StoreError
 from zstore.storage.base import Fetch, Names
 from zstore.storage.objects.clients import Address, Client, make_client
-from zstore.storage.objects.curl import Answer, CurlClient, HttpError, Untried, error_of
+from zstore.storage.objects.curl import CurlClient, HttpError, Untried, error_of
 from zstore.storage.objects.failures import (
     Elsewhere,
     changed,
@@ -239,7 +239,7 @@ class Backend:
         note_answers(
             "GET",
             (
-                (fetch.key, 0, len(memoryview(answer.body)), answer.seconds)
+                (fetch.key, 0, answer.size, answer.seconds)
                 for fetch, answer, one in zip(fetches, answers, tried, strict=True)
                 if not isinstance(one, Exception)
             ),
@@ -249,7 +249,8 @@ class Backend:
     def _tried(self, fetch: Fetch, answer: Answer) -> Tried:
         """The result of an attempt that libcurl has made."""
         if answer.outcome == DONE:
-            reply = Reply(memoryview(answer.body), answer.begin, answer.total_size, _version_of(answer))
+            version = _version_of(answer, is_http=self.is_http)
+            reply = Reply(answer.body, answer.begin, answer.total_size, version)
             return reply if is_range(fetch, reply) else Untried()
         error = error_of(answer)
         is_missing = isinstance(error, FileNotFoundError) and not missing_bucket(error)
@@ -637,8 +638,9 @@ def _put_version(answer: Answer) -> Version | Exception:
     return _version_of(answer)
 
 
-def _version_of(answer: Answer) -> Version:
-    return Version(answer.tag.decode("latin-1") or None, answer.version.decode("latin-1") or None)
+def _version_of(answer: Answer, *, is_http: bool = False) -> Version:
+    version = None if is_http else answer.version.decode("latin-1")
+    return Version(answer.tag.decode("latin-1") or None, version or None)
 
 
 def _is_awaited(provider: Any) -> bool:

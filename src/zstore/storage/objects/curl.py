@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from zstore._ext.requests import curl
-from zstore._ext.requests.curl import BROKEN, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED
+from zstore._ext.requests.curl import BROKEN, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED, Answer
 from zstore.base.locks import Lock
 from zstore.base.waits import check_waiting
 from zstore.storage.base import Fetch
@@ -52,6 +52,8 @@ TAG = re.compile(r'"[!#-~]*"')
 PUT_LINES = [b"Content-Type:", b"Expect:"]
 # Bytes of what a server says to puts that are kept until it is looked at.
 SAID_SIZE = 1 << 20
+# Bytes of values that are wanted all at once.
+ANY_SIZE = 1 << 62
 # Requests that are sent before more of them are signed.
 SENT_COUNT = 16
 # Connections that are kept without use, in the whole process, and for how many seconds.
@@ -63,22 +65,8 @@ MARGIN = timedelta(minutes=1)
 UNTRUSTED = {60, 77, 82, 83, 90, 91}
 
 
-class Answer(NamedTuple):
-    """An answer: one of the outcomes of the kernel, with what came of it."""
-
-    outcome: int
-    status: int
-    body: Any
-    begin: int
-    total_size: int
-    tag: bytes
-    version: bytes
-    content_type: bytes
-    content_encoding: bytes
-    code: int
-    seconds: float
-    is_sent: bool
-    """Whether a value to put was sent, and may be there."""
+# A request as the kernel takes it: URL, range, headers, most bytes of a whole value.
+Asked = tuple[bytes, bytes | None, curl.Headers, int]
 
 
 class HttpError(Exception):
@@ -248,13 +236,9 @@ class CurlClient:
         requests = self._requests(paths, fetches)
         if requests is None:
             return None
-        connections = _take(self, len(requests)) or curl.Connections(self._authorities)
-        with late():
-            found = connections.get(requests, (most, *self._times, progress_size), check_waiting, share)
-        _give(self, connections)
-        answers = [*map(Answer._make, found)]
-        self._note_trust(answers)
-        return answers
+        asked = [(request, None) for request in requests]
+        terms = (most, *self._times, progress_size)
+        return self._all(asked, terms, max(1, most // share), ANY_SIZE, curl.Stream.leave)
 
     def get_each(
         self, items: Iterable[tuple[str, Fetch]], most: int, progress_size: int, count: int, most_size: int
@@ -285,7 +269,7 @@ class CurlClient:
                     stream.send()
                     continue
                 with late():
-                    found = [(fetch, Answer._make(answer)) for fetch, answer in stream.take(check_waiting)]
+                    found = stream.take(check_waiting)
                 if not found:
                     break
                 self._note_trust([answer for _, answer in found])
@@ -295,17 +279,19 @@ class CurlClient:
             stream.leave()
         _give(self, connections)
 
-    def _requests(
-        self, paths: Sequence[str], fetches: Sequence[Fetch]
-    ) -> list[tuple[bytes, bytes | None, list[bytes], int]] | None:
+    def _requests(self, paths: Sequence[str], fetches: Sequence[Fetch]) -> list[Asked] | None:
         """The GETs as the kernel takes them; None where libcurl cannot make them."""
-        asked = self._asked("GET", paths)
+        # A range is not signed, so that all that is asked of one value has the same headers.
+        distinct = [*dict.fromkeys(paths)]
+        asked = self._asked("GET", distinct)
         if asked is None:
             return None
-        return [
-            (url, _span(fetch), lines, _limit(fetch))
-            for (url, lines), fetch in zip(asked, fetches, strict=True)
-        ]
+        said = {path: (url, curl.Headers(lines)) for path, (url, lines) in zip(distinct, asked, strict=True)}
+        requests = []
+        for path, fetch in zip(paths, fetches, strict=True):
+            url, headers = said[path]
+            requests.append((url, _span(fetch), headers, _limit(fetch)))
+        return requests
 
     def _asked(
         self, method: str, paths: Sequence[str], contents: Sequence[bytes] = ()
@@ -346,25 +332,47 @@ class CurlClient:
         asked = self._asked("PUT", paths, values) if curl.puts() and None not in conditions else None
         if asked is None:
             return None
-        requests = (
-            (number, (url, None, [*lines, *PUT_LINES, *(more or ())], -1), value)
-            for number, ((url, lines), more, value) in enumerate(zip(asked, conditions, values, strict=True))
-        )
-        connections = _take(self, len(items)) or curl.Connections(self._authorities)
-        stream = curl.Stream(connections, (most, *self._times, 0), most, SAID_SIZE, len(items))
+        requests = [
+            ((url, None, curl.Headers([*lines, *PUT_LINES, *(more or ())]), -1), value)
+            for (url, lines), more, value in zip(asked, conditions, values, strict=True)
+        ]
+
+        def left(stream: curl.Stream) -> None:
+            leave(partial(_end, stream))
+
+        return self._all(requests, (most, *self._times, 0), most, SAID_SIZE, left)
+
+    def _all(
+        self,
+        asked: Sequence[tuple[Asked, bytes | None]],
+        terms: tuple[int, float, float, float, int],
+        allowed: int,
+        most_size: int,
+        leave: Callable[[curl.Stream], object],
+    ) -> list[Answer]:
+        """The answers to requests, in order.
+
+        asked  each with what it puts, None: it gets
+        leave  what becomes of the stream, if the caller waits for it no longer
+
+        All else is the stream's.
+        """
+        connections = _take(self, len(asked)) or curl.Connections(self._authorities)
+        stream = curl.Stream(connections, terms, allowed, most_size, min(len(asked), terms[0]))
+        left = enumerate(asked)
         found: dict[int, Answer] = {}
         try:
             with late():
-                while len(found) < len(items):
-                    for number, request, value in islice(requests, stream.room):
-                        stream.ask(number, request, value)
-                    found |= {n: Answer._make(answer) for n, answer in stream.take(check_waiting)}
+                while len(found) < len(asked):
+                    for number, (request, content) in islice(left, stream.room):
+                        stream.ask(number, request, content)
+                    found.update(stream.take(check_waiting))
         except BaseException:
-            leave(partial(_end, stream))
+            leave(stream)
             raise
         stream.leave()
         _give(self, connections)
-        answers = [found[number] for number in range(len(items))]
+        answers = [found[number] for number in range(len(asked))]
         self._note_trust(answers)
         return answers
 

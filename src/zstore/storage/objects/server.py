@@ -11,11 +11,10 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from zstore._ext.requests.curl import DONE
+from zstore._ext.requests.curl import DONE, Answer
 from zstore.base.limits import current_limits
 from zstore.storage.base import Fetch, in_thread
 from zstore.storage.objects.backend import Backend, Reply, Tried, Version
-from zstore.storage.objects.curl import Answer
 from zstore.storage.objects.failures import Elsewhere, status_of
 from zstore.storage.objects.library import awaited
 from zstore.storage.remote import RequestLine, is_directory, too_slow
@@ -46,7 +45,7 @@ class Server(Backend):
                 self._check_reply(fetch.key, attributes)
         except Elsewhere as error:
             return error
-        return super()._tried(fetch, answer._replace(version=b""))
+        return super()._tried(fetch, answer)
 
     async def _ask(
         self, key: str, wanted: Any, limit: int | None = None, made: list[Exception] | None = None
