@@ -454,27 +454,44 @@ class ShardFetch:
         asked = self._asked_at_once(wanted)
         if asked is None:
             return False
-        left = Counter(o for o, _ in asked)
-        values: dict[int, Values] = {o: {} for o in numbers}
-        stale: list[int] = []
-        ready = [o for o in numbers if not left[o]]
         found = self._as_they_come(asked)
         if found is None:
             return False
-        while True:
-            for o in ready:
-                data = values.pop(o, None)
-                if data is None:
-                    stale.append(o)
-                    continue
-                for window in self._windows([o], whole, located, data):
-                    await use(window)
+        stale: list[int] = []
+        await self._scheduler.each_coming(use, self._come(found, asked, wanted, located, stale))
+        if stale:
+            for o in stale:
+                self._source.indexes.drop(self._keys[o])
+            located.update(await self._locate(stale))
+            again = await self._values(stale, whole, located)
+            for window in self._windows(stale, whole, located, again):
+                await use(window)
+        return True
+
+    def _come(
+        self,
+        found: Iterator[Sequence[tuple[int, Part | None]]],
+        asked: Sequence[tuple[int, MergedRange | None]],
+        wanted: Mapping[int, list[tuple[int, int]] | None],
+        located: Mapping[int, Located],
+        stale: list[int],
+    ) -> Iterator[Window]:
+        """The windows of outer chunks of which all has come; `stale` gets those that were replaced."""
+        whole = {o for o, stretches in wanted.items() if stretches is None}
+        left = Counter(o for o, _ in asked)
+        values: dict[int, Values] = {o: {} for o in wanted}
+        some: Sequence[tuple[int, Part | None]] | None = ()
+        ready = [o for o in wanted if not left[o]]
+        while some is not None:
+            complete = [o for o in ready if o in values]
+            stale += [o for o in ready if o not in values]
+            here = {name: data for o in complete for name, data in values.pop(o).items()}
+            yield from self._windows(complete, whole, located, here)
+            del here  # so that nothing is held while more is waited for
             with span("fetch") as noted:
                 some = next(found, None)
                 noted.note(bytes=stored_size([part and part.data for _, part in some or ()]))
-            if some is None:
-                break
-            for number, part in some:
+            for number, part in some or ():
                 o, merged = asked[number]
                 left[o] -= 1
                 stretches = wanted[o]
@@ -487,15 +504,7 @@ class ShardFetch:
                         begin = stretches[member][0] - merged.start
                         piece = part.data[begin : begin + stretches[member][1]]
                         values[o][self._keys[o], stretches[member]] = piece
-            ready = [o for o in dict.fromkeys(asked[number][0] for number, _ in some) if not left[o]]
-        if stale:
-            for o in stale:
-                self._source.indexes.drop(self._keys[o])
-            located.update(await self._locate(stale))
-            again = await self._values(stale, whole, located)
-            for window in self._windows(stale, whole, located, again):
-                await use(window)
-        return True
+            ready = sorted(o for o in {asked[number][0] for number, _ in some or ()} if not left[o])
 
     def _asked_at_once(
         self, wanted: Mapping[int, list[tuple[int, int]] | None]
@@ -551,7 +560,7 @@ class ShardFetch:
         return next(self._windows(numbers, set(), located, values))
 
     def _windows(
-        self, numbers: list[int], whole: set[int], located: dict[int, Located], values: Values
+        self, numbers: list[int], whole: set[int], located: Mapping[int, Located], values: Values
     ) -> Iterator[Window]:
         """The windows of these outer chunks: one per run of neighbours fetched in the same way."""
         places = {o: place for place, o in enumerate(numbers)}
