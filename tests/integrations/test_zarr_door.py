@@ -248,3 +248,40 @@ def test_a_cache_in_another_store_gives_what_its_source_has():
     assert (cached.cache_info()["current_size"], z[395]) == (0, 7)
     with pytest.raises(ValueError, match="infinity"):
         CacheStore(source, cache_store=kept, max_age_seconds="long")
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "shards", "expected"),
+    [
+        ((10, 4), -1, None, ((10, 4), None)),
+        ((10, 4), False, None, ((10, 4), None)),
+        ((10, 4), (-1, 2), None, ((10, 2), None)),
+        ((0, 4), False, "auto", ((1, 4), (1, 4))),
+        ((10,), -1, "auto", ((10,), (10,))),
+        ((10,), (4,), -1, ((4,), (12,))),
+        ((8, 0), (4, 3), (-1, 6), ((4, 3), (8, 6))),
+        ((10,), 4, False, ((4,), (12,))),
+        ((), False, -1, ((), ())),
+    ],
+)
+@pytest.mark.parametrize("most", [None, 1 << 20])
+def test_a_length_of_minus_one_spans_its_dimension(shape, chunks, shards, expected, most):
+    """As zarr-python 3.4 has it; a shard has whole chunks, and the setting for shards ends where they do."""
+    with ours.config.set({"array.target_shard_size_bytes": most}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        array = ours.create_array({}, shape=shape, dtype="i8", chunks=chunks, shards=shards)
+    assert (array.chunks, array.shards) == expected
+
+
+def test_documents_of_format_2_list_their_filters():
+    delta = {"id": "delta", "dtype": "<i4", "astype": "<i4"}
+    document = {
+        "zarr_format": 2,
+        "shape": (4,),
+        "chunks": (2,),
+        "dtype": "<i4",
+        "fill_value": 0,
+        "order": "C",
+    }
+    document |= {"compressor": None, "filters": [delta], "dimension_separator": ".", "attributes": {}}
+    assert ours.metadata.ArrayV2Metadata.from_dict(document).to_dict() == document

@@ -126,6 +126,11 @@ class ArrayV2Metadata(_ArrayMetadata):
     zarr_format: int = 2
     document: dict[str, Any] = field(repr=False, compare=False)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As `_ArrayMetadata.to_dict`, but for the filters, which are a list in zarr-python, too."""
+        made = super().to_dict()
+        return {**made, "filters": list(made["filters"])} if made.get("filters") else made
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ArrayV2Metadata:
         """The metadata of a document that has the attributes, too.

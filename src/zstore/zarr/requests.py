@@ -225,11 +225,27 @@ def _lengths(shape: tuple[int, ...], dtype: Any, chunks: Any, shards: Any) -> tu
     if _is_auto(chunks):
         size = parse_dtype(dtype).item_size
         chunks = guess_chunks(shape, size, **({} if shards is None else {"most": 1 << 20}))
+    chunks = _spanning(shape, chunks, (1,) * len(shape))
+    if shards is not None and not _is_auto(shards):
+        shards = _spanning(shape, shards, (chunks,) * len(shape) if isinstance(chunks, int) else chunks)
     if _is_auto(shards):
         said = "shapes of shards that are chosen may differ in the next version"
         warnings.warn(said, ZarrUserWarning, stacklevel=5)
         shards = _guess_shards(shape, parse_dtype(dtype).item_size, chunks)
     return chunks, shards
+
+
+def _spanning(shape: tuple[int, ...], lengths: Any, units: Any) -> Any:
+    """Lengths, with the fewest whole units for a -1, which spans its dimension; False is -1 for all."""
+    each = [-1 if lengths is False else lengths] * len(shape) if isinstance(lengths, int) else lengths
+    if (
+        not isinstance(each, list | tuple)
+        or len(each) != len(shape)
+        or (lengths is not False and -1 not in each)
+    ):
+        return lengths
+    spans = [-(-max(1, n) // unit) * unit for n, unit in zip(shape, units, strict=True)]
+    return tuple(span if length == -1 else length for length, span in zip(each, spans, strict=True))
 
 
 def guess_chunks(shape: tuple[int, ...], item_size: int, *, most: int = 64 << 20) -> tuple[int, ...]:
