@@ -14,7 +14,7 @@ import pytest
 
 import zstore
 from zstore._ext.codecs.native import checksum_lookup3
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, ReadingWarning, StoreError, UnsupportedError
 from zstore.geo.rasters import hdf5_headers, netcdf_sources, netcdf_to_zarr
 from zstore.geo.rasters.hdf5_headers import FileForm, UnusualError
 from zstore.geo.rasters.netcdf import open_netcdf
@@ -631,3 +631,44 @@ def test_variables_are_sources_of_jobs(file, tmp_path):
     expected = zstore.reduce(whole, "max", axis=0)
     np.testing.assert_array_equal(zstore.reduce(packed, "max", axis=0), expected)
     np.testing.assert_array_equal(zstore.convert(packed, tmp_path / "t2m", chunks=(7, 4, 4))[...], whole[...])
+
+
+def test_a_variable_that_zarr_has_no_array_for_hides_no_others(tmp_path: Path) -> None:
+    """Whoever lists, opens, copies or converts learns of it, and why; a conversion of the file is refused."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["good"], file["g/good"] = np.arange(3), np.arange(2.0)
+        for name in ("lists", "g/lists"):
+            file.create_dataset(name, shape=(3,), dtype=h5py.vlen_dtype("i4"))
+        file["leads"] = np.arange(3)
+        file["leads"].attrs["to"] = file["good"].ref
+    group = zstore.open(path)
+    assert sorted(group) == ["g", "good", "leads", "lists"] and "lists" in group
+    assert group["good"][...].tolist() == [0, 1, 2] and group["g/good"][...].tolist() == [0, 1]
+    assert "lists (variable '/lists' has lists of int32 of any length, which Zarr does not have)" in str(
+        group.tree()
+    )
+    for name, said in {
+        "lists": "lists of int32",
+        "g/lists": "lists of int32",
+        "leads": "is a reference",
+    }.items():
+        for _ in range(2):
+            with pytest.raises(UnsupportedError, match=said) as caught:
+                group[name]
+            assert (caught.value.path, caught.value.key) == (str(path), name)
+    with pytest.raises(UnsupportedError, match="is a reference"):
+        group.members()
+    with pytest.warns(
+        ReadingWarning, match=r"'(lists|leads)' is left out: .*(lists of int32|is a reference)"
+    ):
+        assert [*xr.open_dataset(path, engine="zstore")] == ["good"]
+    with pytest.warns(ReadingWarning, match="left out"), pytest.raises(UnsupportedError, match="lists of"):
+        zstore.convert(group.store, tmp_path / "converted.zarr")
+    assert zstore.open(tmp_path / "converted.zarr", mode="r")["g/good"][...].tolist() == [0, 1]
+    zstore.copy(group.store, tmp_path / "copied.zarr")
+    with pytest.raises(MetadataError):
+        zstore.open(tmp_path / "copied.zarr", mode="r")["lists"]
+    for act in (lambda: netcdf_to_zarr(path, tmp_path / "b.zarr"), lambda: netcdf_sources(path)):
+        with pytest.raises(UnsupportedError, match=r"lists of int32|is a reference"):
+            act()

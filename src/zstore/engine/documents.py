@@ -15,7 +15,14 @@ from typing import Any
 from zstore.base.limits import current_limits
 from zstore.base.once import COUNT_LIMIT, SIZE_LIMIT, ByContent, ByIdentity, look_up
 from zstore.engine.schedulers import map_threads
-from zstore.errors import ChangedError, MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import (
+    ChangedError,
+    MetadataError,
+    NotFoundError,
+    StoreError,
+    UnsupportedError,
+    ZstoreError,
+)
 from zstore.model import v1, v2, v3
 from zstore.model.array import ArrayModel, may_be_shared
 from zstore.model.document import parse_json, render_json
@@ -29,10 +36,10 @@ Documents = dict[str, bytes | memoryview]
 class ModelStore(Store):
     """A store that has models of its nodes, and makes documents of them when one is asked for.
 
-    models  of all nodes, by their paths; None: it has documents only
+    models  of all nodes, by their paths, or the error of one that cannot be read; None: it has documents only
     """
 
-    models: Mapping[str, Model] | None = None
+    models: Mapping[str, Model | ZstoreError] | None = None
 
 
 V2_KEYS = (v2.ARRAY_KEY, v2.GROUP_KEY, v2.ATTRIBUTES_KEY)
@@ -271,9 +278,21 @@ def keep_array(document: bytes, model: ArrayModel) -> None:
         _arrays[document] = model
 
 
-def known_models(store: Store) -> Mapping[str, Model] | None:
-    """The models of all nodes of a store by path, where it has them."""
+def known_models(store: Store) -> Mapping[str, Model | ZstoreError] | None:
+    """The models of all nodes of a store by path, or their errors, where it has them."""
     return store.models if isinstance(store, ModelStore) else None
+
+
+def parse_stored(store: Store, path: str, documents: Mapping[str, bytes | memoryview]) -> Model | None:
+    """The model of a node that the store has these documents of, None if they make no node.
+
+    Raises
+        MetadataError, UnsupportedError: what they say cannot be read, or the store has an error in its place.
+    """
+    known = (known_models(store) or {}).get(path)
+    if isinstance(known, ZstoreError):
+        raise known.with_traceback(None)
+    return parse_node(documents, place(store, path))
 
 
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model | None:
@@ -285,6 +304,8 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> Model 
     """
     models = known_models(store)
     known = None if models is None else models.get(path)
+    if isinstance(known, ZstoreError):
+        raise known.with_traceback(None)
     if known is not None and zarr_format in (None, known.zarr_format):
         return known
     return parse_node(find_documents(store, [path], zarr_format, consolidated=True)[0], place(store, path))

@@ -12,7 +12,7 @@ from zstore.engine.documents import (
     list_below,
     list_nodes,
     node_kind,
-    parse_node,
+    parse_stored,
     place,
     read_node,
 )
@@ -81,7 +81,7 @@ def _below(
     for name, documents in members:
         child = join_key(path, name)
         if node_kind(documents) is not None:
-            entries.append(_load(child, partial(parse_node, documents, place(store, child))))
+            entries.append(_load(child, partial(parse_stored, store, child, documents)))
         elif group is None:
             entries.append((child, None))
     holders = [child for child, model in entries if model is None or isinstance(model, GroupModel)]

@@ -48,8 +48,9 @@ from zstore.jobs.source import (
     StoredChunks,
     Versions,
 )
+from zstore.model import v3
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.document import check_attributes, spelled
+from zstore.model.document import check_attributes, render_json, spelled
 from zstore.model.dtype import DataType, is_same_type
 from zstore.model.grid import Grid, RegularGrid
 from zstore.model.group import GroupModel
@@ -618,7 +619,7 @@ class SourceStore(ModelStore):
         url: str,
         documents: MemoryStore | None,
         sources: Mapping[str, Source],
-        models: Mapping[str, ArrayModel | GroupModel] | None = None,
+        models: Mapping[str, ArrayModel | GroupModel | ZstoreError] | None = None,
     ) -> None:
         self._url, self._stored, self.sources, self.models = url, documents, sources, models
         self.request_count = max((one.request_count for one in sources.values()), default=1)
@@ -626,8 +627,15 @@ class SourceStore(ModelStore):
     @once
     def documents(self) -> MemoryStore:
         documents = MemoryStore() if self._stored is None else self._stored
-        for key, value in encode_nodes(self.models or {}):  # nobody else has the store
+        models = self.models or {}
+        faults = {path: model for path, model in models.items() if isinstance(model, ZstoreError)}
+        readable = {path: model for path, model in models.items() if not isinstance(model, ZstoreError)}
+        for key, value in encode_nodes(readable):  # nobody else has the store
             documents.put(key, value)
+        for path, fault in faults.items():
+            # Whoever copies or walks through documents learns that there is something, too.
+            said = {"zarr_format": 3, "node_type": "array", "unreadable": fault.message}
+            documents.put(join_key(path, v3.KEY), render_json(said))
         return documents
 
     @classmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zstore.base.once import look_up
-from zstore.errors import MetadataError
+from zstore.errors import MetadataError, ZstoreError
 from zstore.model.array import ArrayModel, ZarrFormat
 
 
@@ -69,8 +69,8 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
         self._children: dict[str, list[str]] | None = None
 
     @classmethod
-    def of(cls, models: Mapping[str, ArrayModel | GroupModel], path: str = "") -> Consolidated:
-        """The nodes below a path among models that are there, and have no documents."""
+    def of(cls, models: Mapping[str, ArrayModel | GroupModel | ZstoreError], path: str = "") -> Consolidated:
+        """The nodes below a path among models that are there, or errors, and have no documents."""
         made = cls({}, _parse_nothing)
         made._documents = made._models = models  # type: ignore[assignment]
         made._prefix = path and f"{path}/"
@@ -122,6 +122,8 @@ class Consolidated(Mapping[str, ArrayModel | GroupModel]):
     def __getitem__(self, path: str) -> ArrayModel | GroupModel:
         full = self._prefix + path
         model = look_up(self._models, full)
+        if isinstance(model, ZstoreError):
+            raise model.with_traceback(None)
         if model is None:
             documents = self._documents[full]
             model = self._parse(documents, f"{self._base}/{full}" if self._base else full)

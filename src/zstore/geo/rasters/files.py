@@ -29,6 +29,7 @@ from zstore.errors import (
     ReadOnlyError,
     StoreError,
     UnsupportedError,
+    ZstoreError,
 )
 from zstore.geo.pyramid.dataset import PlaceLike
 from zstore.jobs.chunks import Location, SourceStore, StoredArray
@@ -496,6 +497,8 @@ class FileJob(Task[Group]):
         self.array_models: dict[str, tuple[str, ArrayModel]] = {}
         self.file_arrays: dict[str, FileArray] = {}
         self.filled = set[str]()
+        # What is shown in place of arrays that no array of Zarr can be, where a file is opened.
+        self.unreadable: dict[str, ZstoreError] = {}
         self.renewed: Renewed | None = None
 
     @property
@@ -704,7 +707,8 @@ class FileStore(SourceStore):
         stored = job.there.store
         assert isinstance(stored, MemoryStore)
         # Of thousands of files, most have nothing but models.
-        return cls(url, None if next(stored.list(), None) is None else stored, sources, job.models())
+        documents = None if next(stored.list(), None) is None else stored
+        return cls(url, documents, sources, {**job.models(), **job.unreadable})
 
     def check_writable(self, key: str) -> None:
         path = self.url.partition("://")[2]

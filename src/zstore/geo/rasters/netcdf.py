@@ -106,7 +106,10 @@ def netcdf_to_zarr(
 
 
 class NetcdfStore(FileStore):
-    """A NetCDF or HDF5 file as the group that `netcdf_to_zarr` makes of it."""
+    """A NetCDF or HDF5 file as the group that `netcdf_to_zarr` makes of it.
+
+    Of a variable that Zarr has no array for, the error comes when it is opened; lists have its name.
+    """
 
     @classmethod
     def from_url(
@@ -117,7 +120,7 @@ class NetcdfStore(FileStore):
         Raises, warns
             as `netcdf_to_zarr`.
         """
-        return cls.of_job(_plan_netcdf(file_in(url, storage_options)), url)
+        return cls.of_job(_plan_netcdf(file_in(url, storage_options), leaves_out=True), url)
 
 
 def netcdf_sources(source: str | os.PathLike[str]) -> Mapping[str, FileArray]:
@@ -129,9 +132,9 @@ def netcdf_sources(source: str | os.PathLike[str]) -> Mapping[str, FileArray]:
     return _plan_netcdf(source).file_arrays
 
 
-def _plan_netcdf(source: str | os.PathLike[str]) -> NetcdfJob:
+def _plan_netcdf(source: str | os.PathLike[str], *, leaves_out: bool = False) -> NetcdfJob:
     """The conversion of a file into memory."""
-    return NetcdfJob(source, MemoryStore(), 3, "auto", None, None, How())
+    return NetcdfJob(source, MemoryStore(), 3, "auto", None, None, How(), leaves_out=leaves_out)
 
 
 class NetcdfJob(FileJob):
@@ -153,8 +156,11 @@ class NetcdfJob(FileJob):
         shards: Lengths,
         compressors: Any,
         how: How,
+        *,
+        leaves_out: bool = False,
     ) -> None:
         self.source = os.fspath(source)
+        self._leaves_out = leaves_out
         versions = {self.source: find_version([self.source])}
         super().__init__(target, zarr_format, versions, how)
         with _open_headers(self.source) as file:
@@ -196,9 +202,18 @@ class NetcdfJob(FileJob):
                 own_lengths(one, names, most) or None if isinstance(one, Mapping) else one
                 for one in (chunks, shards)
             )
-            planned[path] = self._model(variable, path, cut, shard, compressors), variable.chunks
+            try:
+                planned[path] = self._model(variable, path, cut, shard, compressors), variable.chunks
+            except UnsupportedError as error:
+                if not self._leaves_out:
+                    raise
+                self.unreadable[path] = error.locate(path=self.source, key=path)
         # One of which a warning is given is made anew, and warned of again.
-        if facts is not None and all(variable.content is not None for variable in variables.values()):
+        if (
+            facts is not None
+            and not self.unreadable
+            and all(variable.content is not None for variable in variables.values())
+        ):
             facts[key] = planned
         return planned
 
