@@ -231,7 +231,7 @@ static inline int zs_cache_has_room(zs_cache *cache, int64_t payload_size) {
 
 /* Whether a chunk of that size can be kept at all. */
 static inline int zs_cache_fits(const zs_cache *cache, int64_t payload_size) {
-    return (int64_t)sizeof(zs_kept) + payload_size <= cache->limit;
+    return (int64_t)sizeof(zs_kept) + payload_size <= __atomic_load_n(&cache->limit, __ATOMIC_RELAXED);
 }
 
 static inline void zs_cache_keep(zs_cache *cache, zs_kept *kept) {
@@ -263,7 +263,7 @@ static inline void zs_cache_forget(zs_cache *cache, int64_t base) {
 
 static inline void zs_cache_limit(zs_cache *cache, int64_t limit) {
     pthread_mutex_lock(&cache->lock);
-    cache->limit = limit;
+    __atomic_store_n(&cache->limit, limit, __ATOMIC_RELAXED);
     zs_cache_shrink(cache, limit);
     pthread_mutex_unlock(&cache->lock);
 }

@@ -100,7 +100,7 @@ static inline zs_cache *zs_keeper(const zs_batch *batch, const zs_source *source
     *base = -1;
     if (batch->keeps_chunks) return zs_cache_fits(batch->cache, layout->chunk_size) ? batch->cache : NULL;
     if (!layout->n_steps || !batch->owner || items * layout->item >= layout->chunk_size) return NULL;
-    if (layout->chunk_size > zs_shared.limit / ZS_SHARED_PARTS) return NULL;
+    if (layout->chunk_size > __atomic_load_n(&zs_shared.limit, __ATOMIC_RELAXED) / ZS_SHARED_PARTS) return NULL;
     *base = -batch->owner->id;
     return &zs_shared;
 }

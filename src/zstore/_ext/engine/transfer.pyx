@@ -117,6 +117,7 @@ cdef extern from "read.h" nogil:
 
 
 cdef extern from "write.h" nogil:
+    void zs_say(int *flag)
     enum:
         ZS_REPLACED, ZS_REMOVED
 
@@ -343,7 +344,8 @@ cdef class Folder:
     cdef readonly str path
     cdef bytes root, key, allowed
     cdef int directory
-    cdef bint has_written, keeps_chunks
+    cdef int has_written
+    cdef bint keeps_chunks
     cdef zs_cache *cache
     cdef zs_owner owner
     cdef Stretches stretches
@@ -785,7 +787,7 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     if folder is not None:
         if folder.stretches is not None:
             raise ValueError("chunks that are stretches of files cannot be written")
-        folder.has_written = True
+        zs_say(&folder.has_written)
         if is_known:
             with cython.critical_section(folder):
                 known = folder.document

@@ -12,6 +12,9 @@
 #define ZS_MAX_ROWS 1024
 #define ZS_ROW_SIZE 1024
 
+/* A flag that any thread may set, and none clears. */
+static inline void zs_say(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELAXED); }
+
 enum { ZS_UNCHANGED, ZS_REPLACED, ZS_REMOVED };
 
 /* The encoded outer chunk, where the caller stores it. */
