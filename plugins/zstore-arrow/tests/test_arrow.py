@@ -401,3 +401,18 @@ class TestEngines:
         frame = found.to_table(["lat", "packed"], late).to_pandas()
         made = frame.groupby("lat")["packed"].agg(mean="mean", n="size").reset_index()
         self.check(made.to_numpy().tolist(), store)
+
+
+def test_a_forecast_is_compared_with_what_came_by_a_view_and_no_join(tmp_path: Path) -> None:
+    inits, leads = np.arange(0, 12, 3), np.arange(4)
+    rng = np.random.default_rng(0)
+    truth, guess = rng.normal(size=(16, 5)), rng.normal(size=(4, 4, 5))
+    obs, forecast = (zstore.create_group(tmp_path / name) for name in ("obs.zarr", "forecast.zarr"))
+    obs.create_array("t", data=truth, chunks=(3, 5), dimension_names=["time", "lat"])
+    forecast.create_array("t", data=guess, chunks=(1, 2, 5), dimension_names=["init", "lead", "lat"])
+    forecast.create_array("lead", data=leads, dimension_names=["lead"])
+    at = inits[:, None] + leads
+    rows = open_table((zstore.view(forecast["t"]) - zstore.view(obs["t"])[at]) ** 2).to_table()
+    means = rows.group_by("lead").aggregate([("t", "mean")]).sort_by("lead")
+    expected = ((guess - truth[at]) ** 2).mean((0, 2))
+    assert np.allclose(means["t_mean"].to_numpy(), expected)
