@@ -27,8 +27,8 @@ Call = Callable[[Any], Any]
 
 # What a store is asked for in one step; what it asks itself for within is a part of that.
 STEPS = (
-    *("get", "get_many", "get_parts", "get_first", "size", "entry", "list_children"),
-    *("peek", "put", "put_many", "put_new", "put_over", "delete", "delete_over", "delete_prefix", "delete_many"),
+    *("get", "get_many", "get_parts", "get_first", "size", "entry", "peek", "list_children"),
+    *("put", "put_many", "put_new", "put_over", "delete", "delete_over", "delete_prefix", "delete_many"),
 )
 
 
