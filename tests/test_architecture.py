@@ -303,10 +303,7 @@ OF_LINUX = re.compile(
     r"|gettid|MADV_(?!DONTNEED)\w+|O_(?:DIRECT|NOATIME)|openat2|SYS_\w+)\b(?=\(|\s*[|),;]|$)"
     r'|"/(?:proc|sys)/|<linux/'
 )
-HOMES_OF_LINUX = {
-    "zstore/base/system.py",
-    *(f"zstore/_ext/engine/{name}.h" for name in ("files", "put", "slab")),
-}
+HOMES_OF_LINUX = {"zstore/base/system.py", "zstore/_ext/engine/files.h", "zstore/_ext/engine/put.h"}
 # What POSIX has and Windows has not: a port has these places to rewrite.
 OF_POSIX = re.compile(r"^import fcntl|\bdir_fd=|\bos\.O_DIRECTORY|register_at_fork|os\.getuid", re.M)
 HOMES_OF_POSIX = {

@@ -8,7 +8,6 @@
 #define ZS_CACHE_H
 
 #include "files.h"
-#include "slab.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -81,10 +80,8 @@ static void zs_caches_before_fork(void) {
     pthread_mutex_lock(&zs_caches.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_lock(&cache->lock);
     pthread_mutex_lock(&zs_shared.lock);
-    zs_slabs_fork(1);
 }
 static void zs_caches_after_fork(void) {
-    zs_slabs_fork(0);
     pthread_mutex_unlock(&zs_shared.lock);
     for (zs_cache *cache = zs_caches.first; cache; cache = cache->next) pthread_mutex_unlock(&cache->lock);
     pthread_mutex_unlock(&zs_caches.lock);
@@ -109,7 +106,7 @@ static inline zs_cache *zs_cache_make(int64_t limit) {
 /* A new entry for a piece of the source, with room for its payload and one reference; not in the cache yet. */
 static inline zs_kept *zs_kept_make(const int64_t *cell, int ndim, int64_t base, const zs_source *source,
                                     int64_t payload_size) {
-    zs_kept *kept = zs_block_make(sizeof *kept + (size_t)payload_size);
+    zs_kept *kept = malloc(sizeof *kept + (size_t)payload_size);
     if (!kept) return NULL;
     memset(kept, 0, sizeof *kept);
     memcpy(kept->cell, cell, sizeof(int64_t) * (size_t)ndim);
@@ -120,8 +117,6 @@ static inline zs_kept *zs_kept_make(const int64_t *cell, int ndim, int64_t base,
     kept->references = 1;
     return kept;
 }
-
-static inline void zs_kept_free(zs_kept *kept) { zs_block_free(kept, sizeof *kept + (size_t)kept->payload_size); }
 
 static inline uint64_t zs_cache_hash(const int64_t *cell, int ndim, int64_t base) {
     uint64_t h = (uint64_t)base * 0x9E3779B97F4A7C15u;
@@ -148,7 +143,7 @@ static inline void zs_kept_release(zs_cache *cache, zs_kept *kept) {
     if (cache) pthread_mutex_lock(&cache->lock);
     int left = --kept->references;
     if (cache) pthread_mutex_unlock(&cache->lock);
-    if (left == 0) zs_kept_free(kept);
+    if (left == 0) free(kept);
 }
 
 static inline void zs_cache_unlink(zs_cache *cache, zs_kept *kept) {
@@ -168,7 +163,7 @@ static inline void zs_cache_drop(zs_cache *cache, zs_kept **link) {
     *link = kept->next;
     zs_cache_unlink(cache, kept);
     cache->bytes -= (int64_t)sizeof *kept + kept->payload_size;
-    if (--kept->references == 0) zs_kept_free(kept);
+    if (--kept->references == 0) free(kept);
 }
 
 static inline zs_kept **zs_cache_look(zs_cache *cache, const int64_t *cell, int ndim, int64_t base) {

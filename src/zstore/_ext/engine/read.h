@@ -140,7 +140,7 @@ static inline int zs_read_kept(const zs_batch *batch, zs_cache *keeper, int64_t 
     if (!made) return zs_fail(fault, ZS_FAULT_MEMORY, 0, layout->chunk_size);
     int code = zs_fetch_decoded(layout, source, where, scratch, made->payload, fault);
     if (code) {
-        zs_kept_free(made);
+        free(made);
         return code;
     }
     if (keeper == &zs_shared) atomic_store_explicit(&batch->owner->has_kept, 1, memory_order_relaxed);

@@ -90,7 +90,7 @@ static inline int zs_index_get(const zs_layout *layout, const zs_level *level, z
     if (!index) return zs_fail(fault, ZS_FAULT_MEMORY, 0, index_size);
     code = zs_index_parse(level, raw, base, size, zs_entries(index), fault);
     if (code) {
-        zs_kept_free(index);
+        free(index);
         return code;
     }
     if (is_cached) zs_cache_keep(cache, index);
