@@ -179,11 +179,18 @@ def tag(data: bytes) -> str:
     return f'"{md5(data, usedforsecurity=False).hexdigest()}"'
 
 
+class Server(ThreadingHTTPServer):
+    """A thread for each connection."""
+
+    # Connections that may wait to be accepted; requests on more of them time out on a busy machine.
+    request_queue_size = 256
+
+
 @contextmanager
 def serve() -> Iterator[tuple[str, dict[str, Any], Bucket]]:
     """The URL of a bucket, the options for opening it, and what counts."""
     bucket = Bucket()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Counted", (Handler,), {"bucket": bucket}))
+    server = Server(("127.0.0.1", 0), type("Counted", (Handler,), {"bucket": bucket}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     options = {
