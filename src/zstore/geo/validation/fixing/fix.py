@@ -31,7 +31,7 @@ from zstore.geo.validation.fixing.documents import (
     fix_methods,
     fix_shared,
 )
-from zstore.geo.validation.fixing.evidence import is_named
+from zstore.geo.validation.fixing.evidence import Evidence, is_named
 from zstore.geo.validation.fixing.georeference import fix_crs, fix_levels, fix_places
 from zstore.geo.validation.run import Target, check_hierarchy, open_hierarchy
 from zstore.geo.validation.verdict import Verdict
@@ -167,29 +167,35 @@ def plan_fix(
     chosen = None if crs is None else Crs.from_user(crs)
     hierarchy = open_hierarchy(target, profile, path=path, storage_options=storage_options)
     trusted = (trust,) if isinstance(trust, str) else tuple(trust)
-    store, found = OverlayStore(hierarchy.store), hierarchy.profile
-    return _plan(Draft(hierarchy, store, found, chosen, method, fill_value, trusted))
+    return make_plan(hierarchy, crs=chosen, method=method, fill_value=fill_value, trust=trusted)
 
 
-def _plan(asked: Draft) -> FixPlan:
+def make_plan(
+    hierarchy: Hierarchy,
+    *,
+    crs: Crs | None = None,
+    method: str | None = None,
+    fill_value: int | float | None = None,
+    trust: tuple[str, ...] = (),
+) -> FixPlan:
     """The plan of all fixes, made one after the other until they find nothing more.
 
     The last ones are left out as long as they would make something wrong that was right before.
     """
-    hierarchy = asked.hierarchy
     path, before = hierarchy.root.path, check_hierarchy(hierarchy)
     is_left = any(work.work == "fix" and work.path == path for work in hierarchy.unfinished)
     nothing = FixPlan(hierarchy.store, {}, {}, (), (), before, before, path, is_left)
     lost = _unfinished(hierarchy) or _only_consolidated(hierarchy) or _first_format(hierarchy)
     if lost:
         return replace(nothing, refused=tuple(lost))
-    _check_trust(asked)
-    words = (asked.profile, asked.crs, asked.method, asked.fill_value)
-    if words == (None,) * 4 and not any(map(_is_mended, before.findings)):
+    _check_trust(hierarchy, trust)
+    asked = (hierarchy.profile, crs, method, fill_value)
+    if asked == (None,) * 4 and not any(map(_is_mended, before.findings)):
         return nothing
     broken: list[Fix] = []
     for count in range(len(FIXES), 0, -1):
-        blank = replace(asked, store=OverlayStore(hierarchy.store))
+        store = OverlayStore(hierarchy.store)
+        blank = Draft(hierarchy, store, hierarchy.profile, crs, method, fill_value, trust)
         plan = _carry_out(FIXES[:count], blank, nothing)
         worse = _made_worse(hierarchy, plan)
         if not worse:
@@ -198,14 +204,15 @@ def _plan(asked: Draft) -> FixPlan:
     return replace(nothing, refused=tuple(_leftovers(nothing, broken)))
 
 
-def _check_trust(asked: Draft) -> None:
+def _check_trust(hierarchy: Hierarchy, trust: tuple[str, ...]) -> None:
     """Refuse a trusted name that no statement has: it would decide nothing."""
-    sources = set(asked.evidence.sources()) if asked.trust else set()
-    for word in asked.trust:
+    sources = set(Evidence(hierarchy).sources()) if trust else set()
+    for word in trust:
         if not any(is_named(word, *source) for source in sources):
             known = ", ".join(sorted({name for source in sources for name in source}))
-            said = f"trust is {word!r}, which states neither CRS nor position; expected of {known}"
-            raise MetadataError(said)
+            raise MetadataError(
+                f"trust is {word!r}, which states neither CRS nor position; expected of {known}"
+            )
 
 
 def _is_mended(finding: Finding) -> bool:
@@ -363,7 +370,16 @@ def fix(
     Raises
         StoreError: no place for the backup, or the store failed.
     """
-    plan = plan_fix(**{name: value for name, value in locals().items() if name != "backup"})
+    plan = plan_fix(
+        target,
+        profile,
+        crs=crs,
+        method=method,
+        fill_value=fill_value,
+        trust=trust,
+        path=path,
+        storage_options=storage_options,
+    )
     if not plan.changes and not plan.is_left:
         return plan, None
     store = Location.open(target, None, storage_options, read_only=False).store
