@@ -142,7 +142,9 @@ class ArrayModel:
         """
         if self is other:
             return ""
-        if self.data_type != other.data_type:
+        one, two = self.data_type, other.data_type
+        # Data types of two names may be the same bytes, as r32 and raw_bytes of 4 are.
+        if one != two and (one.is_object or two.is_object or one.numpy != two.numpy):
             return f"of {other.dtype}, expected {self.dtype}"
         if not self.grid.agrees(other.grid):
             return f"one in chunks {other.grid.chunk_shape}, expected {self.grid.chunk_shape}"
