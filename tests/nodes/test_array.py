@@ -15,7 +15,6 @@ from zstore.errors import (
     SelectionError,
     StoreError,
     UnknownExtensionError,
-    UnsupportedError,
 )
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
@@ -312,7 +311,6 @@ def test_errors_of_wrong_arguments_say_the_value_and_what_was_expected(tmp_path)
         (ValueError, "size is -1; expected bytes", lambda: array.cached(-1)),
         (ValueError, "limit_size is -1", lambda: zstore.CachedStore(tmp_path, tmp_path, limit_size=-1)),
         (ValueError, "viewed as f8; expected a dtype of 4 bytes", lambda: array.viewed_as("f8")),
-        (UnsupportedError, "zarr_format is 9", lambda: zstore.convert(array, tmp_path / "b", zarr_format=9)),
         (StoreError, "storage_options is 'x'; expected", lambda: zstore.open(tmp_path, storage_options="x")),
     ]
     for kind, words, call in calls:

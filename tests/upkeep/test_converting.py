@@ -382,6 +382,8 @@ def test_only_nothing_or_a_node_is_replaced(tmp_path):
         zstore.convert(tmp_path / "from", tmp_path / "old")
     zstore.convert(tmp_path / "from", tmp_path / "old", overwrite=True)
     assert not (tmp_path / "old" / "deep").exists()
+    with pytest.raises(UnsupportedError, match="zarr_format is 9"):
+        zstore.convert(tmp_path / "from", tmp_path / "nine", zarr_format=9)
     with pytest.raises(MetadataError, match="v3"):
         hierarchy(tmp_path / "two", 2)
         zstore.convert(tmp_path / "from", tmp_path / "two", target_path="in")
