@@ -415,9 +415,9 @@ def test_a_body_that_waits_does_not_count_as_late_and_what_is_left_ends(server: 
 
 def test_few_connections_are_opened_unless_there_is_much_to_do(server: Server) -> None:
     # With each answer one more request may be under way, as long as the bodies have room.
-    server.keeps = 24
+    reply = answer("200 OK", LENGTH, "Connection: close", body=BODY)
     for count, allowed, most in ((12, 8, 8), (4, 4, 4), (24, 4, 8)):
-        server.answers = [[0.1, answer("200 OK", LENGTH, body=BODY)] for _ in range(count)]
+        server.answers = [[0.1, reply] for _ in range(count)]
         connections = curl.Connections()
         found = stream([(server.url + b"/a", None, NONE, -1)] * count, 1 << 20, allowed, connections)
         assert {one.outcome for one in found} == {DONE}
