@@ -8,8 +8,7 @@ import threading
 import pytest
 
 import zstore
-from zstore.engine.schedulers import BLOCKING, beside, map_threads, thread_count
-from zstore.storage.base import drive
+from zstore.engine.schedulers import beside, map_threads, thread_count
 
 
 @pytest.fixture(autouse=True)
@@ -70,52 +69,3 @@ def test_threads_never_multiply():
 
     map_threads(lambda _: map_threads(inner, range(20)), range(20))
     assert len(most) <= 4
-
-
-def test_what_comes_is_worked_on_by_another_thread_while_more_is_waited_for():
-    received, here = threading.Event(), threading.get_ident()
-    found = []
-
-    def items():
-        yield 1
-        assert received.wait(10)  # nobody waits for the second before the first is worked on
-        yield 2
-
-    async def act(item):
-        received.set()
-        found.append((item, threading.get_ident() != here))
-
-    drive(BLOCKING.each_coming(act, items()))
-    assert found == [(1, True), (2, True)]
-
-
-@pytest.mark.parametrize("fails", ["act", "items"])
-def test_what_comes_ends_with_the_first_error(fails):
-    worked, given = [], []
-
-    def items():
-        for item in range(1000):
-            given.append(item)
-            yield item
-            if fails == "items" and item == 2:
-                raise KeyError(item)
-            if fails == "act" and item == 2:
-                assert failed.wait(10)
-
-    failed = threading.Event()
-
-    async def act(item):
-        worked.append(item)
-        if fails == "act" and item == 1:
-            failed.set()
-            raise KeyError(item)
-
-    before = {*threading.enumerate()}
-    with pytest.raises(KeyError):
-        drive(BLOCKING.each_coming(act, items()))
-    assert worked == [0, 1, 2][: len(worked)]
-    assert fails == "items" or worked == [0, 1]
-    assert len(given) < 1000
-    for thread in {*threading.enumerate()} - before:
-        thread.join(10)
-        assert not thread.is_alive()

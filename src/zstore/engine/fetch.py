@@ -458,7 +458,8 @@ class ShardFetch:
         if found is None:
             return False
         stale: list[int] = []
-        await self._scheduler.each_coming(use, self._come(found, asked, wanted, located, stale))
+        for window in self._come(found, asked, wanted, located, stale):
+            await use(window)
         if stale:
             for o in stale:
                 self._source.indexes.drop(self._keys[o])

@@ -8,14 +8,12 @@ event loop; `zstore.engine.awaiting` has the scheduler for asyncio.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from zstore._ext.engine.transfer import hint_at_thrash, limit_chunks
@@ -71,8 +69,6 @@ _END: Any = object()
 class Crew(Generic[T]):
     """Threads that call `act` for items, in their order, until there are none left or one has failed.
 
-    They take turns at the items, whose iterator may wait for a store.
-
     A caller who is interrupted (by Ctrl-C) has what the threads wait for cancelled, and waits until none is
     working. With `may_leave`, those that wait in `ask` for what nobody can cancel are left behind: they do
     nothing more with the answer.
@@ -88,7 +84,6 @@ class Crew(Generic[T]):
         self._waits = outer or Waits(may_block=may_block)
         self._is_outermost = outer is None
         self._changed = threading.Condition()
-        self._turn = threading.Lock()
         # Threads that have an item: those that work on it, and those that wait for an answer about it.
         self._working = self._waiting = 0
         self._ends = self._is_left = False
@@ -148,18 +143,17 @@ class Crew(Generic[T]):
     def _work(self) -> None:
         enter_worker()
         self._waits.enter()
-        number = sys.maxsize
+        _inside.crew = self if self._may_leave else None
+        number, item = 0, _END
         with self._changed:
             self._working += 1
         try:
             while True:
-                # The next item may be what a store has yet to send.
-                number, item = self.ask(self._next)
+                with self._changed:
+                    number, item = (0, _END) if self._ends else next(self._items, (0, _END))
                 if item is _END:
                     break
-                _inside.crew = self if self._may_leave else None
                 self._act(item)
-                _inside.crew, number = None, sys.maxsize
         except BaseException as error:
             with self._changed:
                 if self._failure is None or number < self._failure[0]:
@@ -169,15 +163,6 @@ class Crew(Generic[T]):
                 self._working -= 1
                 self._ends = True
                 self._changed.notify_all()
-
-    @property
-    def ends(self) -> bool:
-        """Whether no further item is taken: all are done, or one has failed."""
-        return self._ends
-
-    def _next(self) -> tuple[int, T]:
-        with self._turn:
-            return (0, _END) if self._ends else next(self._items, (0, _END))
 
     def ask(self, request: Callable[[], R]) -> R:
         """The answer to a request; a caller who is interrupted meanwhile does not wait for this thread."""
@@ -396,24 +381,6 @@ class Scheduler:
             return
         waiting_count = at_once if waits else None
         _run_each(lambda item: drive(act(item)), items, waiting_count, may_leave=True, may_block=True)
-
-    async def each_coming(self, act: Act[T], items: Iterator[T]) -> None:
-        """Await `act` of every item on a thread of its own, while this one waits for a store's next."""
-        came: SimpleQueue[T] = SimpleQueue()
-        crew: Crew[T] = Crew(
-            lambda item: drive(act(item)), iter(came.get, _END), may_leave=True, may_block=True
-        )
-
-        def receive() -> None:
-            try:
-                for item in items:
-                    if crew.ends:
-                        break
-                    came.put(item)
-            finally:
-                came.put(_END)
-
-        crew.run(1, receive)
 
     async def join(
         self, joining: Joining[T], item: T, act: Act[T], act_together: ActTogether[T] | None
