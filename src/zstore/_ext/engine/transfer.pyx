@@ -763,7 +763,8 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     """Store `value` (of the plan's shape; for points 1-d) in the files of `folder`, or over given bytes.
 
     `document` is the array's metadata document in `folder`, through which chunks are locked ("": no locks); with
-    `is_known`, the fault ESTALE says that it is another one than the folder knows. Without a folder, `outer` holds the stored bytes of every outer chunk (None: missing, or replaced whole). `window` limits
+    `is_known`, the fault ESTALE says that it is another one than the folder knows. Without a folder, `outer` holds
+    the stored bytes of every outer chunk (None: missing, or replaced whole). `window` limits
     the work (and that list) to those outer chunks of the plan. Returns (fault, results): the first fault or None, and
     per outer chunk None (unchanged), bytes (its new value) or False (to be removed).
     """
