@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -19,6 +20,7 @@ from zstore.engine.chunks import RegularChunks
 from zstore.engine.intents import INTENT
 from zstore.errors import ChangedError, NotFoundError, StoreError, ZstoreError
 from zstore.storage.base import Store
+from zstore.storage.memory import MemoryStore
 
 from ..faults.drills import PausingStore
 from .replacing import STORES, check_again, make_store
@@ -208,9 +210,7 @@ def test_an_array_viewed_as_another_type_can_be_written(make) -> None:
 
 
 @pytest.mark.parametrize("path", ["g", "g/a"])
-def test_what_is_removed_while_a_part_of_a_chunk_is_written_stays_away(
-    guarded, monkeypatch, path: str
-) -> None:
+def test_who_writes_a_part_of_a_chunk_while_it_is_removed_is_told(guarded, monkeypatch, path: str) -> None:
     store = guarded(0)
     encode, removing = RegularChunks._encode, []
 
@@ -224,12 +224,50 @@ def test_what_is_removed_while_a_part_of_a_chunk_is_written_stays_away(
     for compressors in forms:
         group = zstore.create_group(store, overwrite=True)
         array = group.create_array("g/a", data=np.arange(8), chunks=4, compressors=compressors)
+        is_told = True
         with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool, suppress(NotFoundError):
             patch.setattr(RegularChunks, "_encode", encode_late)
             array[1:3] = 7
+            is_told = False
         assert removing[-1].result() is None
-        assert not [key for key in store.list() if key.startswith("g/a")]
+        left = [key for key in store.list() if key.startswith("g/a")]
+        assert is_told or not left
+        assert not any("zarr.json" in key for key in left)
     assert len(removing) == len(forms)
+
+
+def test_a_late_write_takes_nothing_from_an_array_that_is_made_meanwhile() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    class Halting(MemoryStore):
+        """The new array's document waits until the writer has looked for it, after its write."""
+
+        looks = 0
+
+        def peek(self, key: str) -> bytes | None:
+            self.looks += 1
+            if self.looks == 2:
+                making.append(pool.submit(zstore.create_array, self, "a", data=new, chunks=2, overwrite=True))
+                assert begun.wait(60)
+            return super().peek(key)
+
+        def put_new(self, key: str, value: Any) -> Any:
+            if making and key == "a/zarr.json":
+                begun.set()
+                assert go.wait(60)
+            return super().put_new(key, value)
+
+    new, making = np.arange(101, 107), list[Any]()
+    store = Halting()
+    array = zstore.create_group(store).create_array("a", data=np.arange(6), chunks=2)
+    with ThreadPoolExecutor(1) as pool:
+        store.looks = 0
+        try:
+            with pytest.raises(NotFoundError, match="may be left there"):
+                array[:4] = 50
+        finally:
+            go.set()
+        assert making[0].result()[...].tolist() == new.tolist()
 
 
 def test_chunks_without_a_node_are_nobodys_to_remove(make) -> None:

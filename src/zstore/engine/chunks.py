@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from copy import copy
 from errno import ESTALE
 from functools import lru_cache, partial
@@ -201,7 +201,9 @@ class Chunks(ABC):
                 raise NotFoundError("array is gone", path=self._address)
             await self._write(scheduler, plan, value, has_fields)
             if looks and not self.check_document():
-                self._remove(plan)
+                # Nothing is removed: another call may be storing the chunks of a new array there.
+                message = "somebody else has just removed the array; what was written may be left there"
+                raise NotFoundError(message, path=self._address)
 
     def _locks_known(self, has_fields: bool) -> bool:
         """Whether whoever locks a chunk to write it sees that the document is another one."""
@@ -233,14 +235,6 @@ class Chunks(ABC):
             raise ChangedError(f"{message}; open it again, or call refresh()", path=self._address)
         self._document = seen
         return True
-
-    def _remove(self, plan: Any) -> None:
-        """Remove the chunks of a write to an array that is gone, and raise NotFoundError."""
-        for cell in self._cells(plan):
-            with suppress(ChangedError):
-                self.store.delete(self.key(cell))
-        message = "somebody else has just removed the array; nothing of what was written is left"
-        raise NotFoundError(message, path=self._address)
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
         """`read` of a plan made by `plan`, with less overhead: for small windows. Notes no span."""
@@ -282,10 +276,6 @@ class Chunks(ABC):
     @abstractmethod
     async def _write(self, scheduler: Scheduler, plan: Any, value: Items, has_fields: bool) -> None:
         """`write_with`, for a plan made against `write_layout` or `field_layout`."""
-
-    @abstractmethod
-    def _cells(self, plan: Any) -> Iterable[Cell]:
-        """The cells of the chunks that a plan for writing visits."""
 
     async def _read_many(
         self, scheduler: Scheduler, plans: list[Any], outs: list[Items], missing_is_fault: bool
@@ -772,10 +762,6 @@ class RegularChunks(Chunks):
             return
         await self._write_each(scheduler, plan, value, range(plan.outer_count), table)
 
-    def _cells(self, plan: KernelPlan) -> Iterable[Cell]:
-        cells: list[Cell] = plan.outer_cells()
-        return cells
-
     def _locks_known(self, has_fields: bool) -> bool:
         return not has_fields and not self._is_object and self._writes_natively and self.folder is not None
 
@@ -1159,9 +1145,6 @@ class RectilinearChunks(Chunks):
     def _decode(self, part: ChunkPart, data: Any, key: str) -> Items:
         with located(self.store.url, key):
             return self._chain(part.shape).decode(data)
-
-    def _cells(self, plan: RectilinearPlan) -> Iterable[Cell]:
-        return (part.cell for part in plan.parts())
 
     async def _write(
         self, scheduler: Scheduler, plan: RectilinearPlan, value: Items, has_fields: bool
