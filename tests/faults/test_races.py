@@ -286,8 +286,12 @@ def make_turns(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], T
     ids=", ".join,
 )
 def test_jobs_whose_requests_take_turns_leave_one_whole_result(
-    make_turns: Callable[[], Turns], names: tuple[str, ...], count: int
+    make_turns: Callable[[], Turns], names: tuple[str, ...], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # As if each job took long: the journal is written after each unit.
+    monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
+    monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
+
     def make() -> Turns:
         turns = make_turns()
         zstore.create_group(turns.store)

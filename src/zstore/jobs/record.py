@@ -276,12 +276,12 @@ class BegunJob:
 
     def _own(self, record: bytes | memoryview | None) -> bytes | None:
         """A record, if it is this job's, or of the job that this is a part of; not that of an equal job."""
-        if record is None:
+        found = Intent("") if record is None else parse_intent(record)
+        if record is None or not (self._is_within or found.name == self.name):
             # What is stored since the job was ended belongs to no job.
             self.store.delete_prefix(self._units)
             return None
-        found = parse_intent(record)
-        is_own = self._is_within or (found.name, _work(found.writer)) == (self.name, _work(self._writer))
+        is_own = self._is_within or _work(found.writer) == _work(self._writer)
         return bytes(record) if is_own else None
 
     def _find_record(self) -> bytes | None:
@@ -376,10 +376,15 @@ class BegunJob:
             asked.jobs.pop((id(self.store), self.base), None)
 
     def note_end(self) -> None:
-        """Note in the record that this call has ended, if it leaves a job unfinished that it began."""
+        """Note in the record that this call has ended, if it leaves a job unfinished that it began.
+
+        Of a job that it went on with, and that another call has ended meanwhile, nothing stays.
+        """
         # Where that fails, the record says nothing wrong once the process has ended.
         with suppress(StoreError):
-            if not self.is_resumed:
+            if self.is_resumed:
+                self._find_record()
+            else:
                 self._note(lambda content: {"writer": {**content["writer"], "has_ended": True}})
 
     def end(self) -> None:

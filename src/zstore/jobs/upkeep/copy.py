@@ -67,7 +67,7 @@ from zstore.model.document import parse_json, render_json
 from zstore.model.grid import parse_digits
 from zstore.nodes.node import StoredNode
 from zstore.nodes.open import StoreLike
-from zstore.storage.base import Entry
+from zstore.storage.base import Entry, join_key
 from zstore.storage.url import file_of
 from zstore.storage.zip.store import ZipStore
 
@@ -692,9 +692,9 @@ class Planner:
             self.leaves_documents |= name in METADATA_NAMES
             return False
         if name in (FORMER, FORMER_SHAPE) or _is_job(key):
-            above = self.here.key(key).removesuffix(INTENT)
-            if key.endswith(INTENT) and read_intent(self.here.store, above.rstrip("/")) is None:
-                return False  # that of a creation which has made its node
+            above = self.here.key(join_key(_path_of(key), INTENT)).removesuffix(INTENT).rstrip("/")
+            if _is_job(key) and read_intent(self.here.store, above) is None:
+                return False  # the rest of a creation which has made its node, or of a job that was ended
             raise StoreError(
                 "there is unfinished work in what is to be copied; expected it to be ended or deleted, or "
                 f"left out by exclude={_left_out(key)!r}",
@@ -867,8 +867,13 @@ class Planner:
 
 def _left_out(key: str) -> str:
     """The pattern of all keys of the interrupted work that a key belongs to."""
-    above = f"/{key}".partition("/.zstore-")[0].lstrip("/")
+    above = _path_of(key)
     return f"{above}/*" if above else "*.zstore-*"
+
+
+def _path_of(key: str) -> str:
+    """The path of the interrupted work that a key belongs to."""
+    return f"/{key}".partition("/.zstore-")[0].lstrip("/")
 
 
 def _is_job(key: str) -> bool:
