@@ -458,7 +458,7 @@ class ShardFetch:
         if found is None:
             return False
         stale: list[int] = []
-        for window in self._come(found, asked, wanted, located, stale):
+        for window in self._come(found, asked, wanted, whole, located, stale):
             await use(window)
         if stale:
             for o in stale:
@@ -474,25 +474,25 @@ class ShardFetch:
         found: Iterator[Sequence[tuple[int, Part | None]]],
         asked: Sequence[tuple[int, MergedRange | None]],
         wanted: Mapping[int, list[tuple[int, int]] | None],
+        whole: set[int],
         located: Mapping[int, Located],
         stale: list[int],
     ) -> Iterator[Window]:
         """The windows of outer chunks of which all has come; `stale` gets those that were replaced."""
-        whole = {o for o, stretches in wanted.items() if stretches is None}
         left = Counter(o for o, _ in asked)
         values: dict[int, Values] = {o: {} for o in wanted}
-        some: Sequence[tuple[int, Part | None]] | None = ()
-        ready = [o for o in wanted if not left[o]]
-        while some is not None:
+        ready, is_last = [o for o in wanted if not left[o]], False
+        while not is_last:
             complete = [o for o in ready if o in values]
             stale += [o for o in ready if o not in values]
             here = {name: data for o in complete for name, data in values.pop(o).items()}
             yield from self._windows(complete, whole, located, here)
             del here  # so that nothing is held while more is waited for
             with span("fetch") as noted:
-                some = next(found, None)
-                noted.note(bytes=stored_size([part and part.data for _, part in some or ()]))
-            for number, part in some or ():
+                answers = next(found, None)
+                is_last, some = answers is None, answers or ()
+                noted.note(bytes=stored_size([part and part.data for _, part in some]))
+            for number, part in some:
                 o, merged = asked[number]
                 left[o] -= 1
                 stretches = wanted[o]
@@ -505,7 +505,7 @@ class ShardFetch:
                         begin = stretches[member][0] - merged.start
                         piece = part.data[begin : begin + stretches[member][1]]
                         values[o][self._keys[o], stretches[member]] = piece
-            ready = sorted(o for o in {asked[number][0] for number, _ in some or ()} if not left[o])
+            ready = sorted(o for o in {asked[number][0] for number, _ in some} if not left[o])
 
     def _asked_at_once(
         self, wanted: Mapping[int, list[tuple[int, int]] | None]

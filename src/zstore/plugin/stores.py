@@ -1,9 +1,10 @@
-"""Stores: the class to inherit from, its types, the checks of keys, and the locks."""
+"""Stores: the class to inherit from, its types, the checks of keys, locks, and properties computed once."""
 
 from __future__ import annotations
 
 from zstore.base.byterange import AtMost, ByteRange
 from zstore.base.limits import current_limits, is_durable
+from zstore.base.once import once
 from zstore.storage.base import (
     BatchStore,
     Entry,
@@ -57,6 +58,7 @@ __all__ = [
     "is_durable",
     "join_key",
     "make_directory",
+    "once",
     "open_store",
     "without_password",
 ]

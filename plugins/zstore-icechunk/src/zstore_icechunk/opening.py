@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from zstore.errors import NotFoundError, StoreError, UnsupportedError
@@ -24,22 +23,21 @@ __all__ = ["Opener"]
 
 
 class Opener:
-    """Opens the repository at a place, with storage options; stores keep it to open theirs again."""
+    """Opens the repository at a place, with storage options; stores keep it to open theirs again.
+
+    secrets  values of options that messages must not show
+    """
 
     def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
         self.place = place
         self.options = dict(options)
+        self.secrets = place.secrets(self.bucket_options)
         self.repository: Any = None
 
     @property
     def bucket_options(self) -> dict[str, Any]:
         """The storage options that are not about a repository."""
         return {name: value for name, value in self.options.items() if name not in OWN}
-
-    @cached_property
-    def secrets(self) -> list[str]:
-        """The values of options that messages must not show."""
-        return self.place.secrets(self.bucket_options)
 
     def open(self, *, create: bool = False) -> Any:
         """Open icechunk's repository; with `create`, make it if there is none.

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from zstore.plugin.conventions import Affine, Crs, GeoModel, TimeAxis, Variable,
 from zstore.plugin.jobs import Source, as_array, source_of
 from zstore.plugin.nodes import RegularGrid, decode
 from zstore.plugin.pyramids import Dataset, GeoGrid
+from zstore.plugin.stores import once
 
 __all__ = ["open_meshes", "unstructured"]
 
@@ -186,12 +187,12 @@ class Curvilinear:
             raise UnsupportedError("no cell has a longitude and a latitude", path=lon.path)
         return cls(np.where(is_known, x, np.nan), np.where(is_known, y, np.nan))
 
-    @cached_property
+    @once
     def vectors(self) -> Floats:
         """The centres (rows, columns, 3) on the unit sphere."""
         return _vectors(self.lon, self.lat)
 
-    @cached_property
+    @once
     def tree(self) -> Any:
         """(the tree of the centres that are known, their places in the flat array)."""
         from scipy.spatial import KDTree
@@ -238,13 +239,13 @@ class Curvilinear:
         made: Floats = np.nansum(ways, axis=0) / np.maximum(count, 1)
         return made
 
-    @cached_property
+    @once
     def _inner(self) -> tuple[Mask, Mask]:
         """Which cells have neighbours on both sides, along each axis."""
         known = np.pad(np.isfinite(self.lon), 1)
         return known[:-2, 1:-1] & known[2:, 1:-1], known[1:-1, :-2] & known[1:-1, 2:]
 
-    @cached_property
+    @once
     def _spacings(self) -> Floats:
         """The angles between neighbours, in degrees."""
         found = []
