@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,6 +147,9 @@ def test_a_planted_cause_is_named_from_the_trace_and_the_page_alone(
         server.faults = {}
 
     monkeypatch.setattr("zstore.storage.objects.backend.pause", pause)
+    # Seconds of this process at work, so that a machine with other work says the same.
+    clock = SimpleNamespace(time=time.time, perf_counter=time.process_time)
+    monkeypatch.setattr(tracing, "time", clock)
     items = np.random.default_rng(0).random((256, 256))
     there = zstore.create_array("s3://b/slow", data=items, storage_options=server.options(), **options)
     server.faults = faults
