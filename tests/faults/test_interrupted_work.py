@@ -326,8 +326,14 @@ def kill(act: Callable[[], None], *, seconds: float | None, calls: int | None) -
     return status != 0
 
 
-def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Kill the work at so many moments, check what is left each time, and go on; (kills, of them named)."""
+def drill(
+    place: Path, name: str, changes: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int, int]:
+    """Kill the work, check what is left each time, and go on; (rounds, kills, of them named).
+
+    changes  at how many changes of the store, each another one
+    times    at how many moments by chance
+    """
     # Small work keeps a journal, too.
     monkeypatch.setattr("zstore.jobs.journal.WAITING_SECONDS", -1)
     monkeypatch.setattr("zstore.jobs.journal.PAUSE", -1)
@@ -349,19 +355,16 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
         work.run(now, **options)
         duration = time.monotonic() - begun
     new, whole = arrays_of(target), files_of(target)
-    # Every change once, and again.
-    order = rng.sample(range(len(counted)), len(counted))
+    at_changes = rng.sample(range(len(counted)), min(changes, len(counted)))
+    moments = [
+        *((calls, None) for calls in at_changes),
+        *((None, rng.uniform(0, duration)) for _ in range(times)),
+    ]
     kills = named = 0
-    for number in range(moments):
+    for number, (calls, seconds) in enumerate(moments):
         shutil.rmtree(now)
         shutil.copytree(before, now)
-        by_time = number % 2 == 1
-        seconds = rng.uniform(0, duration) if by_time else None
-        was_killed = kill(
-            lambda: work.run(now, **options),
-            seconds=seconds,
-            calls=None if by_time else order[number // 2 % len(order)],
-        )
+        was_killed = kill(lambda: work.run(now, **options), seconds=seconds, calls=calls)
         kills += was_killed
         store = LocalStore(target)
         unfinished = find_unfinished(store, "")
@@ -373,7 +376,7 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
             assert unfinished or name == "consolidate", sorted(left)
         if unfinished:
             named += 1
-            if moments < 10 or number % 5 == 0:
+            if len(moments) < 10 or number % 5 == 0:
                 check_named(target, store)
         # Without a fingerprint, which is kept where `resume` is asked for, what has ended is not told from
         # other work, and its result is never taken for this one's.
@@ -392,7 +395,7 @@ def drill(place: Path, name: str, moments: int, monkeypatch: pytest.MonkeyPatch)
         after, about = without_build(after, work), (number, was_killed, seconds, sorted(left)[:9])
         assert after == without_build(whole, work), about
         assert not [key for key in store.list("") if JOB in key]
-    return kills, named
+    return len(moments), kills, named
 
 
 def without_build(files: dict[str, bytes], work: Work) -> dict[str, bytes]:
@@ -416,13 +419,13 @@ def check_named(target: Path, store: LocalStore) -> None:
 def test_killed_work_is_not_seen_is_named_and_goes_on(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills, _ = drill(tmp_path, name, 2, monkeypatch)
+    _, kills, _ = drill(tmp_path, name, 1, 1, monkeypatch)
     assert kills
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
-def test_work_killed_at_many_moments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kills, named = drill(tmp_path, name, 200, monkeypatch)
-    print(f"{name}: {kills} of 200 killed, {named} named")
-    assert kills > 50
+def test_work_killed_at_every_change(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds, kills, named = drill(tmp_path, name, 1000, 40, monkeypatch)
+    print(f"{name}: {kills} of {rounds} killed, {named} named")
+    assert kills > rounds // 4
