@@ -68,10 +68,10 @@ def test_what_a_failed_call_leaves(library, tmp_path, durable, some):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durable", ["plain", "durable"])
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_every_failed_call_leaves(library, tmp_path, operation, layout, durable):
-    print(run_counted(library, "failing_calls.py", tmp_path, 1, durable, f"{operation}/{layout}"))
+def test_what_every_failed_call_leaves(library, tmp_path, operation, durable):
+    names = [f"{operation}/{layout}" for layout in LAYOUTS]
+    print(run_counted(library, "failing_calls.py", tmp_path, 1, durable, *names))
 
 
 def test_what_is_durable_is_confirmed_in_order(library, tmp_path):
