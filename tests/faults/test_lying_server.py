@@ -1,4 +1,4 @@
-"""A bucket that answers wrongly in 31 ways, or takes values wrongly in 24: right, or an error soon.
+"""A bucket that answers or lists wrongly in 31 ways, or takes values wrongly in 24: right, or an error soon.
 
 It is asked by libcurl and by obstore. What became of each is in tables of docs/reliability.md, which these
 tests keep true.
@@ -55,8 +55,10 @@ Head = dict[str, str]
 class Answer:
     """What an honest server says: a status, the lines of a head, and a body."""
 
-    def __init__(self, server: LyingServer, path: str, wanted: str | None) -> None:
-        value = server.values[path]
+    def __init__(
+        self, server: LyingServer, path: str, wanted: str | None, value: bytes | None = None
+    ) -> None:
+        value = server.values[path] if value is None else value
         self.path, self.value, self.has_range = path, value, wanted is not None
         self.status, self.begin, self.end = "200 OK", 0, len(value)
         if wanted is not None:
@@ -230,6 +232,7 @@ class LyingServer:
     """The values of a bucket; `mode` answers for chunks of one array: for all, or for the first alone.
 
     put_mode  answers for what is put into "put", likewise
+    list_mode  answers for lists, likewise
 
     place   that array's: requests for another one may still come that nobody waits for
     expiry  when access keys expire, by `time.monotonic`; others are good
@@ -241,6 +244,7 @@ class LyingServer:
         self.tags: dict[str, str] = {}
         self.mode: Mode | None = None
         self.put_mode: PutMode | None = None
+        self.list_mode: Mode | None = None
         self.place, self.lies_once = "", False
         self.expiry: dict[str, float] = {}
         self.delay = 0.0
@@ -308,13 +312,19 @@ class LyingServer:
             keys = [path.removeprefix("/bucket/") for path in sorted(self.values)]
             keys = [key for key in keys if key.startswith(wanted.get("prefix", ""))]
             keys = [key for key in keys if key > wanted.get("start-after", "")]
-            found = "".join(
+            above = sorted({key.split("/")[0] for key in keys}) if "delimiter" in wanted else []
+            found = "".join(f"<CommonPrefixes><Prefix>{name}/</Prefix></CommonPrefixes>" for name in above)
+            found += "".join(
                 f"<Contents><Key>{key}</Key><Size>9</Size><LastModified>2024-01-01T00:00:00.000Z</LastModified>"
                 f"<ETag>one</ETag></Contents>"
-                for key in keys
+                for key in keys * (not above)
             )
             body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode()
-            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body), KEEP
+            listed = Answer(self, f"{asked}?{query}", None, body)
+            with self.lock:
+                lies = self.list_mode is not None and not (self.lies_once and self.lies)
+                self.lies += lies
+            return self.list_mode(listed, self) if lies and self.list_mode else (listed.text(), KEEP)
         if path not in self.values:
             return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", KEEP
         honest = Answer(self, path, head.get("range"))
@@ -395,6 +405,29 @@ def put_outcome(server: LyingServer, mode: str, *, once: bool) -> str:
     return found[0] if len({*found}) == 1 else " / ".join(found)
 
 
+def list_outcome(server: LyingServer, mode: str, *, once: bool) -> str:
+    """What a list of all keys, of a few, and of names comes to: "right", or the errors."""
+    found = []
+    store = open_store(f"s3://bucket{next(BUCKETS)}", storage_options={**OPTIONS, "endpoint": server.url})
+    keys = sorted(path.removeprefix("/bucket/") for path in server.values)
+    names = sorted({key.partition("/")[0] for key in keys})
+    for verb, expected in (("list", keys), ("few_entries", keys), ("list_children", names)):
+        server.list_mode, server.lies_once, server.lies = MODES[mode], once, 0
+        begun = time.monotonic()
+        try:
+            came = store.few_entries("", 999) if verb == "few_entries" else [*getattr(store, verb)("")]
+            assert came is not None
+            is_right = [one if isinstance(one, str) else one.key for one in came] == expected
+            found.append("right" if is_right else "other names")
+        except ZstoreError as error:
+            found.append(type(error).__name__)
+        finally:
+            server.list_mode = None
+        assert time.monotonic() - begun < LONGEST, (mode, verb)
+        assert server.lies, (mode, verb)
+    return found[0] if len({*found}) == 1 else " / ".join(found)
+
+
 def table(text: str, title: str = "A lying bucket") -> dict[str, tuple[str, ...]]:
     """The rows of the page's table, by mode."""
     part = text.partition(f"### {title}\n")[2].partition("|---|---|---|---|---|\n")[2].partition("\n\n")[0]
@@ -442,6 +475,21 @@ def test_listings_that_are_given_up_say_nothing(server: LyingServer, monkeypatch
         del array
     gc.collect()
     assert not said
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=pytest.mark.slow) if mode in WAITING else mode for mode in MODES]
+)
+def test_what_a_list_that_lies_comes_to(
+    server: LyingServer, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, firsts, once, always = found_by(server, mode, monkeypatch, list_outcome)
+    if mode == "a page in place of a value":  # an empty list to obstore
+        assert (first, firsts, once, always) == ("StoreError", "StoreError", "other names", "other names")
+        return
+    assert {first, firsts, once, always} <= {"right", "StoreError"}
+    assert firsts == always
+    assert first in ("right", once)
 
 
 PUTS = "A bucket that takes values wrongly"

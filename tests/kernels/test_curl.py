@@ -90,9 +90,11 @@ def get(
     limit: int = -1,
     terms: Any = TERMS,
     check: Callable[[], Any] = int,
+    *,
+    is_open: bool = False,
 ) -> Any:
     one = curl.Stream(curl.Connections(), terms, 1, 1 << 20, 1)
-    one.ask(None, (server.url + b"/a", span, curl.Headers([b"X: y"]), limit))
+    one.ask(None, (server.url + b"/a", span, curl.Headers([b"X: y"]), limit), None, is_open)
     [(_, found)] = one.take(check)
     return found
 
@@ -178,6 +180,33 @@ def test_what_becomes_of_an_answer(server: Server, name: str) -> None:
     if found.outcome == REFUSED:
         assert found.status == int(text[9:12])
         assert found.size <= 4096
+
+
+CHUNKS = b"3e8\r\n%b\r\n" % BODY[:1000], b"17\r\n%b\r\n0\r\n\r\n" % BODY[1000:-1]
+# What a server says where it need not say how long that is, of less than 1024 bytes then.
+OPEN = {
+    "whole": (answer("200 OK", LENGTH, body=BODY), DONE),
+    "until it closes": (answer("200 OK", body=BODY[:-1]), DONE),
+    "in chunks": (answer("200 OK", "Transfer-Encoding: chunked", body=b"".join(CHUNKS)), DONE),
+    "nothing": (answer("200 OK", "Transfer-Encoding: chunked", body=b"0\r\n\r\n"), DONE),
+    "chunks cut": (answer("200 OK", "Transfer-Encoding: chunked", body=CHUNKS[0]), BROKEN),
+    "too much": (answer("200 OK", body=2 * BODY), UNASKED),
+    "too many chunks": (answer("200 OK", "Transfer-Encoding: chunked", body=CHUNKS[0] * 3), UNASKED),
+    "more than it says": (answer("200 OK", "Content-Length: 2048", body=2 * BODY), DONE),
+    "cut": (answer("200 OK", LENGTH, body=BODY[:100]), BROKEN),
+    "missing": (answer("404 Not Found", body=b"none"), REFUSED),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_becomes_of_an_answer_of_any_length(server: Server, name: str) -> None:
+    text, expected = OPEN[name]
+    server.answers = [[text], [text]]
+    found = get(server, limit=1024, is_open=True)
+    assert found.outcome == expected
+    if found.outcome == DONE:
+        whole = {"until it closes": BODY[:-1], "in chunks": BODY[:-1], "nothing": b""}
+        assert bytes(found) == whole.get(name, BODY)
 
 
 # What a server says to a put, and what becomes of it.

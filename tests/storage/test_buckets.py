@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -222,7 +221,7 @@ def test_what_libcurl_may_do_otherwise_is_left_to_obstore(
 
 @pytest.mark.skipif(not puts(), reason="libcurl is not installed, or does not say when it sends")
 @pytest.mark.parametrize("token", [None, "t/o=k+en"])
-def test_libcurl_puts_and_signs_as_amazons_own_library_does(
+def test_libcurl_puts_lists_and_signs_as_amazons_own_library_does(
     server: BucketServer, token: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auth = pytest.importorskip("botocore.auth", reason="Amazon's own library")
@@ -234,8 +233,10 @@ def test_libcurl_puts_and_signs_as_amazons_own_library_does(
 
     def note(request: Any, path: str, *others: Any) -> Any:
         heads.append(dict(request.headers))
+        asked.append(request.path)
         return answer(request, path, *others)
 
+    asked: list[str] = []
     monkeypatch.setattr(server, "answer", note)
     monkeypatch.setattr(Backend, "_do", lambda *arguments, **options: pytest.fail("obstore is asked"))
     store = open_store("s3://b/x y", storage_options=server.options(token=token))
@@ -246,16 +247,21 @@ def test_libcurl_puts_and_signs_as_amazons_own_library_does(
         assert store.get(key) == value
     assert store.put_new_many(["n/0", "long", "n/1"], [b"0", b"2", b"3"]) is not None
     assert (store.get("n/1"), store.get("long")) == (b"3", values["long"])
+    assert [*store.list("n")] == ["n/0", "n/1"]
+    monkeypatch.setattr("zstore.storage.objects.store.PAGE", 2)
+    server.page_size = 1
+    assert store.list_children() == ["a=b", "long", "n"]
+    assert len(asked) == 9 + 4 - 1
     signer = auth.S3SigV4Auth(Credentials("k", "s", token), "s3", "us-east-1")
-    for (method, path), head in zip(server.requests, heads, strict=True):
+    for (method, _), path, head in zip(server.requests, asked, heads, strict=True):
         names = re.search("SignedHeaders=([^,]+)", head["Authorization"])
         assert names is not None
         lines = {name: text for name, text in head.items() if name.lower() in names[1].split(";")}
         assert ("x-amz-security-token" in lines) == bool(token)
-        asked = AWSRequest(method, server.url + quote(path), headers=lines)
-        asked.context["timestamp"] = head["x-amz-date"]
-        said = signer.string_to_sign(asked, signer.canonical_request(asked))
-        assert head["Authorization"].endswith(f"Signature={signer.signature(said, asked)}")
+        request = AWSRequest(method, server.url + path, headers=lines)
+        request.context["timestamp"] = head["x-amz-date"]
+        said = signer.string_to_sign(request, signer.canonical_request(request))
+        assert head["Authorization"].endswith(f"Signature={signer.signature(said, request)}")
     assert {*server.values} == {f"/b/x y/{key}" for key in (*values, "n/0", "n/1")}
 
 

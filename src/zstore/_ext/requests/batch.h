@@ -40,6 +40,7 @@ typedef struct {
     const char *url, *range; /* `range` as HTTP has it, without "bytes="; NULL: all */
     void *headers;
     int64_t limit;       /* the bytes of a whole value that are wanted at most; -1: all */
+    int is_open;         /* whether the answer need not say how long it is: of less than `limit` bytes then */
     const char *content; /* of a PUT, the bytes that are sent; NULL: it is a GET */
     int64_t content_size;
 
@@ -179,7 +180,8 @@ static int zs_expect_body(zs_request *request) {
     else if (request->is_odd || (status == 206) > (request->range != NULL) || (status == 206 && request->total < 0))
         return ZS_UNASKED;
     else if (status == 200 && request->range) return ZS_UNRANGED;
-    else if (request->length < 0) return ZS_UNSIZED;
+    else if (request->length < 0 && !request->is_open) return ZS_UNSIZED;
+    else if (request->length < 0) request->wanted = request->limit;
     else {
         request->wanted = request->length;
         if (status == 200) {
@@ -320,6 +322,7 @@ static int zs_outcome(zs_request *request, int code) {
     if (request->wanted < 0 && (request->outcome = zs_expect_body(request)) != ZS_UNDER_WAY) return request->outcome;
     if (request->status >= 300) return ZS_REFUSED;
     if (request->content) return ZS_DONE;
+    if (request->length < 0) return code ? ZS_UNASKED : ZS_DONE;
     return request->size == request->wanted ? ZS_DONE : ZS_BROKEN;
 }
 

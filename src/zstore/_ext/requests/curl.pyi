@@ -75,6 +75,7 @@ class Stream:
         name: object,
         request: tuple[bytes, bytes | None, Headers, int],
         content: bytes | None = None,
+        is_open: bool = False,
     ) -> None: ...
     def send(self) -> None: ...
     def take(

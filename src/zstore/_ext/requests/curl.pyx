@@ -24,6 +24,7 @@ cdef extern from *:
         const char *range
         void *headers
         int64_t limit
+        int is_open
         const char *content
         int64_t content_size
         int is_sent
@@ -216,17 +217,19 @@ cdef class Stream:
         """How many requests may begin now."""
         return min(len(self.free), zs_room(&self.batch))
 
-    def ask(self, object name, tuple request, bytes content=None):
+    def ask(self, object name, tuple request, bytes content=None, bint is_open=False):
         """Begin a request; `name` is given back with its answer.
 
         request  (URL, range as "0-9", "10-" or "-10" or None, headers, most bytes of a whole value or -1)
         content  what it puts there, once at most: where that breaks off, whoever asked decides what it means
+        is_open  whether the answer need not say how long it is
         """
         cdef int place = self.free.pop()
         cdef zs_request *one = &self.batch.requests[place]
         memset(one, 0, sizeof(zs_request))
         self.given[place] = name, request, content
         fill(one, request)
+        one.is_open = is_open and one.limit >= 0
         if content is not None:
             one.content, one.content_size = content, len(content)
         zs_ask(&self.batch, one)

@@ -42,14 +42,13 @@ from zstore.storage.objects.library import (
     pause,
     take_turn,
     turn,
+    wait_for,
 )
+from zstore.storage.objects.listings import Listing, ListPage, read_page
 from zstore.storage.objects.options import Settings, read_options
 from zstore.storage.remote import RequestLine, note_answers, repeated, strong_tag
 
 T = TypeVar("T")
-
-# Within a backend, `list` is the method.
-Listing = list[dict[str, Any]]
 
 # The bytes that are sent in one piece: S3 takes 5 GiB so, and a condition holds for one piece only.
 PIECE = 4 << 30
@@ -521,16 +520,67 @@ class Backend:
         except Exception as error:  # obstore's have no base but this
             raise self.failed("delete", key, error) from error
 
-    async def list_children(self, prefix: str) -> Names:
-        """The whole paths right below `prefix`, of values and of prefixes."""
+    def page_tried(
+        self, prefix: str, size: int, *, delimiter: str = "", token: str | None = None
+    ) -> ListPage | Exception | None:
+        """The result of the first attempt at a page of the list below `prefix`, made by the calling thread.
+
+        It is the page, the error after which `listed` goes on, or None where there was no attempt.
+
+        size   objects and prefixes at most
+        token  that of the page before; None: the first one
+        """
+        client, curl = self.client, self._curl
+        if curl is None or self.needs_loop:
+            return None
+        top = self.path(prefix)
+        query = {"list-type": "2", "max-keys": f"{size}", "prefix": f"{top}/" if top else ""}
+        query |= {"continuation-token": token or "", "delimiter": delimiter}
+        answer = curl.page({name: text for name, text in query.items() if text}, self.request_count)
+        if answer is None:
+            return None
+        said = bytes(answer.body)
+        page = read_page(said) if answer.outcome == DONE else None
+        if page is not None and page.token != (token or ""):
+            note_answers("LIST", [(prefix, 0, answer.size, answer.seconds)])
+            return page
+        error: Exception = Untried()
+        if answer.outcome != DONE:
+            error = error_of(answer)
+        elif said and b"ListBucketResult" not in said:  # which is an empty list to obstore
+            error = HttpError("the server sent something that is no list")
+        if isinstance(error, FileNotFoundError):  # as obstore has it of a bucket
+            error = HttpError(f"the server answers with status code: 404: {error}")
+        if isinstance(error, HttpError):
+            error.client, error.seconds = client, answer.seconds
+        return error
+
+    async def list_children(self, prefix: str, failure: Exception | None = None) -> Names:
+        """The whole paths right below `prefix`, of values and of prefixes.
+
+        failure  the error of an attempt that was made already
+        """
         ask = partial(self._do, "list_with_delimiter", self.path(prefix) or None)
-        found = await self.listed(prefix, ask)
+        found = await self.listed(prefix, ask, failure)
         return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
 
-    async def listed(self, prefix: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """The result of `ask`, asked again after failures that may be temporary."""
+    async def listed(
+        self, prefix: str, ask: Callable[[], Awaitable[T]], failure: Exception | None = None
+    ) -> T:
+        """The result of `ask`, asked again after failures that may be temporary.
+
+        failure  the error of an attempt that was made already
+        """
+        made = [] if failure is None or isinstance(failure, Untried) else [failure]
+        spent = failure.seconds if isinstance(failure, HttpError) else 0.0
+
+        async def asked() -> T:
+            if made:
+                raise made.pop()
+            return await ask()
+
         try:
-            return await self._again(ask, RequestLine("LIST", prefix))
+            return await self._again(asked, RequestLine("LIST", prefix), spent)
         except FileNotFoundError as error:
             raise no_bucket(self.url) from error
         except Exception as error:  # obstore's have no base but this
@@ -572,11 +622,28 @@ class Pages:
         self._stream: Any = None
         self._made_at = -1
         self._last: Listing = [] if after is None else [{"path": after}]
+        self._has_begun = after is not None
         self.has_more = True
 
-    async def next(self) -> Listing:
-        """The next page; an empty one at the end."""
-        page: Listing = await self._backend.listed(self._prefix, self._ask)
+    def take(self) -> Listing:
+        """The next page, for which the calling thread waits; the first one it asks for, where it can."""
+        tried = None if self._has_begun else self._backend.page_tried(self._prefix, self._size)
+        self._has_begun = True
+        if isinstance(tried, ListPage):
+            paths = [meta["path"] for meta in tried.objects]
+            # Those behind it are quicker read by obstore, which goes on behind the last path.
+            if tried.token is None or paths == sorted(paths):
+                self._last, self.has_more = tried.objects, tried.token is not None
+                return tried.objects
+            tried = None
+        return wait_for(self.next(tried))
+
+    async def next(self, failure: Exception | None = None) -> Listing:
+        """The next page; an empty one at the end.
+
+        failure  the error of an attempt that was made already
+        """
+        page: Listing = await self._backend.listed(self._prefix, self._ask, failure)
         self.has_more = len(page) == self._size
         self._last = page
         return page

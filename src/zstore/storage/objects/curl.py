@@ -1,7 +1,7 @@
 """Values of buckets and web servers by libcurl: many requests at once, by the thread that waits for them.
 
-It makes the first attempt only, at public values and at those of S3 whose keys are known; these it also puts.
-Whatever else there is to a server, and whatever fails, is obstore's.
+It makes the first attempt only, at public values and at those of S3 whose keys are known; these it also puts
+and lists. Whatever else there is to a server, and whatever fails, is obstore's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hashlib import sha256
 from itertools import islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from zstore._ext.requests import curl
 from zstore._ext.requests.curl import BROKEN, REFUSED, SLOW, STALLED, UNRANGED, UNSIZED, Answer
@@ -52,6 +53,8 @@ TAG = re.compile(r'"[!#-~]*"')
 PUT_LINES = [b"Content-Type:", b"Expect:"]
 # Bytes of what a server says to puts that are kept until it is looked at.
 SAID_SIZE = 1 << 20
+# Bytes of a page of a list, at most: a thousand keys of a KiB take half of it.
+LISTED_SIZE = 4 << 20
 # Bytes of values that are wanted all at once.
 ANY_SIZE = 1 << 62
 # Requests that are sent before more of them are signed.
@@ -140,10 +143,11 @@ class Signer:
         self._form: Form | None = None
 
     def lines(
-        self, method: str, host: str, paths: Sequence[str], hashes: Sequence[str], more: Sequence[bytes]
+        self, method: str, host: str, places: Sequence[str], hashes: Sequence[str], more: Sequence[bytes]
     ) -> list[list[bytes]]:
-        """The header lines of a request for each path, which are valid for some minutes.
+        """The header lines of a request for each place, which are valid for some minutes.
 
+        places  path and query, on a line each
         hashes  of what each of them sends; none: they send nothing
         more    lines that go with each, and are not signed
         """
@@ -153,9 +157,9 @@ class Signer:
         if form is None or form.keys is not keys or form.second != now.replace(microsecond=0):
             form = self._form = self._make_form(now, keys)
         common, found = [f"host: {host}".encode(), *form.common, *more], []
-        for path, content in zip(paths, hashes or repeat(EMPTY_HASH), strict=False):
+        for place, content in zip(places, hashes or repeat(EMPTY_HASH), strict=False):
             head = f"host:{host}\nx-amz-content-sha256:{content}\n{form.said}"
-            request = sha256(f"{method}\n{path}\n\n{head}\n{content}".encode()).hexdigest()
+            request = sha256(f"{method}\n{place}\n{head}\n{content}".encode()).hexdigest()
             signature = hmac.digest(form.key, f"{form.begin}{request}".encode(), "sha256").hex()
             signed = f"{form.authorization}{signature}".encode()
             found.append([*common, f"x-amz-content-sha256: {content}".encode(), signed])
@@ -297,20 +301,46 @@ class CurlClient:
         self, method: str, paths: Sequence[str], contents: Sequence[bytes] = ()
     ) -> list[tuple[bytes, list[bytes]]] | None:
         """The URLs and header lines of requests; None where libcurl cannot make them."""
-        if not self._is_trusted or not all(map(PATH.fullmatch, paths)):
+        if not all(map(PATH.fullmatch, paths)):
             return None
         # Of what PATH lets through, these two alone are written otherwise in a URL.
         paths = [path.replace(" ", "%20").replace("=", "%3D") for path in paths]
-        all_lines: Sequence[list[bytes]] = [self._headers] * len(paths)
-        if self._signer is not None:
-            try:
-                host = self._host.removesuffix(":443" if self._url.startswith("https:") else ":80")
-                hashes = [sha256(content).hexdigest() for content in contents]
-                whole = [f"{self._path}/{path}" for path in paths]
-                all_lines = self._signer.lines(method, host, whole, hashes, self._headers)
-            except Exception:  # a provider's own: obstore asks it again, and says what is wrong
-                return None
+        all_lines = self._lines(method, [f"{self._path}/{path}\n" for path in paths], contents)
+        if all_lines is None:
+            return None
         return [(f"{self._url}/{path}".encode(), lines) for path, lines in zip(paths, all_lines, strict=True)]
+
+    def _lines(
+        self, method: str, places: Sequence[str], contents: Sequence[bytes] = ()
+    ) -> Sequence[list[bytes]] | None:
+        """The header lines of requests for places, as a signer takes them; None where it cannot sign."""
+        if not self._is_trusted:
+            return None
+        if self._signer is None:
+            return [self._headers] * len(places)
+        try:
+            host = self._host.removesuffix(":443" if self._url.startswith("https:") else ":80")
+            hashes = [sha256(content).hexdigest() for content in contents]
+            return self._signer.lines(method, host, places, hashes, self._headers)
+        except Exception:  # a provider's own: obstore asks it again, and says what is wrong
+            return None
+
+    def page(self, query: Mapping[str, str], most: int) -> Answer | None:
+        """The answer to a first attempt at a page of the bucket's list; None where libcurl cannot make it.
+
+        query  what is asked for, as S3 names it
+        most   as of `get`
+
+        Raises
+            as `get`.
+        """
+        text = urlencode(sorted(query.items()), quote_via=quote, safe="")
+        all_lines = self._lines("GET", [f"{self._path}\n{text}"])
+        if all_lines is None:
+            return None
+        request = f"{self._url}?{text}".encode(), None, curl.Headers(all_lines[0]), LISTED_SIZE
+        [answer] = self._all([(request, None, True)], (most, *self._times, 0), 1, ANY_SIZE, curl.Stream.leave)
+        return answer
 
     def put(
         self,
@@ -344,7 +374,7 @@ class CurlClient:
 
     def _all(
         self,
-        asked: Sequence[tuple[Asked, bytes | None]],
+        asked: Sequence[tuple[Asked, bytes | None] | tuple[Asked, bytes | None, bool]],
         terms: tuple[int, float, float, float, int],
         allowed: int,
         most_size: int,
@@ -352,7 +382,7 @@ class CurlClient:
     ) -> list[Answer]:
         """The answers to requests, in order.
 
-        asked  each with what it puts, None: it gets
+        asked  each with what it puts, None: it gets; and whether its answer need not say how long it is
         leave  what becomes of the stream, if the caller waits for it no longer
 
         All else is the stream's.
@@ -364,8 +394,8 @@ class CurlClient:
         try:
             with late():
                 while len(found) < len(asked):
-                    for number, (request, content) in islice(left, stream.room):
-                        stream.ask(number, request, content)
+                    for number, said in islice(left, stream.room):
+                        stream.ask(number, *said)
                     found.update(stream.take(check_waiting))
         except BaseException:
             leave(stream)

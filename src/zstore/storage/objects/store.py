@@ -35,15 +35,17 @@ from zstore.storage.base import (
 )
 from zstore.storage.fsspec import FsspecStore
 from zstore.storage.local import LocalStore
-from zstore.storage.objects.backend import Backend, Listing, Pages, Reply, Tried, Version
+from zstore.storage.objects.backend import Backend, Pages, Reply, Tried, Version
 from zstore.storage.objects.bucket import Bucket
 from zstore.storage.objects.clients import SCHEME, address_of, find_address
 from zstore.storage.objects.failures import Elsewhere, changed, no_listing
 from zstore.storage.objects.library import ask_all, change_soon, changed_in_turn, is_installed, wait_for
+from zstore.storage.objects.listings import Listing, ListPage
 from zstore.storage.objects.memory import MemoryBackend
 from zstore.storage.objects.options import is_for_fsspec, kind_of
 from zstore.storage.objects.server import Server, has_aiohttp
 from zstore.storage.objects.together import Together
+from zstore.storage.remote import strong_tag
 
 T = TypeVar("T")
 
@@ -523,21 +525,24 @@ class ObjectStore(BatchStore):
         """The entries of all objects below `prefix`, page by page; the first page is requested at once."""
         self._check_listing(prefix)
         pages = Pages(self._backend, prefix, PAGE)
-        first = wait_for(pages.next())
+        first = pages.take()
 
         def each() -> Iterator[Listing]:
             yield first
             while pages.has_more:
-                yield wait_for(pages.next())
+                yield pages.take()
 
         return self._as_entries(prefix, each())
 
     def few_entries(self, prefix: str, most: int) -> Sequence[Entry] | None:
         """The entries, by one page of a listing; None if there are more than `most`."""
         self._check_listing(prefix)
+        if not self.durable:
+            return None
         # A page that is full ends what is asked for.
-        found = wait_for(Pages(self._backend, prefix, most + 1).next()) if self.durable else None
-        return None if found is None or len(found) > most else [*self._as_entries(prefix, [found])]
+        pages = Pages(self._backend, prefix, most + 1)
+        found = pages.take()
+        return None if len(found) > most or pages.has_more else [*self._as_entries(prefix, [found])]
 
     def copy_from(self, key: str, source: Store, source_key: str) -> bool:
         """Have the server copy an object of the same bucket."""
@@ -551,26 +556,41 @@ class ObjectStore(BatchStore):
     def _as_entries(self, prefix: str, pages: Iterable[Listing]) -> Iterator[Entry]:
         # Some tools mark a directory by an empty object, whose name ends in the "/" that obstore takes away.
         above: set[str] = set()
-        empty: Listing = []
+        empty: dict[str, Entry] = {}
         top, root = self._backend.path(prefix), self._backend.path("")
         skip = len(root) + 1 if root else 0
 
-        def entry(meta: Mapping[str, Any]) -> Entry:
-            return Entry(meta["path"][skip:], meta["size"], Version(meta.get("e_tag")).strong)
-
+        start = f"{top}/" if top else ""
         for page in pages:
-            found = [meta for meta in page if not top or meta["path"].startswith(f"{top}/")]
-            above.update([meta["path"].rpartition("/")[0] for meta in found])
-            empty += [meta for meta in found if not meta["size"]]
-            yield from [entry(meta) for meta in found if meta["size"]]
-        yield from [entry(meta) for meta in empty if meta["path"] not in above]
+            found = [
+                Entry(meta["path"], meta["size"], meta.get("e_tag"))
+                for meta in page
+                if meta["path"].startswith(start)
+            ]
+            above.update([path.rpartition("/")[0] for path, _, _ in found])
+            empty.update((one.key, one) for one in found if not one.size)
+            yield from [Entry(path[skip:], size, strong_tag(tag)) for path, size, tag in found if size]
+        for path, one in empty.items():
+            if path not in above:
+                yield Entry(path[skip:], 0, strong_tag(one.version))
 
     def list_children(self, prefix: str = "") -> Names:
         """The sorted names right below `prefix`."""
         self._check_listing(prefix)
-        names, top = wait_for(self._backend.list_children(prefix)), self._backend.path(prefix)
+        names, top = self._children(prefix), self._backend.path(prefix)
         found = [name for name in names if not top or name.startswith(f"{top}/")]
         return sorted({key_below(top, name).strip("/") for name in found} - {""})
+
+    def _children(self, prefix: str) -> Names:
+        """The whole paths right below `prefix`."""
+        names: list[str] = []
+        page = self._backend.page_tried(prefix, PAGE, delimiter="/")
+        while isinstance(page, ListPage):
+            names += [*page.prefixes, *(meta["path"] for meta in page.objects)]
+            if page.token is None:
+                return names
+            page = self._backend.page_tried(prefix, PAGE, delimiter="/", token=page.token)
+        return wait_for(self._backend.list_children(prefix, page))
 
     def _check_listing(self, prefix: str) -> None:
         check_prefix(prefix)
