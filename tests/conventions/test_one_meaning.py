@@ -316,7 +316,7 @@ def test_nothing_above_the_opened_store_is_read(nested: str, tmp_path: Path) -> 
     assert zstore.open(Path(nested).parent, mode="r", above=True).path == ""
 
 
-def test_the_prompt_reads_above_where_it_is_asked(nested: str) -> None:
+def test_the_prompt_reads_above_where_it_is_asked(nested: str, tmp_path: Path) -> None:
     testing = pytest.importorskip("click.testing", reason="the command line is made with click")
     pytest.importorskip("rich", reason="the command line draws with rich")
     from zstore.cli.root import zstore as command
@@ -326,6 +326,21 @@ def test_the_prompt_reads_above_where_it_is_asked(nested: str) -> None:
 
     assert CODE in run("info", "--above", nested) and CODE not in run("info", nested)
     assert "GZ-15" in run("validate", nested) and "GZ-15" not in run("validate", "--above", nested)
+    stored, notice = ["--nodata", "0"], "groups that say where its cells are"
+    for number, (command_name, name, *words) in enumerate((
+        ("quicklook", "q.png"), ("pyramid", "p.zarr"), ("convert", "c.tif"), ("mosaic", "m.zarr", *stored),
+    )):  # fmt: skip
+        if name == "c.tif":
+            pytest.importorskip("rasterio", reason="GeoTIFFs are written with rasterio (extra 'raster')")
+        source, target = f"{nested}/b", tmp_path / f"{number}-{name}"
+        assert notice in run(command_name, source, str(target), *words), command_name
+        target.unlink() if target.is_file() else shutil.rmtree(target, ignore_errors=True)
+        said = run(command_name, source, str(target), *words, "--above")
+        assert notice not in said and target.exists(), said
+        if name != "q.png":
+            crs = read_geo(zstore.open_group(target, mode="r"))[0].crs
+            assert crs == Crs.from_user(CODE), command_name
+    assert "proj:code" in run("stac", f"{nested}/b", "--above", "--datetime", "2020-01-01")
 
 
 @pytest.mark.parametrize("ask", EVERYBODY, ids=lambda ask: ask.__name__)

@@ -15,6 +15,15 @@ pytest.importorskip("pyproj", reason="CRSs are read with pyproj (extra 'geo')")
 AFFINE = [10.0, 0.0, 600000.0, 0.0, -10.0, 5300000.0]
 
 
+def test_bands_of_a_pyramid_are_those_of_its_finest_level(scene: zstore.Group, tmp_path: Path) -> None:
+    made = zstore.build_pyramid(scene, tmp_path / "pyramid.zarr", levels=1)
+    assert np.array_equal(
+        zstore.calculate("b5 - b4", made).read(), zstore.calculate("b5 - b4", scene).read(), equal_nan=True
+    )
+    with pytest.raises(NotFoundError, match="expected one of b4, b5, qa"):
+        zstore.calculate("b6", made)
+
+
 @pytest.fixture
 def scene(tmp_path: Path) -> zstore.Group:
     """Packed "b4" and "b5" with nodata 0, and "qa" of bits, on one grid."""

@@ -76,7 +76,8 @@ def test_fix_shows_then_writes_then_takes_back(place: Path) -> None:
     assert '-            "scaleDenominator": 35.28,' in shown
     assert "+++ b/zarr.json" in shown and "pass --write" in shown
     assert (place / "zarr.json").read_bytes() == before
-    assert "+++" not in run("fix", place, "--quiet", code=1)
+    assert "+++" not in run("fix", place, "-q", "--dry-run", code=1)
+    run("fix", place, "--write", "--dry-run", code=2)
     written = run("fix", place, "--write")
     assert "1 errors and 0 warnings before, 0 errors and 0 warnings after" in written
     run("validate", place)

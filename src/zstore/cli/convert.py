@@ -21,6 +21,7 @@ from zstore.base.sizes import format_size
 from zstore.cli.options import (
     SELECTING,
     WORDS,
+    above_option,
     asked,
     check_options,
     codec_of,
@@ -28,6 +29,7 @@ from zstore.cli.options import (
     how_options,
     list_tree,
     one_of,
+    opened,
     plan_option,
     run_job,
     say,
@@ -120,6 +122,7 @@ OF_PARTS = ("raster", "file", "zarr")
 )
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level to write as a raster.")
 @selection_options
+@above_option
 @click.option("--cog", is_flag=True, help="Write the raster as a cloud-optimised GeoTIFF.")
 @plan_option
 @how_options(convert_zarr, raster_to_zarr, rasters_to_zarr, netcdf_to_zarr, zarr_to_raster, zarr_to_netcdf)
@@ -195,6 +198,8 @@ def convert(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> No
     label, unit = ("writing" if is_file else "converting"), "chunks" if kind == "zarr" else "cells"
     if kind in OF_PARTS:
         sources = selected(sources, options, None if kind == "raster" else options.pop("bands"))
+    if kind == "raster":
+        sources = opened(sources, above=options.pop("above", False))
     said = _said(options, function)
     made = run_job(said, function, sources, target, label=label, unit=unit, target=target)
     if is_file:
@@ -233,7 +238,8 @@ def _check(context: click.Context, kind: str, *, is_part: bool = False) -> None:
     if is_part and kind not in OF_PARTS:
         raise click.UsageError(f"--select and --bbox do not go with {KINDS[kind][1]}")
     whole = dict.fromkeys(["bands"], ()) if kind in ("zarr", "file") else {}
-    check_options(context, *KINDS[kind], {**ARGUMENTS, **whole})
+    inherited = {"above": ()} if kind == "raster" else {}
+    check_options(context, *KINDS[kind], {**ARGUMENTS, **whole, **inherited})
 
 
 def _kind(source: str, target: str) -> str:

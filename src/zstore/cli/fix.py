@@ -23,6 +23,7 @@ def _number_of(value: str) -> int | float:
 @click.argument("path")
 @storage_options
 @click.option("--write", is_flag=True, help="Write the changes; without it they are only shown.")
+@click.option("--dry-run", is_flag=True, help="Write nothing, as without --write.")
 @click.option(
     "--profile", type=click.Choice(PROFILES), help="Convert `multiscales` to what this document wants."
 )
@@ -41,11 +42,12 @@ def _number_of(value: str) -> int | float:
 )
 @click.option("--backup", **PLACE, help="New directory for copies of what is replaced.")
 @click.option("--restore", **PLACE, help="Put back what a backup holds; nothing else.")
-@click.option("--quiet", is_flag=True, help="Do not show the differences.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show the differences.")
 @json_option
 def fix(
     path: str,
     write: bool,
+    dry_run: bool,
     profile: str | None,
     crs: str | None,
     trust: list[str] | None,
@@ -64,8 +66,10 @@ def fix(
     from zstore.errors import clean
     from zstore.storage.url import open_store
 
+    if write and dry_run:
+        raise click.UsageError("--write and --dry-run say the opposite; expected one of them")
     if restore is not None:
-        if write or profile or crs or trust or method or backup or fill_value is not None:
+        if write or dry_run or profile or crs or trust or method or backup or fill_value is not None:
             raise click.UsageError("--restore goes with no other option")
         count = restore_backup(path, restore)
         say(as_json, {"path": path, "keys_restored": count}, f"{path}: {count} keys as they were")

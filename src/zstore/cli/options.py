@@ -256,6 +256,15 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--select", **VALUES, help=values)(box(command))
 
 
+def opened(source: Any, *, above: bool) -> Any:
+    """The address; with `above`, the node at it, in the outermost group above."""
+    if not above:
+        return source
+    from zstore import open as open_node
+
+    return open_node(source, mode="r", above=True)
+
+
 def selected(source: str | list[str], options: dict[str, Any], arrays: Sequence[str] | None = None) -> Any:
     """The part of a source that the options select, or the source itself; those options are removed.
 
@@ -271,6 +280,7 @@ def selected(source: str | list[str], options: dict[str, Any], arrays: Sequence[
         raise click.UsageError(f"{said} of the part, made by `zstore convert`")
     from zstore import select
 
+    source = opened(source, above=options.pop("above", False))
     return select(source, words["select"], bbox=words["bbox"], arrays=arrays)
 
 

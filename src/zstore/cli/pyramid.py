@@ -11,12 +11,14 @@ import zstore as library
 from zstore.cli.options import (
     CUT,
     FILE,
+    above_option,
     check_options,
     codec_of,
     cutting_options,
     how_options,
     list_tree,
     one_of,
+    opened,
     plan_option,
     run_job,
     say,
@@ -25,7 +27,14 @@ from zstore.cli.options import (
 from zstore.cli.quicklook import check_png, write_png
 
 # The arguments of `build_pyramid` and `update_pyramid` that options give which have other names.
-ARGUMENTS = {"methods": ("method",), "codec": ("compressors",), "tms": (), "preview": (), "plan": ()}
+ARGUMENTS = {
+    "methods": ("method",),
+    "codec": ("compressors",),
+    "tms": (),
+    "preview": (),
+    "plan": (),
+    "above": (),
+}
 
 
 def _region_of(value: str) -> Any:
@@ -101,6 +110,7 @@ def _factors_of(value: str) -> Any:
     help="With --tms: how the finest level is sampled.",
 )
 @click.option("--preview", **FILE, help="A PNG file for all levels side by side.")
+@above_option
 @plan_option
 @how_options(library.build_pyramid, library.build_tile_pyramid, library.update_pyramid)
 @click.pass_context
@@ -147,11 +157,15 @@ def _said(source: str, target: str | None, options: dict[str, Any]) -> dict[str,
         said["compressors"] = codec_of(options["codec"])
     if options["region"] is not None:
         said["region"] = None if options["region"] == "grown" else options["region"]
-        made_of = {} if target is None else {"source": source}
+        made_of = {} if target is None else {"source": opened(source, above=options["above"])}
         return {**said, "pyramid": source if target is None else target, **made_of}
     if options["mask"] == "none":
         said["mask"] = None
-    said |= {"source": source, "target": target, "copy_base": None if target is None else True}
+    said |= {
+        "source": opened(source, above=options["above"]),
+        "target": target,
+        "copy_base": None if target is None else True,
+    }
     if options["tms"] == "native":
         return said
     length, shard = options["chunks"], options["shards"]

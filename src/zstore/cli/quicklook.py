@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from zstore.cli.options import FILE, WORDS, json_option, say, selected, selection_options, storage_options
+from zstore.cli.options import (
+    FILE,
+    WORDS,
+    above_option,
+    json_option,
+    opened,
+    say,
+    selected,
+    selection_options,
+    storage_options,
+)
 
 
 @click.command()
@@ -21,6 +31,7 @@ from zstore.cli.options import FILE, WORDS, json_option, say, selected, selectio
 @click.option("--colours", help="Colour map, or grey; what suits the values' meaning by default.")
 @click.option("--limits", type=(float, float), help="Values at the two ends; percentiles by default.")
 @selection_options
+@above_option
 @json_option
 def quicklook(
     path: str,
@@ -41,7 +52,7 @@ def quicklook(
     if output is None:
         raise click.UsageError("Missing argument 'TARGET'; expected NAME.png")
     check_png(output, "--output")
-    part = selected(path, options)
+    part = opened(selected(path, options), above=options.pop("above", False))
     picture = draw_picture(part, size=size, bands=bands, level=level, colours=colours, limits=limits)
     write_png(output, picture.image)
     rows, columns = picture.image.shape[:2]

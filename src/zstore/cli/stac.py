@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from zstore import stac_item
-from zstore.cli.options import FILE, json_option, say, storage_options
+from zstore.cli.options import FILE, above_option, json_option, say, storage_options
 from zstore.nodes.open import open_ahead
 
 
@@ -22,9 +22,16 @@ from zstore.nodes.open import open_ahead
     "--datetime", metavar="DATE", help="When data without a time are of: 2020-05-01, or with a time."
 )
 @click.option("--href", metavar="ADDRESS", help="Where readers find PATH, if not there.")
+@above_option
 @json_option
 def stac(
-    path: str, target: Path | None, id: str | None, datetime: str | None, href: str | None, as_json: bool
+    path: str,
+    target: Path | None,
+    id: str | None,
+    datetime: str | None,
+    href: str | None,
+    above: bool,
+    as_json: bool,
 ) -> None:
     """Print the STAC item of the raster or pyramid at PATH, or write TARGET.json.
 
@@ -34,7 +41,7 @@ def stac(
     """
     if target is not None and target.suffix.lower() not in (".json", ".geojson"):
         raise click.BadParameter(f"{str(target)!r}; items are JSON, expected NAME.json", param_hint="TARGET")
-    with open_ahead(path) as node:
+    with open_ahead(path, above=above) as node:
         made = stac_item(node, href=href or _seen_from(path, target), id=id, datetime=datetime)
     text = json.dumps(made, indent=2, allow_nan=False)
     if target is None:

@@ -58,7 +58,8 @@ def calculate(
 
     expression  operators and comparisons of Python's, and numpy's functions that go item by item:
                 "where((stored(qa) & 3) == 0, (b5 - b4) / (b5 + b4), nan)"; data types cast: "uint8(b > 0.3)"
-    sources     arrays, groups of one array, views and addresses by name, or a group of arrays of these names
+    sources     arrays, groups of one array, views and addresses by name, or a group of arrays of these names;
+                of a pyramid, its finest level
     dtype       of physical numbers
     above       whether groups above the address of an array are read, whose georeference the array has
 
@@ -109,6 +110,9 @@ class _NamedViews:
         self._sources: Any = sources if is_mapping else self._opened(sources)
         if not hasattr(self._sources, "get"):
             raise UnsupportedError(f"{sources!r} has no names; expected sources by name, or a group")
+        if isinstance(self._sources, Group) and next(self._sources.array_keys(), None) is None:
+            # The bands of a pyramid are those of its finest level.
+            self._sources = open_dataset(self._sources).arrays
 
     def __str__(self) -> str:
         names = self._sources.array_keys() if isinstance(self._sources, Group) else self._sources

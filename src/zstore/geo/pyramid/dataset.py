@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite, prod
 from typing import Any, TypeAlias
@@ -14,7 +16,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from zstore.base.boxes import Box, Items, volume, with_sides
-from zstore.errors import MetadataError, NotFoundError, UnsupportedError, ZstoreError
+from zstore.errors import MetadataError, NotFoundError, ReadingWarning, UnsupportedError, ZstoreError
 from zstore.geo.conventions.base import GeoModel, HeldArray, HeldGroup, Variable, plain_name, warn_of
 from zstore.geo.conventions.cf import CRS_VARIABLE, mapping_names
 from zstore.geo.conventions.levels import LevelPlace, is_image
@@ -26,6 +28,7 @@ from zstore.model.document import spelled
 from zstore.model.packing import meant_fills, meant_type
 from zstore.nodes.array import Array
 from zstore.nodes.group import Group, is_decodable
+from zstore.nodes.open import find_outermost
 from zstore.nodes.open import open as open_node
 from zstore.storage.base import Store, join_url
 from zstore.storage.url import open_store
@@ -246,9 +249,14 @@ def open_levels(
     Raises, warns
         as `open_dataset`.
     """
-    node = source if isinstance(source, Array | Group | Source) else open_node(source, mode="r")
-    if isinstance(node, Source):
-        return [open_dataset(node, expected)]
+    if not isinstance(source, Array | Group | Source):
+        opened = open_node(source, mode="r")
+        levels = open_levels(opened, expected, arrays=arrays)
+        warn_of_above(opened, levels[0])
+        return levels
+    if isinstance(source, Source):
+        return [open_dataset(source, expected)]
+    node = source
     meaning = Meaning()
     held = meaning.hold(node)
     reading = meaning.read(held)
@@ -270,6 +278,25 @@ def open_levels(
             geo = next((other for other in others if other.variables.keys() & {*arrays}), geo)
         return [_group_dataset(held, geo)]
     return [_level_dataset(level, geo, node) for level in pyramid.levels]
+
+
+def warn_of_above(node: Array | Group | Source, dataset: Dataset) -> None:
+    """Warn of groups above an opened store that say where the cells of its node lie, if nothing else does.
+
+    Warns
+        ReadingWarning: there are such groups.
+    """
+    missing = [name for name in ("crs", "affine") if getattr(dataset.geo, name) is None]
+    if not missing or not isinstance(node, Array | Group):
+        return
+    place = None
+    with suppress(ZstoreError):
+        outer, path = find_outermost(node.store, node.path)
+        if outer is not node.store:
+            place = Meaning().read(open_node(outer, path, mode="r")).geo
+    if any(getattr(place, name, None) is not None for name in missing):
+        said = "lies in groups that say where its cells are, and are read with above=True (--above) only"
+        warnings.warn(ReadingWarning(f"{place_of(node)!r} {said}"), stacklevel=4)
 
 
 def other_grids(group: Group, first: Dataset) -> list[Dataset]:

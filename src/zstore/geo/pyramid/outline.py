@@ -16,7 +16,7 @@ from zstore.geo.conventions.content import render_variable
 from zstore.geo.conventions.periods import Periods, interval_of, periods_of
 from zstore.geo.conventions.timeaxis import TimeAxis, is_of_time
 from zstore.geo.pyramid.carried import CELL_METHODS, Meant, carried_of
-from zstore.geo.pyramid.dataset import join_attributes, place_of
+from zstore.geo.pyramid.dataset import join_attributes, open_dataset, place_of
 from zstore.geo.pyramid.selection import NAMING, belonging, listed, named_in
 from zstore.model.packing import FILLS, SCALING, decode
 from zstore.nodes.array import Array
@@ -60,7 +60,8 @@ def outline_of(
         said = "an array opened alone has no coordinates; expected its address, its group, or above=True"
         raise MetadataError(said, path=place_of(node))
     if isinstance(node, Group) and "multiscales" in node.attrs:
-        said = "a pyramid is not reduced as a whole; expected one of its levels"
+        finest = open_dataset(node).level
+        said = f"a pyramid is not reduced as a whole; expected one of its levels, {finest!r} for the finest"
         raise UnsupportedError(said, path=place_of(node))
     if every is not None and by is not None:
         raise MetadataError(f"every is {every!r} and by is {by!r}; expected one of them")

@@ -223,7 +223,8 @@ class _Laid:
         ground: Ground | None = meant.ground
         if ground is None or ground.crs is None or ground.affine is None:
             what = "affine" if ground is not None and ground.crs is not None else "CRS"
-            raise MetadataError(f"{meant.name!r} has no {what}; expected one, to lay zones on its cells")
+            expected = "expected one, to lay zones on its cells, or above=True, if groups above it have one"
+            raise MetadataError(f"{meant.name!r} has no {what}; {expected}")
         rows, columns = (meant.shape[axis] for axis in ground.axes)
         grid = GeoGrid(ground.crs, ground.affine, (rows, columns))
         return cls(Zones.on(grid, zones, crs), ground.axes, (rows, columns), cells)

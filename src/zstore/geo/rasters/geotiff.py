@@ -33,6 +33,7 @@ from zstore.geo.pyramid.dataset import (
     other_grids,
     pick_level,
     sources_of,
+    warn_of_above,
 )
 from zstore.geo.pyramid.selection import select as select_part
 from zstore.geo.pyramid.selection import shown_values
@@ -123,11 +124,13 @@ def zarr_to_raster(
     target = check_new_file(target, GEOTIFF, how)
     if select is not None:
         source = select_part(source, select)
-    source = node_of(source)
-    levels = open_levels(source, arrays=arrays or ())
+    node = node_of(source)
+    levels = open_levels(node, arrays=arrays or ())
+    if node is not source:
+        warn_of_above(node, levels[0])
     dataset = pick_level(levels, level)
-    if arrays is None and isinstance(source, Group):
-        _check_one_grid([dataset, *other_grids(source, dataset)])
+    if arrays is None and isinstance(node, Group):
+        _check_one_grid([dataset, *other_grids(node, dataset)])
     drawn = [dataset, *(_overviews(dataset, levels[level + 1 :]) if driver == "COG" else ())]
 
     def write(names: Sequence[str]) -> Path:
