@@ -199,6 +199,23 @@ def test_files_and_arguments_are_those_of_before(kind, tmp_path):
     assert values(target) == values(expected)
 
 
+def test_a_file_goes_on_where_nothing_was_known_of_variables_like_its_own(tmp_path):
+    library = pytest.importorskip("h5netcdf.legacyapi", reason="NetCDF-4 needs h5netcdf (extra 'netcdf')")
+    with library.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 77)  # no other file of the tests has variables of this length
+        for name, dtype in (("a", "i4"), ("b", "i4"), ("c", "f4")):
+            file.createVariable(name, dtype, ("x",))[:] = np.arange(77)
+    make = partial(netcdf_to_zarr, tmp_path / "a.nc", chunks=16)
+    target, expected = Failing(), MemoryStore()
+    target.left = 10
+    with pytest.raises(StoreError, match="no more"):
+        make(target)
+    target.left = 1 << 60
+    make(target, resume=True)
+    make(expected)
+    assert values(target) == values(expected)
+
+
 @pytest.mark.parametrize("kind", ["raster", "time", "netcdf"])
 def test_a_file_that_is_written_while_it_is_read_makes_no_nodes(kind, tmp_path, monkeypatch):
     _, make = prepare(kind, tmp_path)

@@ -523,15 +523,14 @@ class FileJob(Task[Group]):
     def complete(self, root: Group) -> None:
         """Bring the rest of the group in line with its new nodes."""
 
-    def add_array(self, name: str, path: str, plan: Mapping[str, Any]) -> ArrayModel:
-        """Add an array at a path, by the arguments of `create_array`; returns its model."""
+    def make_model(self, path: str, plan: Mapping[str, Any]) -> ArrayModel:
+        """The model of an array at a path, by the arguments of `create_array`."""
         model = self.nodes.add_array(path, **plan).model
         render_node(model)  # refuses what its document cannot say, before anything is read
-        self.add_model(name, path, model)
         return model
 
     def add_model(self, name: str, path: str, model: ArrayModel) -> None:
-        """Add an array at a path by its model, which was made before."""
+        """Add an array at a path by its model; units are numbered in the order of the arrays."""
         self.nodes.models[path] = model
         self.array_models[name] = path, model
 

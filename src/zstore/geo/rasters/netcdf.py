@@ -225,7 +225,7 @@ class NetcdfJob(FileJob):
         def make(_: Any = None) -> ArrayModel:
             plan = plan_variable(variable, f"/{path}", self.zarr_format, chunks, shards, compressors)
             with located(self.source, path):
-                return self.add_array(path, path, plan)
+                return self.make_model(path, plan)
 
         content = getattr(variable, "content", None)
         key = (content, self.zarr_format, chunks, shards, compressors)

@@ -408,7 +408,9 @@ class RasterJob(FileJob):
         self.level = "" if options.levels == 0 else "0"
         self.shares = 2 if self.level else 1
         for name in variables:
-            model = self.add_array(name, join_key(self.level, name), plans[name])
+            path = join_key(self.level, name)
+            model = self.make_model(path, plans[name])
+            self.add_model(name, path, model)
             rasters = [part for part in described.rasters if name in part.numbers]
             self.file_arrays[name] = RasterBand(name, rasters, model, packed.get(name), self.files)
 
