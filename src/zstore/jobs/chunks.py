@@ -42,6 +42,7 @@ from zstore.jobs.source import (
     MARK_COUNT,
     Cell,
     ChunkSet,
+    ModelSource,
     Rows,
     Source,
     Sources,
@@ -51,8 +52,8 @@ from zstore.jobs.source import (
 from zstore.model import v3
 from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.document import check_attributes, render_json, spelled
-from zstore.model.dtype import DataType, is_same_type
-from zstore.model.grid import Grid, RegularGrid
+from zstore.model.dtype import is_same_type
+from zstore.model.grid import RegularGrid
 from zstore.model.group import GroupModel
 from zstore.nodes.array import Array
 from zstore.nodes.create import ArrayRequest
@@ -247,7 +248,7 @@ class Location(NamedTuple):
             )
 
 
-class StoredArray(Source):
+class StoredArray(ModelSource):
     """An array by its store, path and model, whose chunks are listed, read and written.
 
     caches            whether decoded chunks are kept, for a next box that overlaps them and comes soon
@@ -296,40 +297,12 @@ class StoredArray(Source):
         )
 
     @property
-    def shape(self) -> Shape:
-        return self.model.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.model.dtype
-
-    @property
-    def data_type(self) -> DataType:
-        return self.model.data_type
-
-    @property
-    def grid(self) -> Grid:
-        return self.model.grid
-
-    @property
     def url(self) -> str:
         return place(self.store, self.path)
 
     @property
-    def fill_value(self) -> Any:
-        return self.model.effective_fill_value
-
-    @property
     def name(self) -> str:
         return self.path.rpartition("/")[2]
-
-    @property
-    def dimension_names(self) -> Sequence[str | None] | None:
-        return self.model.dimension_names
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        return self.model.attributes
 
     @property
     def request_count(self) -> int:

@@ -275,7 +275,7 @@ class BegunJob:
         return own
 
     def _own(self, record: bytes | memoryview | None) -> bytes | None:
-        """A record, if it is this job's, or of the job that this is a part of; not that of an equal job."""
+        """The record if it is of this very job, or of the job that this is a part of; else None."""
         found = Intent("") if record is None else parse_intent(record)
         if record is None or not (self._is_within or found.name == self.name):
             # What is stored since the job was ended belongs to no job.

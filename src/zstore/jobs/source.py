@@ -25,7 +25,8 @@ from zstore.base.once import once
 from zstore.engine.documents import place
 from zstore.errors import ChangedError, ZstoreError, leave_out, without_secrets
 from zstore.jobs.plan import Unit, current_part, name_job
-from zstore.model.array import ZarrFormat
+from zstore.model.array import ArrayModel, ZarrFormat
+from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RegularGrid
 from zstore.storage.base import Store, join_key
 from zstore.storage.memory import MemoryStore
@@ -156,6 +157,11 @@ class Source(ABC):
         return None
 
     @property
+    def pieces(self) -> Grid:
+        """The grid of the smallest parts that can be read alone: of `piece_shape`, else whole chunks."""
+        return self.grid if self.piece_shape is None else RegularGrid(self.piece_shape)
+
+    @property
     def codecs(self) -> tuple[str, ...] | None:
         """The names of the codecs that kernels decode piece by piece (`piece_shape`); None for Python's."""
         return None
@@ -202,6 +208,43 @@ class Source(ABC):
         every, start = range(self.counts[axis]), self.grid.start
         first = bisect_right(every, side.start, key=lambda number: start(axis, number)) - 1
         return range(first, bisect_left(every, side.stop, key=lambda number: start(axis, number)))
+
+
+class ModelSource(Source):
+    """A source that the model of an array describes.
+
+    model  of an array with these items
+    """
+
+    model: ArrayModel
+
+    @property
+    def shape(self) -> Shape:
+        return self.model.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.model.dtype
+
+    @property
+    def data_type(self) -> DataType:
+        return self.model.data_type
+
+    @property
+    def grid(self) -> Grid:
+        return self.model.grid
+
+    @property
+    def fill_value(self) -> Any:
+        return self.model.effective_fill_value
+
+    @property
+    def dimension_names(self) -> Sequence[str | None] | None:
+        return self.model.dimension_names
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        return self.model.attributes
 
 
 class Lost(dict[str, ZstoreError]):
@@ -258,18 +301,6 @@ class StoredChunks(NamedTuple):
     version: str
     marks: Marks | None = None
     is_listed: bool = False
-
-
-def edges(grid: Grid, axis: int, length: int) -> Any:
-    """The edges of chunks along an axis of a length: the start of each, and the end of the last one."""
-    count = grid.count((length,) * len(grid.chunk_shape))[axis]
-    if isinstance(grid, RegularGrid):
-        ends = np.arange(count + 1, dtype=np.int64) * grid.chunk_shape[axis]
-    else:
-        runs = [(step, min(n, count)) for step, n in grid.edges[axis].runs]
-        lengths = np.repeat(*np.array(runs, np.int64).T)[:count]
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    return np.minimum(ends, length)
 
 
 class ChunkSet:
@@ -393,7 +424,7 @@ def _rows(mask: Mask) -> Iterator[Cell]:
 def _spans(array: Source, other: Source, axis: int) -> Any:
     """(first, last + 1) of the chunks of `array` that each chunk of `other` overlaps along an axis."""
     length = array.shape[axis]
-    old, new = (edges(one.grid, axis, length) for one in (array, other))
+    old, new = (one.grid.borders(axis, length) for one in (array, other))
     first = np.searchsorted(old, new[:-1], side="right") - 1
     return np.stack([first, np.searchsorted(old, new[1:], side="left")], 1)
 

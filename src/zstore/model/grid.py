@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -95,10 +94,13 @@ class RegularGrid:
         """The first position, along `axis`, of the chunks with this index."""
         return place * self.chunk_shape[axis]
 
+    def borders(self, axis: int, length: int) -> Index:
+        """The positions at which chunks begin along a dimension of `length`, and its end."""
+        return np.append(np.arange(0, length, self.chunk_shape[axis], dtype=np.int64), length)
+
     def lengths(self, axis: int, length: int) -> tuple[int, ...]:
         """The lengths of the chunks along a dimension of `length`, the last one cut at its end."""
-        chunk = self.chunk_shape[axis]
-        return tuple(min(chunk, length - begin) for begin in range(0, length, chunk))
+        return tuple(np.diff(self.borders(axis, length)).tolist())
 
     def grown(self, shape: tuple[int, ...]) -> RegularGrid:
         """The grid of the array after resizing it to `shape`."""
@@ -198,6 +200,13 @@ class Edges:
             return 0
         return int(self.locate(np.array([length - 1], np.int64))[0][0]) + 1
 
+    def borders(self, length: int) -> Index:
+        """The positions at which chunks begin along a dimension of `length`, and its end."""
+        count = self.count(length)
+        runs = [(chunk, min(number, count)) for chunk, number in self.runs]
+        lengths = np.repeat(*np.array(runs, np.int64).T)[:count]
+        return np.append(np.cumsum(lengths) - lengths, length)
+
     def agrees(self, other: Edges) -> bool:
         """Whether the chunks of one begin as those of the other, as far as both reach."""
         places = {*self._tables[2].tolist(), *other._tables[2].tolist()}
@@ -277,11 +286,13 @@ class RectilinearGrid:
         """The first position, along `axis`, of the chunks with this index."""
         return self.edges[axis].start(place)
 
+    def borders(self, axis: int, length: int) -> Index:
+        """The positions at which chunks begin along a dimension of `length`, and its end."""
+        return self.edges[axis].borders(length)
+
     def lengths(self, axis: int, length: int) -> tuple[int, ...]:
         """The lengths of the chunks along a dimension of `length`, the last one cut at its end."""
-        edge = self.edges[axis]
-        ends = [min(edge.start(place), length) for place in range(edge.count(length) + 1)]
-        return tuple(b - a for a, b in pairwise(ends))
+        return tuple(np.diff(self.borders(axis, length)).tolist())
 
     def grown(self, shape: Shape) -> RectilinearGrid:
         """The grid of the array after resizing it to `shape`, with one more chunk if it needs one."""

@@ -14,7 +14,7 @@ from zstore.jobs.how import NOT_BY_KEYS, READS_ONLY, How, HowWords, long_call, r
 from zstore.jobs.plan import Estimate, Plan, Unit, as_part, current_part, expect_size, name_job
 from zstore.jobs.record import BegunJob, asked_as, begin, check_begun, forget
 from zstore.jobs.runner import Runner, counter, units_at_once
-from zstore.jobs.source import Lost, Made, Marks, Source, Sources, Versions, all_but_lost
+from zstore.jobs.source import Lost, Made, Marks, ModelSource, Source, Sources, Versions, all_but_lost
 from zstore.jobs.task import Task
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Lost",
     "Made",
     "Marks",
+    "ModelSource",
     "Plan",
     "Runner",
     "Source",

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from zstore.base.once import once
 from zstore.errors import UnsupportedError
+from zstore.jobs.chunks import source_of
 from zstore.jobs.plan import name_job
 from zstore.jobs.source import Source
 from zstore.nodes.array import Array
@@ -427,7 +428,7 @@ def _no_order(epoch: int, blocks: Blocks) -> Order:
     raise AssertionError("batches have an order of their own")
 
 
-def _named(sources: Any) -> tuple[list[str] | int | None, list[Array | Source]]:
+def _named(sources: Any) -> tuple[list[str] | int | None, list[Source]]:
     """(the names of several sources, or their number, or None for a single one; the sources)."""
     if isinstance(sources, Mapping) and not isinstance(sources, Group):
         return [*sources], [*map(_source, sources.values())]
@@ -440,9 +441,10 @@ def _named(sources: Any) -> tuple[list[str] | int | None, list[Array | Source]]:
     return None, [_source(sources)]
 
 
-def _source(source: Any) -> Array | Source:
-    made: Array | Source = source if isinstance(source, Array | Source) else view(source)
-    return made
+def _source(source: Any) -> Source:
+    if isinstance(source, Array):
+        return source_of(source)
+    return source if isinstance(source, Source) else view(source)
 
 
 def _all_names(members: Sequence[SampledSource]) -> list[Name]:

@@ -13,15 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from zstore.jobs.source import Source
-from zstore.nodes.array import Array
 
 Items = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
 Name = str | int
 Lengths = Mapping[Name, int]
 
-# The assumed size, in bytes, of an item of any length.
-OBJECT_SIZE = 64
 # Blocks of small chunks hold several of them, up to these sizes in bytes; far ones make requests.
 NEAR_SIZE = 1 << 20
 FAR_SIZE = 8 << 20
@@ -106,23 +103,13 @@ class SampledSource:
     axes  for each axis of the source the number of the sampled dimension that it is; -1: it is none
     """
 
-    def __init__(self, source: Array | Source, names: Sequence[Name]) -> None:
+    def __init__(self, source: Source, names: Sequence[Name]) -> None:
         self.source = source
         self.names = tuple(names)
         self.shape: tuple[int, ...] = tuple(source.shape)
         self.dtype: np.dtype[Any] = source.dtype
+        self.item_size = source.item_size
         self.axes: tuple[int, ...] = (-1,) * len(self.shape)
-
-    @property
-    def item_size(self) -> int:
-        """The bytes of an item in memory."""
-        return OBJECT_SIZE if self.dtype.kind in "OT" else self.dtype.itemsize
-
-    @property
-    def is_far(self) -> bool:
-        """Whether reading the source waits for a server."""
-        source = self.source
-        return (source.store.request_count if isinstance(source, Array) else source.request_count) > 1
 
     def box(self, blocks: Blocks, cells: Mapping[int, int]) -> tuple[slice, ...]:
         """The box of the source that a block is, which has a cell along each of its sampled dimensions."""
@@ -135,17 +122,13 @@ class SampledSource:
                 sides.append(slice(borders.item(cells[d]), borders.item(cells[d] + 1)))
         return tuple(sides)
 
-    def edges(self, axis: int) -> Index:
-        """The edges of chunks along an axis."""
-        source = self.source
-        if isinstance(source, Array):
-            sizes = source.read_chunk_sizes[axis]
-        else:
-            sizes = source.grid.lengths(axis, self.shape[axis])
-        return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))]).astype(np.int64)
+    def edges(self, d: int) -> Index:
+        """The edges of chunks along a sampled dimension."""
+        axis = self.axes.index(d)
+        return self.source.pieces.borders(axis, self.shape[axis])
 
 
-def name_dimensions(source: Array | Source, given: Sequence[str] | None) -> tuple[Name, ...]:
+def name_dimensions(source: Source, given: Sequence[str] | None) -> tuple[Name, ...]:
     """The names of a source's dimensions; those without a name have their number.
 
     Raises
@@ -158,8 +141,8 @@ def name_dimensions(source: Array | Source, given: Sequence[str] | None) -> tupl
                 f"dims {tuple(given)} are {len(given)} names; expected {ndim}, of {source.shape}"
             )
         return tuple(given)
-    named = source.dims if isinstance(source, Array) else source.dimension_names
-    return tuple(n if name is None else name for n, name in enumerate(named or (None,) * ndim))
+    named = source.dimension_names or (None,) * ndim
+    return tuple(n if name is None else name for n, name in enumerate(named))
 
 
 class Blocks:
@@ -309,7 +292,7 @@ class Samples:
     @property
     def is_far(self) -> bool:
         """Whether a source waits for a server."""
-        return any(member.is_far for member in self.members)
+        return any(member.source.request_count > 1 for member in self.members)
 
 
 class BlockPlan:
@@ -324,9 +307,7 @@ class BlockPlan:
     def __init__(self, samples: Samples, memory: int) -> None:
         self.samples = samples
         dimensions = samples.dimensions
-        own = [
-            [m.edges(m.axes.index(d)) for m in samples.members if d in m.axes] for d in range(len(dimensions))
-        ]
+        own = [[m.edges(d) for m in samples.members if d in m.axes] for d in range(len(dimensions))]
         self._edges = [reduce(np.intersect1d, edges) for edges in own]
         self._groups = [1] * len(dimensions)
         fixed = sum(self._size(member) for member in samples.members if not self._is_cut(member))

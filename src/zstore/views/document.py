@@ -455,7 +455,7 @@ class Steps:
         return _parse_step(member, inputs, self._transforms)
 
     def shapes(self, numbers: Numbers) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The shapes of steps of equally many axes, which are not made for it as far as they say them."""
+        """The shapes of steps of equally many axes; only steps whose members lack one are made for it."""
         kinds, shapes = self._many(numbers, "step"), self._many(numbers, "shape")
         for at, transform in enumerate(self._many(numbers, "transform")):
             if kinds[at] == "select":

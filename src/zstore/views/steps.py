@@ -20,7 +20,7 @@ from zstore.base.once import look_up, once
 from zstore.errors import ChangedError
 from zstore.indexing.transform import IndexTransform
 from zstore.jobs.source import Source
-from zstore.model.grid import RegularGrid
+from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.array import Array
 from zstore.nodes.open import open_array
 
@@ -177,9 +177,9 @@ class StoredItems(ViewStep):
 
     def edges_of(self, inner: Sequence[Edges]) -> Edges:
         array = self.array
-        if isinstance(array, ArrayAddress) or array.shards or isinstance(array.model.grid, RegularGrid):
-            return tuple(map(_even_edges, array.shape, array.chunks))
-        return tuple(_edges_of_lengths(lengths) for lengths in array.read_chunk_sizes)
+        if isinstance(array, ArrayAddress) or array.shards is not None:
+            return _borders(RegularGrid(array.chunks), array.shape)
+        return _borders(array.model.grid, array.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ class MemoryItems(ViewStep):
         return dtype
 
     def edges_of(self, inner: Sequence[Edges]) -> Edges:
-        return tuple(_even_edges(length, LOOSE_COUNT) for length in self.shape)
+        return _loose_borders(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,12 +221,11 @@ class BoxedItems(ViewStep):
 
     def edges_of(self, inner: Sequence[Edges]) -> Edges:
         if isinstance(self.source, Source):
-            grid, shape = self.source.grid, self.shape
-            return tuple(_edges_of_lengths(grid.lengths(axis, length)) for axis, length in enumerate(shape))
+            return _borders(self.source.grid, self.shape)
         chunks = getattr(self.source, "chunks", None)
         if chunks and all(isinstance(lengths, tuple) for lengths in chunks):  # dask's form
-            return tuple(_edges_of_lengths(lengths) for lengths in chunks)
-        return tuple(_even_edges(length, LOOSE_COUNT) for length in self.shape)
+            return tuple(np.append(0, np.cumsum(lengths, dtype=np.int64)) for lengths in chunks)
+        return _loose_borders(self.shape)
 
     def read(self, box: tuple[slice, ...]) -> Items:
         """The items of a box."""
@@ -258,15 +257,12 @@ def step_of(source: Any) -> ViewStep:
     raise TypeError(f"{source!r} is nothing to view; expected an array{meant}, a view, or numbers")
 
 
-def _even_edges(length: int, chunk: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    count = -(-length // max(chunk, 1))
-    return np.minimum(np.arange(count + 1, dtype=np.int64) * chunk, length)
+def _borders(grid: Grid, shape: Shape) -> Edges:
+    return tuple(grid.borders(axis, length) for axis, length in enumerate(shape))
 
 
-def _edges_of_lengths(lengths: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    made = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=made[1:])
-    return made
+def _loose_borders(shape: Shape) -> Edges:
+    return _borders(RegularGrid((LOOSE_COUNT,) * len(shape)), shape)
 
 
 # Steps that move no item before it is read
@@ -300,7 +296,7 @@ def select(step: ViewStep, transform: IndexTransform) -> ViewStep:
 
 def selected_edges(transform: IndexTransform, inner: Edges) -> Edges:
     """The borders of chunks along each axis of a selection, as far as its axes follow those of the input."""
-    made = [_even_edges(length, LOOSE_COUNT) for length in transform.shape]
+    made = [*_loose_borders(transform.shape)]
     for axes, place, borders in zip(transform.axes, transform.positions, inner, strict=True):
         if isinstance(place, range) and place:
             # The first item at or behind a border; where positions run down, the first one before it.

@@ -518,7 +518,7 @@ def is_deep(dimension: str) -> bool:
 
 
 def _is_as_long(finest: Grid, grid: Grid) -> bool:
-    """Whether a level is as long beside y and x as the finest, or has an item of several there."""
+    """Whether a level's other dimensions are as long as the finest's, or shorter by a whole factor."""
     names = finest.node.dims or ("",) * len(finest.node.shape)
     return all(
         axis in (finest.y, finest.x) or n == m or (is_deep(name or "") and factors_along(n, m))

@@ -229,7 +229,7 @@ def preview(
 def _of_readable_bands(
     levels: Sequence[Dataset], wanted: Sequence[str | int] | None, draw: Callable[[Sequence[PictureBand]], R]
 ) -> R:
-    """The drawing of the bands wanted, or of those that suit among the arrays that can be read."""
+    """The drawing of the wanted bands; without any, of suitable ones of the arrays that can be read."""
     if wanted is not None:
         return draw(_choose_bands(levels[0], wanted))
     bands = _all_bands(levels[0])

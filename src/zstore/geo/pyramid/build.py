@@ -205,7 +205,10 @@ class _PyramidJob(Task[Group]):
         return has_ended
 
     def make(self, job: BegunJob) -> None:
-        """Make the cells, but for those of arrays that cannot be read; masks can, and not all layers."""
+        """Make the cells of all arrays that can be read.
+
+        It is an error if a mask cannot be read, or if no array is left.
+        """
         how, self.job = self.how, job
         self.lost = lost = Lost(layer.name for layer, _, _ in self.steps if not layer.is_mask)
         first = [steps[0].plan for _, _, steps in self.steps if steps]

@@ -514,7 +514,7 @@ class Masking:
         return hidden
 
     def bound(self, cells: Items) -> Items:
-        """Cells made from hidden ones, clipped to the data's type; hidden ones stay hidden."""
+        """The cells within the limits of the data's type; invalid ones stay nodata (see `hide`)."""
         if self._wide == self._dtype or self._dtype.kind == "b":
             return cells
         limits = np.iinfo(self._dtype)
@@ -523,7 +523,7 @@ class Masking:
         return bounded
 
     def reveal(self, cells: Items) -> Items:
-        """Cells made from hidden ones, in the data's type; hidden ones are nodata, or 0 without."""
+        """Cells in the data's type; those that `hide` has made nodata are that, or 0 without a nodata."""
         if self._wide == self._dtype:
             return cells
         if self._dtype.kind == "b":

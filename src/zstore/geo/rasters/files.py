@@ -37,10 +37,9 @@ from zstore.jobs.how import How
 from zstore.jobs.plan import Estimate, Plan, Unit, current_part, expect_size, name_job
 from zstore.jobs.record import BegunJob, begin
 from zstore.jobs.runner import counter, units_at_once
-from zstore.jobs.source import Made, Marks, Source, Sources, Versions
+from zstore.jobs.source import Made, Marks, ModelSource, Sources, Versions
 from zstore.jobs.task import Task
 from zstore.model.array import ArrayModel, ZarrFormat
-from zstore.model.dtype import DataType
 from zstore.model.grid import Grid, RegularGrid
 from zstore.nodes.create import NewNodes
 from zstore.nodes.group import Group
@@ -163,7 +162,7 @@ def _close_all(files: Iterable[tuple[object, str, int, ExitStack, Any]]) -> None
         stack.close()
 
 
-class FileArray(Source):
+class FileArray(ModelSource):
     """An array that files hold, as a source.
 
     name      the path of the array
@@ -186,7 +185,7 @@ class FileArray(Source):
         files: OpenFiles,
     ) -> None:
         self.path, self.versions, self.span, self.files = path, versions, span, files
-        self._name, self._model = name, model
+        self._name, self.model = name, model
         own = model.grid
         # Files of a series have their arrays' grids in common.
         self._grid = (
@@ -196,30 +195,6 @@ class FileArray(Source):
     @property
     def name(self) -> str:
         return self._name
-
-    @property
-    def dimension_names(self) -> Sequence[str | None] | None:
-        return self._model.dimension_names
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        return self._model.attributes
-
-    @property
-    def shape(self) -> Shape:
-        return self._model.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._model.dtype
-
-    @property
-    def data_type(self) -> DataType:
-        return self._model.data_type
-
-    @property
-    def fill_value(self) -> Any:
-        return self._model.effective_fill_value
 
     @property
     def grid(self) -> Grid:

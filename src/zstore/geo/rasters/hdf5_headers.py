@@ -235,7 +235,7 @@ class HeaderBlock:
         return address
 
     def checked(self, mark: bytes, size: int | None = None) -> bytes:
-        """Its data, or the first bytes of them, which begin with a mark, and end with their checksum."""
+        """The block's data, or its first `size` bytes, checked by mark and by the checksum at the end."""
         self.data = self.data[:size]
         self.sum = len(self.data) - 4
         if not self.data.startswith(mark) or not _is_sound(self.data, self.sum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise, product, repeat
+from itertools import chain, pairwise, product, repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from zstore.base.boxes import Box
 from zstore.base.once import once
+from zstore.model.grid import Grid, RegularGrid
 
 Items = np.ndarray[Any, Any]
 Unit = tuple[int, ...]
@@ -56,7 +57,7 @@ class Groups:
         [*labelled] = (d for d, n in enumerate(self.codes.shape) if n > 1)
         return labelled[0] if len(labelled) == 1 else None
 
-    def holders(self, starts: Sequence[int], at_once: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def holders(self, starts: Items, at_once: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether the stretch from each start to the next one along `axis` has items of a patch.
 
         Shapes
@@ -284,7 +285,7 @@ class Course:
     def _holders(self) -> list[bytes]:
         """For each patch of groups, whether each span along the labelled dimension has items of it."""
         assert self.groups is not None and self.groups.axis is not None, "labels along one dimension are cut"
-        starts = [span.start for span in self.spans[self.groups.axis]]
+        starts = np.array([span.start for span in self.spans[self.groups.axis]])
         first = self.group_spans[0]
         return [row.tobytes() for row in self.groups.holders(starts, first.stop - first.start)]
 
@@ -301,19 +302,19 @@ class Course:
 def make_course(
     shape: tuple[int, ...],
     axes: tuple[int, ...],
-    chunks: Sequence[Sequence[int] | int],
+    grid: Grid,
     item_size: int,
     cell_size: int,
     groups: Groups | None = None,
 ) -> Course:
-    """The course through an array; `chunks` has one length, or those of all chunks, for each dimension.
+    """The course through an array with a grid of chunks.
 
     A patch has the cells of one or several chunks, and each chunk is read once, as long as these cells fit
     `PATCH_LIMIT`. Where there are too many groups for that, a patch has some of the groups, and only chunks
     with items of these are read for it, or chunks are read in parts: whichever reads fewer chunks.
     """
     kept = [d for d in range(len(shape)) if d not in axes]
-    lengths = [_longest(row, size) for row, size in zip(chunks, shape, strict=True)]
+    lengths = [_longest(grid, d, size) for d, size in enumerate(shape)]
     count = 1 if groups is None else groups.count
     at_once = count
 
@@ -325,10 +326,8 @@ def make_course(
 
     labelled = None if groups is None else groups.axis
     if patch_size() > PATCH_LIMIT and groups is not None and labelled is not None:
-        fewer, starts = (
-            max(1, PATCH_LIMIT * count // patch_size()),
-            _edges(chunks[labelled], shape[labelled])[:-1],
-        )
+        fewer = max(1, PATCH_LIMIT * count // patch_size())
+        starts = grid.borders(labelled, shape[labelled])[:-1]
         if groups.holders(starts, fewer).sum() <= len(starts) * (patch_size() / PATCH_LIMIT):
             at_once = fewer
     for d in kept:  # the first dimension first, so that the parts of a chunk are contiguous
@@ -346,19 +345,19 @@ def make_course(
         room = max(1, min(room, shape[d] // lengths[d] + 1))
         while room > 1 and at_once < count and groups is not None and d == labelled:
             # Chunks that no group of a patch needs are read with others.
-            starts = [span.start for span in _cut(chunks[d], shape[d], lengths[d] * room)]
+            starts = np.array([span.start for span in _cut(grid, d, shape[d], lengths[d] * room)])
             if groups.holders(starts, at_once).sum() <= len(starts) * TWICE:
                 break
             room //= 2
         lengths[d] *= room
-    spans = tuple(_cut(*side) for side in zip(chunks, shape, lengths, strict=True))
+    spans = tuple(_cut(grid, d, *side) for d, side in enumerate(zip(shape, lengths, strict=True)))
     group_spans = tuple(slice(g, min(g + at_once, count)) for g in range(0, count, max(1, at_once)))
     return Course(shape, axes, spans, item_size, cell_size, groups, group_spans)
 
 
 def make_rolling_course(
     shape: tuple[int, ...],
-    chunks: Sequence[Sequence[int] | int],
+    grid: Grid,
     item_size: int,
     cell_size: int,
     axis: int,
@@ -369,7 +368,7 @@ def make_rolling_course(
     A box of results needs up to `window` - 1 more items, which are read again for its neighbours. Along the
     axis boxes are as long, and chunks cut across into as many parts, as makes the fewest items decoded.
     """
-    lengths = [_longest(row, size) for row, size in zip(chunks, shape, strict=True)]
+    lengths = [_longest(grid, d, size) for d, size in enumerate(shape)]
     chunk, size, margin = lengths[axis], shape[axis], window - 1
     across = max(1, prod(lengths) // chunk)
     best = (float("inf"), 1, 1)
@@ -391,7 +390,7 @@ def make_rolling_course(
     for d in reversed(others):
         room = BOX_SIZE // max(1, item_size * (prod(lengths) // lengths[axis]) * (lengths[axis] + margin))
         lengths[d] *= max(1, min(room, shape[d] // lengths[d] + 1))
-    spans = tuple(_cut(*side) for side in zip(chunks, shape, lengths, strict=True))
+    spans = tuple(_cut(grid, d, *side) for d, side in enumerate(zip(shape, lengths, strict=True)))
     return Course(shape, (), spans, item_size, cell_size, None, (slice(0, 1),))
 
 
@@ -403,22 +402,20 @@ def _lengths(spans: Sequence[slice]) -> Iterator[int]:
     yield from (span.stop - span.start for span in spans)
 
 
-def _longest(chunks: Sequence[int] | int, size: int) -> int:
+def _longest(grid: Grid, axis: int, size: int) -> int:
     """The length of the longest chunk along a dimension of that size."""
-    return max(1, min(chunks, size) if isinstance(chunks, int) else max(chunks, default=1))
+    if isinstance(grid, RegularGrid):
+        return max(1, min(grid.chunk_shape[axis], size))
+    return int(np.diff(grid.borders(axis, size)).max(initial=1))
 
 
-def _edges(chunks: Sequence[int] | int, size: int) -> Sequence[int]:
-    """The edges of chunks along a dimension of that size, from 0 to the end."""
-    return (*range(0, size, chunks), size) if isinstance(chunks, int) else (0, *accumulate(chunks))
-
-
-def _cut(chunks: Sequence[int] | int, size: int, most: int) -> Sequence[slice]:
+def _cut(grid: Grid, axis: int, size: int, most: int) -> Sequence[slice]:
     """Spans of whole chunks, at most `most` items long; longer chunks are cut."""
-    if isinstance(chunks, int) and (most % chunks == 0 or chunks % most == 0):
+    chunk = grid.chunk_shape[axis]
+    if isinstance(grid, RegularGrid) and (most % chunk == 0 or chunk % most == 0):
         return Even(size, most)
     spans: list[slice] = []
-    for first, last in pairwise(_edges(chunks, size)):
+    for first, last in pairwise(grid.borders(axis, size).tolist()):
         if spans and last - spans[-1].start <= most:
             spans[-1] = slice(spans[-1].start, last)
         else:

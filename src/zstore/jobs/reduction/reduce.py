@@ -33,7 +33,6 @@ from zstore.jobs.reduction.stored import Outline, StoredReduction
 from zstore.jobs.runner import Runner
 from zstore.jobs.source import Source
 from zstore.jobs.target import check_apart
-from zstore.model.grid import RegularGrid
 from zstore.model.packing import Packing, is_circular
 from zstore.nodes import above as higher
 from zstore.nodes.array import Array
@@ -297,20 +296,16 @@ def plan_reduction(
         method, array.dtype, most, result=dtype, ddof=ddof, is_weighted=is_weighted, circle=circle, **packing
     )  # fmt: skip
     source = source_of(array, missing)
-    grid, chunks = source.grid, source.piece_shape
-    if chunks is None and isinstance(grid, RegularGrid):
-        chunks = grid.chunk_shape
-    lengths = chunks or [grid.lengths(d, length) for d, length in enumerate(source.shape)]
     item_size = max(1, array.dtype.itemsize)
     if rolling is not None:
         made = check_windows(made, is_asked=dtype is not None)
         counting = make_method("count", array.dtype, most, **packing)
         windows = RollingWindows(rolling, axes[0], counting)
         course = make_rolling_course(
-            array.shape, lengths, item_size, made.result.itemsize, axes[0], rolling.length
+            array.shape, source.pieces, item_size, made.result.itemsize, axes[0], rolling.length
         )
         return Reduction(source, made, course, array.shape, dims, None, None, others, windows)
-    course = make_course(array.shape, axes, lengths, item_size, made.cell_size, labelled)
+    course = make_course(array.shape, axes, source.pieces, item_size, made.cell_size, labelled)
     shape, kept = [], []
     for d, length in enumerate(array.shape):
         is_first = bool(axes) and d == axes[0] and labelled is not None

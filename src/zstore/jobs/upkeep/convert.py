@@ -351,7 +351,7 @@ class _Conversion(Task["Array | Group"]):
         self.consolidate()
 
     def consolidate(self) -> None:
-        """Consolidate the groups whose sources are."""
+        """Consolidate the metadata of groups that had them consolidated in the source."""
         groups = (change.below for change in self.changes if _is_consolidated(change.old))
         _consolidate(self.there, groups, self.options.zarr_format)
 

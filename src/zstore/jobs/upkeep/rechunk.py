@@ -35,7 +35,6 @@ from zstore.jobs.source import (
     Source,
     StoredChunks,
     cells_of,
-    edges,
     held_marks,
 )
 from zstore.model.grid import Grid, RegularGrid
@@ -534,11 +533,11 @@ class Side(NamedTuple):
     @classmethod
     def of(cls, source: Source) -> Side:
         """The side for a source, or for an array that is written."""
-        pieces, codecs = source.piece_shape, source.codecs
+        codecs = source.codecs
         return cls(
             shape=source.shape,
             grid=source.grid,
-            pieces=source.grid if pieces is None else RegularGrid(pieces),
+            pieces=source.pieces,
             item_size=source.item_size,
             codec="python" if codecs is None else " ".join(_compressing(codecs)),
             is_near=source.request_count == 1,
@@ -693,7 +692,7 @@ def _extent(grid: Grid, axis: int, length: int, count: int) -> int:
     """The most items that `count` neighbouring chunks have along an axis."""
     if isinstance(grid, RegularGrid):
         return min(grid.chunk_shape[axis] * count, length)
-    ends = edges(grid, axis, length)
+    ends = grid.borders(axis, length)
     return int(np.diff(np.append(ends[:-1:count], ends[-1])).max(initial=0))
 
 
@@ -705,7 +704,7 @@ def _visits(pieces: Grid, grid: Grid, axis: int, length: int, count: int) -> flo
         piece, unit = pieces.chunk_shape[axis], grid.chunk_shape[axis] * count
         cut = (length - 1) // unit - (length - 1) // lcm(piece, unit)
         return 1 + cut / ceil(length / piece)
-    old, new = edges(pieces, axis, length), edges(grid, axis, length)
+    old, new = pieces.borders(axis, length), grid.borders(axis, length)
     ends = new[count:-1:count]
     return 1 + (len(ends) - int(np.isin(ends, old).sum())) / (len(old) - 1)
 

@@ -362,11 +362,10 @@ def from_array(
 
 def _boxes(array: Array) -> Iterator[Any]:
     """The selections of the stored objects of an array, one after the other."""
-    edges = []
-    for lengths in array.node.write_chunk_sizes:
-        ends = np.cumsum((0, *lengths)).tolist()
-        edges.append([slice(*pair) for pair in pairwise(ends)])
-    return product(*edges) if edges else iter([...])
+    grid = array.node.model.grid
+    borders = (grid.borders(axis, length).tolist() for axis, length in enumerate(array.shape))
+    sides = [[slice(*pair) for pair in pairwise(along)] for along in borders]
+    return product(*sides) if sides else iter([...])
 
 
 @raising
