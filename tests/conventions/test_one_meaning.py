@@ -341,6 +341,10 @@ def test_the_prompt_reads_above_where_it_is_asked(nested: str, tmp_path: Path) -
             crs = read_geo(zstore.open_group(target, mode="r"))[0].crs
             assert crs == Crs.from_user(CODE), command_name
     assert "proj:code" in run("stac", f"{nested}/b", "--above", "--datetime", "2020-01-01")
+    # Several readings of one source are one notice.
+    box = ["--bbox", "-20,-20,20,20"]
+    said = run("quicklook", longitudes(tmp_path / "lonlat", None, 3), str(tmp_path / "lonlat.png"), *box)
+    assert said.count("OC-09") == 1, said
 
 
 @pytest.mark.parametrize("ask", EVERYBODY, ids=lambda ask: ask.__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -144,7 +144,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = _show_notice
+            warnings.showwarning = _notices()
             try:
                 with going_on():
                     return super().invoke(ctx)
@@ -217,8 +217,17 @@ def _fail(ctx: click.Context, text: str) -> None:
     ctx.exit(1)
 
 
-def _show_notice(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"{click.style('notice:', fg='yellow')} {' '.join(str(message).split())}", err=True)
+def _notices() -> Callable[..., None]:
+    """A function that prints warnings on stderr, each text once."""
+    shown = set[str]()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            shown.add(text)
+            click.echo(f"{click.style('notice:', fg='yellow')} {text}", err=True)
+
+    return show
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
