@@ -219,6 +219,26 @@ def test_what_libcurl_may_do_otherwise_is_left_to_obstore(
     assert (client is not None) == is_used
 
 
+def test_a_file_of_certificates_is_read_when_it_has_changed(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    forget_settings(monkeypatch, tmp_path)
+    file = tmp_path / "ca.pem"
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(file))
+
+    def read() -> Any:
+        return read_options("s3", server.options(), "s3://b").client["root_certificate"]
+
+    file.write_bytes(b"one")
+    assert read() == b"one"
+    assert read() is read()
+    file.write_bytes(b"other")
+    assert read() == b"other"
+    file.unlink()
+    with pytest.raises(StoreError, match="cannot read the certificates"):
+        read()
+
+
 @pytest.mark.skipif(not puts(), reason="libcurl is not installed, or does not say when it sends")
 @pytest.mark.parametrize("token", [None, "t/o=k+en"])
 def test_libcurl_puts_lists_and_signs_as_amazons_own_library_does(

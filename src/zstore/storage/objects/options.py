@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -413,11 +414,19 @@ def _certificate(value: Any) -> bytes:
     if isinstance(value, bytes) or "-----BEGIN" in str(value):
         return value if isinstance(value, bytes) else str(value).encode()
     try:
-        return Path(value).read_bytes()
+        path = Path(value)
+        state = path.stat()
+        return _read_certificate(path, (state.st_ino, state.st_size, state.st_mtime_ns))
     except OSError as error:
         raise StoreError(
             f"cannot read the certificates {str(value)!r}; expected a PEM file: {error}"
         ) from error
+
+
+@lru_cache(4)
+def _read_certificate(path: Path, state: tuple[int, int, int]) -> bytes:
+    """The content of a file in that state, the same object each time: it knows its hash."""
+    return path.read_bytes()
 
 
 def _read_google(found: dict[str, Any]) -> None:
