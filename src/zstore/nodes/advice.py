@@ -42,8 +42,8 @@ ARRAY_ADVICE = {
     "isel": "array[5, :, 3:7], or array.oindex",
     "open": "zstore.open_array",
     "sel": "zstore.select(array, {dimension: value})",
-    **dict.fromkeys(("plot", "rio"), "xarray.open_dataset(path, engine='zstore')[name]"),
-    "chunk": "zstore.to_dask(array)",
+    **dict.fromkeys(("plot", "rio", "to_xarray"), "xarray.open_dataset(path, engine='zstore')[name]"),
+    **dict.fromkeys(("chunk", "to_dask"), "zstore.to_dask(array)"),
     "to_zarr": "zstore.convert(array, 'NAME.zarr')",
     "store_path": "array.store and array.path",
     "T": "zstore.view(array).T",
@@ -68,7 +68,10 @@ VIEW_ADVICE = {
 GROUP_ADVICE = {
     **{name: f"zstore.reduce(group, {name!r}, axis, out=...)" for name in METHODS},
     **{name: f"group[name].{name}, of an array" for name in ("shape", "dtype", "chunks", "ndim", "dims")},
-    **dict.fromkeys(("coords", "data_vars", "variables"), "xarray.open_dataset(path, engine='zstore')"),
+    **dict.fromkeys(
+        ("coords", "data_vars", "variables", "to_dataset", "to_xarray"),
+        "xarray.open_dataset(path, engine='zstore')",
+    ),
     "groupby": "zstore.reduce(group, 'mean', by='month', out=...)",
     "isel": "group[name][5, :, 3:7], or zstore.select(group, {dimension: value}) by coordinates",
     "resample": "zstore.reduce(group, 'mean', every='month', out=...)",
