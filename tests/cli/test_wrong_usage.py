@@ -93,7 +93,7 @@ TYPED = {
     "convert a.zarr c.tiff5": "is nearly '.tiff'",
     "convert a.zarr s3:/b/c.zarr": "did you mean 's3://b/c.zarr'?",
     "convert a.zarr s4://b/c.zarr": "did you mean 's3' or 'gs'?",
-    "copy a.zarr c.nc": "`zstore convert SOURCE c.nc` makes one",
+    "copy a.zarr c.nc": "`zstore convert SOURCE c.nc`, or zstore.zarr_to_netcdf, makes one",
     "info a.zarr/b/c": "is an array, which has no nodes below it",
     "info x.tif": DAMAGED,
     "tree x.tif": DAMAGED,

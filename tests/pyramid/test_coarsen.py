@@ -30,10 +30,19 @@ def _cube(path: Path, dtype: str = "i2", nodata: Any = -1) -> Any:
 
 
 @pytest.mark.parametrize("method", ["nearest", "average", "mode", "max", "med", "bilinear", "lanczos"])
-@pytest.mark.parametrize("factors", [3, (1, 4, 2), (2, 2, 5)])
-def test_any_box_is_that_of_the_whole_downsampled(tmp_path: Path, method: str, factors: Any) -> None:
+@pytest.mark.parametrize(
+    ("factors", "each"),
+    [
+        (3, (1, 3, 3)),
+        ((4, 2), (1, 4, 2)),
+        ((2, 2, 5), (2, 2, 5)),
+        ({"x": 2, "time": 2}, (2, 1, 2)),
+    ],
+)
+def test_any_box_is_that_of_the_whole_downsampled(
+    tmp_path: Path, method: str, factors: Any, each: tuple[int, ...]
+) -> None:
     array = _cube(tmp_path / "a")
-    each = (1, 3, 3) if factors == 3 else factors
     expected = zstore.downsample(array[:], each, method, nodata=-1)
     made = zstore.coarsen(array, factors, method)
     assert made.shape == expected.shape
@@ -59,7 +68,9 @@ def test_the_grid_grows_and_other_coordinates_stay(tmp_path: Path) -> None:
     ("factors", "method", "error", "match"),
     [
         (0, "average", ValueError, "factor"),
-        ((2, 2), "average", ValueError, "factors|shorter|argument"),
+        ((2, 2, 2, 2), "average", ValueError, "expected one, two of rows and columns, or 3, for"),
+        ({"z": 2}, "average", ValueError, "factors name 'z'; the dimensions are time, y, x"),
+        ({"y": -2}, "average", ValueError, "factor"),
         (2, "no", UnknownExtensionError, "'no'"),
     ],
 )

@@ -75,7 +75,7 @@ NETCDF = FileKind(
     "a NetCDF file",
     (".nc", ".nc4", ".nc3", ".cdf", ".netcdf"),
     CLASSIC,
-    writing="`zstore convert SOURCE {name}` makes one",
+    writing="`zstore convert SOURCE {name}`, or zstore.zarr_to_netcdf, makes one",
     scheme="netcdf",
 )
 HDF = FileKind(
@@ -89,7 +89,7 @@ GEOTIFF = FileKind(
     "a GeoTIFF",
     (".tif", ".tiff", ".gtiff", ".geotiff"),
     (b"II*\0", b"II+\0", b"MM\0*", b"MM\0+"),
-    writing="`zstore convert SOURCE {name}` makes one of a raster",
+    writing="`zstore convert SOURCE {name}`, or zstore.zarr_to_raster, makes one of a raster",
     scheme="raster",
 )
 PICTURE = FileKind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from zstore.views.view import View, view
 
 def coarsen(
     source: Array | Group | Source | PlaceLike,
-    factors: int | Sequence[int],
+    factors: int | Sequence[int] | Mapping[str, int],
     resampling: str = "average",
     *,
     nodata: Any = None,
@@ -36,7 +36,7 @@ def coarsen(
     Reading a box of it reads the items under the box, and those around it that the method weighs.
 
     source      an array, a group of one array, a view, or an address of one
-    factors     of rows and columns, or one for each dimension
+    factors     of rows and columns, one or (y, x); or one for each dimension, or by their names
     resampling  a method of `zstore.downsample`
     nodata      of a source without it: the value that is left out
 
@@ -53,16 +53,34 @@ def coarsen(
     array = open_only_array(source, "coarsen")
     meant = carried_of(array)
     y, x = (array.ndim - 2, array.ndim - 1) if meant.ground is None else meant.ground.axes
-    if isinstance(factors, int):
-        factors = [factors if axis in (y, x) else 1 for axis in range(array.ndim)]
     hole, others = meant.variable.nodata, meant.variable.other_nodata
     if nodata is not None:
         hole, others = fit_nodata(nodata, array.dtype), ()
-    made = Coarse(source_of(array), tuple(factors), resampling, hole, others, array, meant)
+    whole = _whole_factors(factors, meant.dimensions, (y, x))
+    made = Coarse(source_of(array), whole, resampling, hole, others, array, meant)
     # What does not go together is refused here, by one cell.
     if 0 not in made.shape:
         made.read(tuple(slice(0, 1) for _ in made.shape), of=np.zeros)
     return view(made)
+
+
+def _whole_factors(factors: Any, names: Sequence[str], axes: tuple[int, int]) -> tuple[int, ...]:
+    """One factor for each dimension, of those that a caller says for some.
+
+    Raises
+        ValueError: there is no dimension of a name, or the number of factors is another.
+    """
+    if isinstance(factors, Mapping):
+        if unknown := [name for name in factors if name not in names]:
+            raise ValueError(f"factors name {unknown[0]!r}; the dimensions are {', '.join(names)}")
+        return tuple(factors.get(name, 1) for name in names)
+    pair = (factors, factors) if isinstance(factors, int) else tuple(factors)
+    if len(pair) == len(names) and not isinstance(factors, int):
+        return pair
+    if len(pair) != 2:
+        expected = f"expected one, two of rows and columns, or {len(names)}, for {tuple(names)}"
+        raise ValueError(f"factors is {factors!r}; {expected}")
+    return tuple(pair[axes.index(axis)] if axis in axes else 1 for axis in range(len(names)))
 
 
 def make_coarse(source: Any, factors: Any, resampling: str, nodata: Any) -> Source:
