@@ -20,6 +20,7 @@ from zstore.errors import ZstoreError
 from zstore.geo.conventions.read import read_geo
 from zstore.model.array import CodecModel
 from zstore.storage.memory import MemoryStore
+from zstore.storage.objects.listings import read_page
 
 __all__ = ["TARGETS", "Target", "mutate", "try_one"]
 
@@ -330,6 +331,12 @@ def _change(value: Any, rng: random.Random) -> Any:
 
 
 _SHARDED = {"chunks": (3, 4), "shards": (6, 8)}
+PAGE = (
+    b'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    b"<IsTruncated>true</IsTruncated><NextContinuationToken>1</NextContinuationToken><Contents><Key>a/b</Key>"
+    b"<ETag>&quot;1&quot;</ETag><Size>12</Size></Contents><CommonPrefixes><Prefix>c/</Prefix></CommonPrefixes>"
+    b"</ListBucketResult>"
+)
 TARGETS: dict[str, Target] = {
     **_documents("meta", zarr_format=1, dtype="f4", choices=[{}, {"compressors": "zlib"}, {"dtype": "S3"}]),
     **_documents(
@@ -353,6 +360,7 @@ TARGETS: dict[str, Target] = {
     ".zattrs": _group_target(2, ".zattrs"),
     "geo attributes": _group_target(3, "band/zarr.json"),
     "geo variable": _group_target(2, "spatial_ref/.zattrs"),
+    "page of a list": Target([PAGE], read_page, False),
     **{name: _chunk_target(items, [LITTLE, *codecs]) for name, (items, codecs) in SPECS.items()},
     **{name: _chunk_target(items, codecs) for name, (items, codecs) in LEADING.items()},
     **{
