@@ -242,17 +242,18 @@ def test_a_late_write_takes_nothing_from_an_array_that_is_made_meanwhile() -> No
     class Halting(MemoryStore):
         """The new array's document waits until the writer has looked for it, after its write."""
 
-        looks = 0
+        looks, is_making = 0, False
 
         def peek(self, key: str) -> bytes | None:
             self.looks += 1
             if self.looks == 2:
+                self.is_making = True
                 making.append(pool.submit(zstore.create_array, self, "a", data=new, chunks=2, overwrite=True))
                 assert begun.wait(60)
             return super().peek(key)
 
         def put_new(self, key: str, value: Any) -> Any:
-            if making and key == "a/zarr.json":
+            if self.is_making and key == "a/zarr.json":
                 begun.set()
                 assert go.wait(60)
             return super().put_new(key, value)

@@ -27,7 +27,17 @@ from zstore.storage.url import open_store
 
 from ..storage.bucket_server import BucketServer
 from .drills import start
-from .turns import Turns, all_orders, in_bucket, in_directory, in_memory, in_zip, request_counts, some_orders
+from .turns import (
+    TurnBucket,
+    Turns,
+    all_orders,
+    in_bucket,
+    in_directory,
+    in_memory,
+    in_zip,
+    request_counts,
+    some_orders,
+)
 
 CALLS = {
     "copy": "zstore.copy(source, target, resume=True)",
@@ -411,6 +421,51 @@ def test_of_two_who_replace_one_array_the_chunks_never_mix(
         documents = 1 if zarr_format == 3 else 2
         assert len([*store.list("a")]) == documents + (5, 3)[who], (order, ends, [*store.list("a")])
         assert not any(".zstore" in key for key in store.list()), (order, ends)
+
+
+def test_in_a_bucket_who_replaces_by_an_empty_array_makes_way_for_one_who_stores_chunks(monkeypatch):
+    """He comes between the other's removal of the old array and his mark, and after his look behind it."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    turns, begun = in_bucket(), list[threading.Thread]()
+    empty, full = turns.stores
+    zstore.create_group(empty).create_array("a", data=VALUES, chunks=2)
+    is_removed, may_mark, is_at_chunks, may_go_on = (threading.Event() for _ in range(4))
+    get_many, put_new, put = TurnBucket.get_many, TurnBucket.put_new, TurnBucket.put
+
+    def hooked_get_many(store, requests):
+        [*requests] = requests
+        if store is empty and not begun and any(key == "a/zarr.json" for key, _ in requests):
+            begun.append(threading.Thread(target=MAKERS["full, overwrite"], args=(full,)))
+            begun[0].start()
+            assert is_removed.wait(60)
+        return get_many(store, requests)
+
+    def hooked_put_new(store, key, value):
+        if store is full and b'"create"' in bytes(value):
+            is_removed.set()
+            assert may_mark.wait(60)
+        if store is empty and key == "a/zarr.json":
+            may_mark.set()
+            assert is_at_chunks.wait(60)
+        return put_new(store, key, value)
+
+    def hooked_put(store, key, value):
+        if store is full and key == "a/c/0":
+            is_at_chunks.set()
+            assert may_go_on.wait(60)
+        return put(store, key, value)
+
+    monkeypatch.setattr(TurnBucket, "get_many", hooked_get_many)
+    monkeypatch.setattr(TurnBucket, "put_new", hooked_put_new)
+    monkeypatch.setattr(TurnBucket, "put", hooked_put)
+    try:
+        with pytest.raises(StoreError, match="a node is being made or removed"):
+            CHANGES["empty"](empty)
+    finally:
+        may_go_on.set()
+        begun[0].join(60)
+    assert zstore.open_array(full, "a", mode="r")[...].tolist() == VALUES.tolist()
+    assert not any(".zstore" in key for key in full.list())
 
 
 BELOW: dict[str, Any] = {

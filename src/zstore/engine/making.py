@@ -289,6 +289,8 @@ class _Places(NamedTuple):
     empty: set[str]
     # The paths where there are attributes of v2, but no node.
     stray: set[str]
+    # The paths where there was a node, or the rest of one.
+    replaced: Sequence[str]
 
 
 def _clear_places(
@@ -349,7 +351,7 @@ def _clear_places(
         if node_kind(documents) is None and zarr_format in GROUP_KEYS:
             _create_group(store, parent, zarr_format)
     stray = {path for path in found.keys() - gone if v2.ATTRIBUTES_KEY in found[path]}
-    return _Places(encoded, empty | gone, stray if zarr_format == 2 else set())
+    return _Places(encoded, empty | gone, stray if zarr_format == 2 else set(), replaced)
 
 
 def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -> None:
@@ -531,7 +533,9 @@ def _put_documents(
                 _take_back(store, path, {name: encoded[name] for name in names[:number]})
             raise _taken(store, path) from error
         _note_group(store, model, key, data, version)
-    found = _look_beside(store, path, model, encoded, mark, is_held, told) if _meets_marks(store) else ()
+    # Of two who replace the same, the other may store chunks by now, everywhere.
+    looks = _meets_marks(store) or (mark is None and path in places.replaced)
+    found = _look_beside(store, path, model, encoded, mark, is_held, told) if looks else ()
     if is_stray and v2.ATTRIBUTES_KEY not in encoded:
         store.delete(join_key(path, v2.ATTRIBUTES_KEY))
     if found:
@@ -580,7 +584,8 @@ def _look_beside(
 def _put_together(store: Store, paths: Sequence[str], models: Mapping[str, Model], places: _Places) -> bool:
     """`_put_documents` of nodes with one document each, all at once; False if not, and nothing is done."""
     encoded = [places.encoded[path] for path in paths]
-    if _meets_marks(store) or places.stray or len(paths) < 2 or {*map(len, encoded)} != {1}:
+    is_each = _meets_marks(store) or places.stray or not {*paths}.isdisjoint(places.replaced)
+    if is_each or len(paths) < 2 or {*map(len, encoded)} != {1}:
         return False
     keys = [join_key(path, *names) for path, names in zip(paths, encoded, strict=True)]
     values = [data for names in encoded for data in names.values()]
