@@ -149,10 +149,6 @@ class Archive(Directory):
             # Its values can be read until this process writes; the parent has then flushed or lost them.
             self._draft, self._identity = None, ANOTHER
 
-    def __del__(self) -> None:
-        if self._draft is not None:
-            self.flush()
-
 
 class _Draft:
     """The file to which members are appended, locked for this process."""
@@ -290,11 +286,24 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-_archives: weakref.WeakValueDictionary[str, Archive] = weakref.WeakValueDictionary()
-_archives_guard = threading.Lock()
+class OpenArchive:
+    """The archive that stores have open: when the last of them is collected, it is flushed.
+
+    Until then the archive and its files are not the collector's, which would free them in any order.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        weakref.finalize(self, _leave, archive).atexit = False
 
 
-def open_archive(path: str, *, durable: bool = False) -> Archive:
+_archives: dict[str, Archive] = {}
+_open: weakref.WeakValueDictionary[str, OpenArchive] = weakref.WeakValueDictionary()
+# Whoever holds it may come to `_leave`, where he frees something.
+_archives_guard = threading.RLock()
+
+
+def open_archive(path: str, *, durable: bool = False) -> OpenArchive:
     """The archive of the zip file at `path`: the one that is open in this process, or a new one.
 
     It stays `durable` once it is.
@@ -303,11 +312,24 @@ def open_archive(path: str, *, durable: bool = False) -> Archive:
     with _archives_guard:
         archive = _archives.get(place)
         if archive is None:
-            archive = _archives[place] = Archive(place)
+            archive = Archive(place)
         else:
             archive.refresh()
+        opened = _open.get(place)
+        if opened is None or opened.archive is not archive:
+            opened = _open[place] = OpenArchive(archive)
+        _archives[place] = archive
     archive.durable |= durable
-    return archive
+    return opened
+
+
+def _leave(archive: Archive) -> None:
+    try:
+        archive.flush()
+    finally:
+        with _archives_guard:
+            if archive.path not in _open:
+                _archives.pop(archive.path, None)
 
 
 def _flush_all() -> None:
@@ -318,7 +340,7 @@ def _flush_all() -> None:
 
 def _after_fork() -> None:
     global _archives_guard
-    _archives_guard = threading.Lock()
+    _archives_guard = threading.RLock()
     for archive in [*_archives.values()]:
         archive.after_fork()
 

@@ -69,7 +69,8 @@ class ZipStore(BatchStore):
         self._source: ZipSource | None = None
         if isinstance(path, (str, os.PathLike)):
             self._path = os.path.abspath(path)  # noqa: PTH100
-            self._directory: Directory = open_archive(self._path, durable=self.durable)
+            self._opened = open_archive(self._path, durable=self.durable)
+            self._directory: Directory = self._opened.archive
             return
         if isinstance(path, (io.FileIO, io.BufferedReader, io.BufferedRandom)):
             name = path.name if isinstance(path.name, str) else f"file {path.name}"
