@@ -12,7 +12,7 @@ import pytest
 
 import zstore
 from zstore.errors import ChangedError, MetadataError, StoreError, UnsupportedError
-from zstore.geo.pyramid.warp import Warped
+from zstore.geo.pyramid.warp import Warped, grid_around
 from zstore.geo.resampling.sample import SAMPLINGS
 
 rasterio = pytest.importorskip("rasterio")
@@ -39,6 +39,30 @@ def _raster(
         attributes=attributes,
         dimension_names=names,
     )
+
+
+@pytest.mark.parametrize(
+    ("crs", "affine", "shape", "wanted"),
+    [
+        ("EPSG:32632", (10, 0, 600000, 0, -10, 5300000), (300, 400), "EPSG:3857"),
+        ("EPSG:3857", (100, 0, 1e6, 0, -100, 6e6), (3000, 4000), "EPSG:32632"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_cells_in_another_crs_are_about_as_large(crs: str, affine: Any, shape: Any, wanted: str) -> None:
+    from rasterio.warp import calculate_default_transform
+
+    made = grid_around([zstore.GeoGrid(crs, affine, shape)], wanted, None)
+    (rows, columns), (a, _, west, _, e, north) = shape, affine
+    box = (west, north + e * rows, west + a * columns, north)
+    gdal, width, height = calculate_default_transform(crs, wanted, columns, rows, *box)
+    assert made.affine.a == -made.affine.e == pytest.approx(gdal.a, rel=0.01)
+    assert made.shape == pytest.approx((height, width), rel=0.01)
+    long = zstore.GeoGrid("EPSG:32632", (10, 0, 600000, 0, -20, 5300000), (300, 400))
+    assert grid_around([long], "EPSG:25832", None).affine.a == pytest.approx(200**0.5)
+    world = zstore.GeoGrid("EPSG:4326", (1, 0, -180, 0, -1, 85), (170, 360))
+    globe = grid_around([world], 3857, None)
+    assert 111e3 < globe.affine.a < 200e3 and 200 < globe.shape[1] < 361
 
 
 def _gdal(
@@ -381,8 +405,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     del array.attrs["_FillValue"]
     with pytest.raises(MetadataError, match="has no nodata for cells beside it"):
         zstore.reproject(array, array)
-    with pytest.raises(MetadataError, match="no source has the CRS EPSG:3857; expected a resolution"):
-        zstore.GeoGrid.around([other], crs="EPSG:3857")
     for resolution in (-1, 0, "fine", (1, 2, 3), float("nan")):
         with pytest.raises(MetadataError, match=r"resolution is .*; expected a positive number, or two"):
             zstore.GeoGrid.around([other], crs="EPSG:3857", resolution=resolution)

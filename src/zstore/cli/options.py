@@ -110,7 +110,7 @@ def grid_options(noun: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
             "--resolution",
             type=resolution_of,
             metavar="N or Y,X",
-            help=f"Length of cells in the CRS's unit; without it, that of most {noun}s in this CRS.",
+            help=f"Length of cells in the CRS's unit; without it, that of most {noun}s, or about as long.",
         ),
         click.option("--like", metavar="RASTER", help="A raster whose grid TARGET gets, cell for cell."),
         click.option("--resampling", default="nearest", help="nearest, bilinear, cubic, average or mode."),

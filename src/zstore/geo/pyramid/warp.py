@@ -131,11 +131,11 @@ class GeoGrid:
 
         crs         a code, WKT, PROJJSON or a CRS of pyproj; None: the one that most sources have
         resolution  of cells, or of their (y, x), in the CRS's unit; corners are multiples of it. None: cells
-                    of the size and corners that most sources of this CRS have
+                    of the size and corners that most sources of this CRS have; where there are none, squares
+                    as large as the smallest cells of a source are in this CRS, at the median of all places
 
         Raises
-            MetadataError: a source has no CRS or affine, or none of them is defined in the CRS; no source has
-                this CRS, and there is no resolution.
+            MetadataError: a source has no CRS or affine, or none of them is defined in the CRS.
         """
         return grid_around([grid_of(open_dataset(source)) for source in sources], crs, resolution)
 
@@ -555,10 +555,14 @@ def grid_around(
     if not grids:
         raise ValueError("no sources; expected one or more")
     wanted = Counter(grid.crs for grid in grids).most_common(1)[0][0] if crs is None else Crs.from_user(crs)
+    lattices = [_lattice(grid, wanted) for grid in grids]
+    lattices = [lattice for lattice in lattices if not np.isnan(lattice).all(axis=(1, 2)).any()]
+    if not lattices:
+        raise MetadataError(f"no source is defined in the CRS {wanted.label}; expected one that is")
+    alike = [grid.affine for grid in grids if grid.crs.is_same(wanted)]
+    if resolution is None and not alike:
+        resolution = min(map(_side_of_cells, lattices))
     if resolution is None:
-        alike = [grid.affine for grid in grids if grid.crs.is_same(wanted)]
-        if not alike:
-            raise MetadataError(f"no source has the CRS {wanted.label}; expected a resolution")
         common = Counter(_cells(affine) for affine in alike).most_common(1)[0][0]
         affine = next(affine for affine in alike if _cells(affine) == common)
     else:
@@ -572,21 +576,34 @@ def grid_around(
             )
         affine = Affine.from_user((width, 0, 0, 0, -height, 0))
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
-    for grid in grids:
-        places = np.meshgrid(np.linspace(0, grid.shape[1], LATTICE), np.linspace(0, grid.shape[0], LATTICE))
-        x, y = grid.affine.at(*places)
-        if not grid.crs.is_same(wanted):
-            x, y = grid.crs.transform(wanted, x, y)
-        is_defined = np.isfinite(x) & np.isfinite(y)
-        if is_defined.any():
-            cells = affine.cell_at(x[is_defined], y[is_defined])
-            low = np.minimum(low, [cells[1].min(), cells[0].min()])
-            high = np.maximum(high, [cells[1].max(), cells[0].max()])
-    if not np.isfinite(low).all():
-        raise MetadataError(f"no source is defined in the CRS {wanted.label}; expected one that is")
+    for _, _, x, y in lattices:
+        cells = affine.cell_at(x, y)
+        low = np.minimum(low, [np.nanmin(cells[1]), np.nanmin(cells[0])])
+        high = np.maximum(high, [np.nanmax(cells[1]), np.nanmax(cells[0])])
     top, left = (math.floor(place + SLACK) for place in low.tolist())
     bottom, right = (math.ceil(place - SLACK) for place in high.tolist())
     return GeoGrid(wanted, affine.moved(left, top), (max(1, bottom - top), max(1, right - left)))
+
+
+def _lattice(grid: GeoGrid, wanted: Crs) -> Items:
+    """(columns, rows, x, y) of places on a grid, x and y in a CRS: NaN where it defines no such place."""
+    columns, rows = np.meshgrid(
+        np.linspace(0, grid.shape[1], LATTICE), np.linspace(0, grid.shape[0], LATTICE)
+    )
+    x, y = grid.affine.at(columns, rows)
+    if not grid.crs.is_same(wanted):
+        x, y = grid.crs.transform(wanted, x, y)
+    is_defined = np.isfinite(x) & np.isfinite(y)
+    return np.stack([columns, rows, np.where(is_defined, x, np.nan), np.where(is_defined, y, np.nan)])
+
+
+def _side_of_cells(lattice: Items) -> float:
+    """The side of a square as large as a grid's cells in the lattice's CRS, at the median of all places."""
+    along, down = np.diff(lattice, axis=2)[:, 1:], np.diff(lattice, axis=1)[:, :, 1:]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        area = np.abs(along[2] * down[3] - along[3] * down[2]) / (along[0] * down[1])
+    area = area[np.isfinite(area) & (area > 0)]
+    return math.sqrt(float(np.median(area))) if area.size else math.nan
 
 
 def _cells(affine: Affine) -> tuple[float, ...]:
