@@ -418,6 +418,28 @@ def test_lists_are_asked_for_page_by_page(server: BucketServer, monkeypatch: pyt
     assert len(server.requests) == 6
 
 
+@pytest.mark.parametrize("starts", [True, False])
+def test_long_lists_go_on_behind_the_first_page(
+    server: BucketServer, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"a/{number:04}" for number in range(998)] + ["b-", "b-a", *(f"c/{k}" for k in range(3000))]
+    server.values.update({f"/bucket/top/{name}": b"1" for name in names})
+    # The first page ends with "b-"; behind it come an empty value, and the mark of an empty directory.
+    server.values |= {"/bucket/top/a/": b"", "/bucket/top/b-b": b"", "/bucket/top/b/": b""}
+    listing, asked = server.listing, list[set[str]]()
+
+    def listed(bucket: str, query: dict[str, str]) -> bytes:
+        asked.append({*query})
+        return listing(
+            bucket, {name: text for name, text in query.items() if starts or name != "start-after"}
+        )
+
+    monkeypatch.setattr(server, "listing", listed)
+    found = [*open_store("s3://bucket/top", storage_options=server.options()).list()]
+    assert sorted(found) == sorted([*names, "b-b", "b"])
+    assert "start-after" in asked[1] or trouble()
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_what_is_deleted_is_whole_or_marked_at_any_time(server: BucketServer, zarr_format: Any) -> None:
     group = zstore.create_group("s3://bucket", storage_options=server.options(), zarr_format=zarr_format)

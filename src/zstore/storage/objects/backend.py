@@ -622,6 +622,7 @@ class Pages:
         self._stream: Any = None
         self._made_at = -1
         self._last: Listing = [] if after is None else [{"path": after}]
+        self._behind = ""
         self._has_begun = after is not None
         self.has_more = True
 
@@ -646,7 +647,8 @@ class Pages:
         page: Listing = await self._backend.listed(self._prefix, self._ask, failure)
         self.has_more = len(page) == self._size
         self._last = page
-        return page
+        # A server that does not begin there has sent again what came before.
+        return [meta for meta in page if meta["path"] > self._behind or _is_mark(meta, self._behind)]
 
     async def _ask(self) -> Listing:
         if self._stream is None or self._made_at != forks():
@@ -674,7 +676,13 @@ class Pages:
         if paths != sorted(paths):
             raise OSError("the list broke off, and is in no order by which to go on")
         last = paths[-1] if paths else None
+        self._behind = last or ""
         return backend.client.list(backend.path(self._prefix) or None, offset=last, chunk_size=self._size)
+
+
+def _is_mark(meta: Mapping[str, Any], path: str) -> bool:
+    """Whether an object may mark a directory, and comes behind a path by the "/" that its own has lost."""
+    return not meta["size"] and f"{meta['path']}/" > path
 
 
 async def _first_of(reply: Any, size: int, *, directly: bool) -> memoryview:
