@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,12 +20,13 @@ import pytest
 
 import zstore
 from zstore._ext.engine import files
-from zstore._ext.engine.files import SCRATCH
+from zstore._ext.engine.files import SCRATCH, file_mode
 from zstore.base.byterange import ByteRange
+from zstore.engine.making import delete_node
 from zstore.errors import ChangedError, StoreError
 from zstore.storage import base as locking
 from zstore.storage import local
-from zstore.storage.base import PrefixStore
+from zstore.storage.base import SHAPE_LOCK, PrefixStore
 from zstore.storage.local import LocalStore, make_directory
 from zstore.storage.memory import MemoryStore
 from zstore.testing.sharing import run_forked
@@ -79,8 +81,8 @@ def test_temporaries_are_gone_after_a_put(tmp_path: Path) -> None:
 
 def test_whoever_opens_an_array_looks_once_for_temporaries_of_the_dead(tmp_path, monkeypatch) -> None:
     zstore.create_array(tmp_path, shape=4, dtype="u1")
-    asked, ask = list[str](), os.stat
-    monkeypatch.setattr(os, "stat", lambda path, **options: asked.append(str(path)) or ask(path, **options))
+    asked, ask = list[str](), local.file_mode
+    monkeypatch.setattr(local, "file_mode", lambda path: asked.append(path) or ask(path))
     array = zstore.open_array(tmp_path, mode="r+")
     assert sum(path.endswith(SCRATCH) for path in asked) == 1
     scratch = tmp_path / SCRATCH
@@ -521,3 +523,54 @@ def test_what_is_removed_while_others_remove_the_empty_directory_for_it_is_remov
     store.delete_prefix("a")
     assert (len(times), [*tmp_path.iterdir()]) == (3, [])
     store.delete_prefix("a")  # that nothing is there is no error
+
+
+def test_a_directory_that_is_held_open_is_opened_once(tmp_path: Path) -> None:
+    store, path = LocalStore(tmp_path / "a"), tmp_path / "a"
+    open_files = len([*Path("/proc/self/fd").iterdir()])
+    with store.held_open():
+        assert store.get("x") is None and store.list_children() == []  # there is none to open yet
+        store.put("x", b"1")
+        path.rename(tmp_path / "b")
+        with PrefixStore(store, "c").held_open():
+            store.put_new("c/y", b"2")
+        assert store.get("x") == b"1"
+        with ThreadPoolExecutor(1) as pool:  # another thread does not hold it
+            assert pool.submit(store.get, "x").result() is None
+    assert store.get("x") is None and names(tmp_path) == ["b"]
+    assert names(tmp_path / "b") == ["c", "x"] and names(tmp_path / "b/c") == ["y"]
+    assert len([*Path("/proc/self/fd").iterdir()]) == open_files
+
+
+@pytest.mark.parametrize(
+    "documents", [["zarr.json"], [".zarray"], ["zarr.json", ".zarray"], ["meta"]], ids=str
+)
+def test_who_changes_a_shape_or_a_chunk_is_waited_for_by_who_deletes(
+    tmp_path: Path, documents: list[str]
+) -> None:
+    store = LocalStore(tmp_path)
+    for name in documents:
+        store.put(f"a/{name}", b'{"zarr_format": 0}')
+    assert store.locks_below
+    for key in (f"a/{SHAPE_LOCK}", "a/c/0"):
+        with ThreadPoolExecutor(1) as pool:
+            with store.lock(key):
+                deleting = pool.submit(delete_node, store, "a")
+                with pytest.raises(TimeoutError):
+                    deleting.result(0.1)
+                assert store.get(f"a/{documents[0]}") is not None
+            assert deleting.result(10)
+        assert [*store.list()] == []
+        for name in documents:
+            store.put(f"a/{name}", b'{"zarr_format": 0}')
+
+
+def test_the_mode_of_a_file_is_asked_for_without_an_error_for_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"1")
+    assert file_mode(str(tmp_path)) == tmp_path.stat().st_mode
+    assert file_mode(str(tmp_path / "f")) == (tmp_path / "f").stat().st_mode
+    assert file_mode(str(tmp_path / "x/y")) == 0
+    with pytest.raises(NotADirectoryError):
+        file_mode(str(tmp_path / "f/x"))
+    with pytest.raises(ValueError, match="NUL"):
+        file_mode("a\0b")

@@ -13,6 +13,7 @@ import pytest
 
 import zstore
 from zstore.errors import ReadOnlyError, StoreError, UnknownExtensionError, without_secrets
+from zstore.storage import url
 from zstore.storage.local import LocalStore
 from zstore.storage.memory import MemoryStore
 from zstore.storage.url import find_file, open_store
@@ -44,6 +45,8 @@ def test_the_file_system_is_asked_once_whether_a_path_is_a_file(name, tmp_path, 
         file.writestr("inside/zarr.json", b"")
     asked, ask = list[str](), os.stat
     monkeypatch.setattr(os, "stat", lambda path, **options: asked.append(path) or ask(path, **options))
+    mode = url.file_mode
+    monkeypatch.setattr(url, "file_mode", lambda path: asked.append(path) or mode(path))
     monkeypatch.setattr(os, "lstat", lambda path, **options: asked.append(path) or ask(path, **options))
     found = find_file(f"{tmp_path}/{name}")
     if name.startswith("file"):

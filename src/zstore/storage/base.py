@@ -93,7 +93,7 @@ def hold_file(key: str, open_file: Callable[[str, int], int]) -> Iterator[bool]:
     holds SHAPE_LOCK beside the document widens that lock to the whole file, and back again. Where there is no
     document, one lock is all that a thread can hold. A thread that breaks this rule gets EDEADLK.
 
-    `open_file(path, flags)` opens a path relative to the root ("" is the root itself).
+    `open_file(path, flags)` opens a path relative to the root ("" is the root itself); -1: there is none.
     """
     while True:
         descriptor, offset, length = _open_nearest(key, open_file)
@@ -200,7 +200,9 @@ def _open_nearest(
             path = f"{directory}/{document}" if directory else document
             try:
                 descriptor = open_file(path, flags)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            except IsADirectoryError:
+                continue
+            if descriptor < 0:
                 continue
             return (descriptor, 0, 0) if below == document else (descriptor, key_offset(below), 1)
     return open_file("", os.O_RDONLY | os.O_DIRECTORY), 0, None
@@ -449,6 +451,8 @@ class Store(ABC):
     """Whether `entries` gives versions, and the same ones as `get_parts` and `put_new`."""
     removes_whole: bool = False
     """Whether `delete_prefix` below the root removes everything or nothing, even when it is interrupted."""
+    locks_below: bool = False
+    """Whether `lock` of an array's document excludes who locks a key below the array, its shape's too."""
     notices_changes: bool = False
     """Whether `lock` lets other processes write, and the write under it then raises ChangedError."""
 
@@ -516,8 +520,10 @@ class Store(ABC):
         Raises
             StoreError: the store failed, or nothing is found below a prefix where a value may not be read.
         """
-        values, denied = get_documents(self, document_keys(prefixes, choices))
-        return choose_documents(prefixes, choices, values, denied)
+        if self.request_count == 1:
+            most = document_range()
+            return [first_below(self.get, prefix, choices, most) for prefix in prefixes]
+        return _first_of_all(self, prefixes, choices)
 
     def get_parts(self, requests: Sequence[Request]) -> Parts:
         """`get_many`, with the size and version that each value had when its bytes were read.
@@ -540,7 +546,7 @@ class Store(ABC):
     def put_new(self, key: str, value: bytes | bytearray | memoryview) -> str | None:
         """`put` under a key that was just seen to be free; returns the new version, if the store knows it.
 
-        A store with latency that can have the server refuse what is there already overrides this; others look
+        A store that can refuse what is there already, or have its server do so, overrides this; others look
         under the key's lock.
 
         Raises
@@ -575,6 +581,8 @@ class Store(ABC):
         Raises
             ChangedError: another value is there, which stays.
         """
+        if version is None and self.request_count == 1:
+            return self.put_new(key, value)
         with self.lock(key):
             self.check_version(key, version)
             self.put(key, value)
@@ -729,6 +737,10 @@ class Store(ABC):
         """
         return nullcontext()
 
+    def held_open(self) -> AbstractContextManager[None]:
+        """A context for several calls by one thread; a store that opens something for each opens it once."""
+        return nullcontext()
+
     def update(self, key: str, act: Callable[[], None]) -> None:
         """Call `act`, which reads the value of `key` and replaces it, under the key's lock.
 
@@ -833,6 +845,27 @@ def document_keys(prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> 
     return [join_key(prefix, name) for prefix in prefixes for name in names]
 
 
+def first_below(
+    get: Callable[[str, ByteRange], bytes | memoryview | None],
+    prefix: str,
+    choices: Sequence[Sequence[str]],
+    most: ByteRange,
+) -> dict[str, bytes | memoryview]:
+    """The result of `get_first` below one prefix, of values that are asked for one after the other."""
+    start = prefix and f"{prefix}/"
+    found: dict[str, bytes | memoryview] = {}
+    for choice in choices:
+        for name in choice:
+            value = get(start + name, most)
+            if value is not None:
+                found[name] = value
+            elif not found:
+                break
+        if found:
+            break
+    return found
+
+
 def choose_documents(
     prefixes: Sequence[str],
     choices: Sequence[Sequence[str]],
@@ -854,6 +887,12 @@ def choose_documents(
         if refused and not found[-1]:
             raise denied[refused[0]]
     return found
+
+
+def _first_of_all(store: Store, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+    """The result of `get_first`, of all values that it may need, which are requested at once."""
+    values, denied = get_documents(store, document_keys(prefixes, choices))
+    return choose_documents(prefixes, choices, values, denied)
 
 
 def get_documents(store: Store, keys: Sequence[str]) -> tuple[Values, dict[str, StoreError]]:
@@ -900,9 +939,11 @@ class BatchStore(Store):
         found = self.entry(key)
         return None if found is None else found.size
 
+    def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
+        return _first_of_all(self, prefixes, choices)
+
     # Named here, so that a class that is a view too reads by its own `get_parts`.
     get_each = Store.get_each
-    get_first = Store.get_first
     get_parts_async = Store.get_parts_async
 
 
@@ -919,7 +960,7 @@ CAPABILITIES = {
     "removal": ("delete_many", "delete_soon"),
     "conditions": ("put_new_many", "seen", "put_over", "delete_over", "check_version"),
     "copies": ("copy_from", "put_file"),
-    "files": ("local_path", "purge", "check_missing"),
+    "files": ("local_path", "purge", "check_missing", "held_open"),
     "stretches": ("stretches", "origin"),
 }
 # How a store is opened, and what it is opened for.
@@ -991,6 +1032,9 @@ class PrefixStore(Store):
     put = _forwarding(Store.put)
     delete = _forwarding(Store.delete)
     list = _forwarding(Store.list)
+
+    def held_open(self) -> AbstractContextManager[None]:
+        return self.store.held_open()
 
     def flush(self) -> None:
         if not self.read_only:

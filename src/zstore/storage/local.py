@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
-from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, pread
+from zstore._ext.engine.files import O_PATH, SCRATCH, Tree, file_mode, pread
 from zstore.base.byterange import ByteRange
 from zstore.base.limits import is_durable
 from zstore.base.once import once
@@ -36,6 +36,7 @@ from zstore.storage.base import (
     document_range,
     failing,
     failure,
+    first_below,
     hold_file,
 )
 from zstore.storage.kinds import say_file
@@ -74,22 +75,44 @@ REASONS = {
 }
 
 
-_thread = threading.local()
+class _OfThread(threading.local):
+    """The documents and directories that a thread holds.
+
+    documents  that it has locked, as root and key: put only where nobody removes them
+    trees      the directories that it holds open, by root; None until one is opened
+    """
+
+    def __init__(self) -> None:
+        self.documents: set[tuple[str, str]] = set()
+        self.trees: dict[str, Tree | None] = {}
 
 
-def _documents_there() -> set[tuple[str, str]]:
-    """The documents, as root and key, that this thread has locked: put only where nobody removes them."""
-    held: set[tuple[str, str]] = _thread.__dict__.setdefault("documents", set())
-    return held
+_thread = _OfThread()
 
 
 @contextmanager
 def _there(root: str, key: str) -> Iterator[None]:
-    _documents_there().add((root, key))
+    _thread.documents.add((root, key))
     try:
         yield
     finally:
-        _documents_there().discard((root, key))
+        _thread.documents.discard((root, key))
+
+
+class _HeldOpen:
+    """A context in which this thread opens a directory once."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __enter__(self) -> None:
+        self._is_first = self._root not in _thread.trees
+        if self._is_first:
+            _thread.trees[self._root] = None
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_first:
+            del _thread.trees[self._root]
 
 
 class LocalStore(Store):
@@ -111,6 +134,7 @@ class LocalStore(Store):
     """
 
     removes_whole = True
+    locks_below = True
     is_bounded = False
     _was_purged = False
 
@@ -176,8 +200,13 @@ class LocalStore(Store):
         """`get` for many keys; for successive keys in one directory, it is opened only once."""
         for key, _ in requests:
             self._check(key)
-        nothing: Values = [None] * len(requests)
-        return self._ask("read", None, lambda tree: [tree.get(*request) for request in requests], nothing)
+        try:
+            tree = self._tree()
+            return [tree.get(key, byte_range) for key, byte_range in requests]
+        except MISSING:
+            return [None] * len(requests)
+        except OSError as error:
+            raise self._failed("read", error.filename, error) from error
 
     def get_first(self, prefixes: Sequence[str], choices: Sequence[Sequence[str]]) -> Found:
         """As `Store.get_first`, without opening files that are not needed."""
@@ -186,7 +215,7 @@ class LocalStore(Store):
         most = document_range()
         try:
             tree = self._tree()
-            return [_first_below(tree, prefix, choices, most) for prefix in prefixes]
+            return [first_below(tree.get, prefix, choices, most) for prefix in prefixes]
         except MISSING:
             return [{} for _ in prefixes]
         except OSError as error:
@@ -290,10 +319,8 @@ class LocalStore(Store):
         self._check(key)
         self.check_writable(key)
         view = memoryview(value)
-        data, is_there = (
-            view if view.c_contiguous else view.tobytes(),
-            (self._root, key) in _documents_there(),
-        )
+        data = view if view.c_contiguous else view.tobytes()
+        is_there = (self._root, key) in _thread.documents
         try:
             # No name for the tree: an error would keep it, and with it the directory of temporary files.
             (self._tree(durable=self.durable) if is_there else self._made_tree()).put(
@@ -336,12 +363,13 @@ class LocalStore(Store):
             path = pending.pop()
             passed = above.pop(path)
             try:
-                identity, directories, files = _entries(tree, path, keeps_status=keeps_status)
-            except MISSING:
-                continue
+                found = _entries(tree, path, keeps_status=keeps_status)
             except OSError as error:
                 failure = failure or self._failed("list", path, error)
                 continue
+            if found is None:
+                continue
+            identity, directories, files = found
             if identity in passed:
                 raise StoreError(
                     "cannot list: a symbolic link leads back to a directory above", path=self.url, key=path
@@ -370,7 +398,7 @@ class LocalStore(Store):
             if prefix:
                 self._remove_directory(tree, prefix)
                 return
-            _, directories, files = _entries(tree, "")
+            _, directories, files = _entries(tree, "") or (None, [], [])
             for name, _ in files:
                 tree.delete(name)
             for name in directories:
@@ -379,13 +407,16 @@ class LocalStore(Store):
 
     def _remove_directory(self, tree: Tree, prefix: str) -> None:
         above, _, leaf = prefix.rpartition("/")
-        flags = READABLE if self.durable else PLACE
-        with _opened(tree, prefix, PLACE), _opened(tree, above, flags) as parent:
-            if stat.S_ISLNK(steady(os.lstat, leaf, dir_fd=parent).st_mode):
+        with _opened(tree, above, READABLE if self.durable else PLACE) as parent:
+            mode = steady(os.lstat, leaf, dir_fd=parent).st_mode
+            if stat.S_ISLNK(mode):
                 # Only the link is removed; what it leads to stays.
-                tree.delete(prefix)
+                with _opened(tree, prefix, PLACE):
+                    tree.delete(prefix)
                 return
-            _move_away(tree, parent, leaf)
+            if not stat.S_ISDIR(mode):
+                return
+            _move_away(tree.directory, parent, leaf)
             if self.durable:
                 os.fsync(parent)
         tree.prune(prefix)
@@ -397,12 +428,11 @@ class LocalStore(Store):
             return
         path = f"{self._root}/{prefix}" if prefix else self._root
         try:
-            steady(os.stat, f"{path}/{SCRATCH}")
-            if not self.read_only:
+            if file_mode(f"{path}/{SCRATCH}") and not self.read_only:
                 with _opened(self._tree(), prefix, PLACE) as directory:
                     _purge(directory)
         except FileNotFoundError:
-            return
+            return  # it was removed meanwhile
         except OSError as error:
             raise self._failed("open", prefix, error) from error
 
@@ -420,7 +450,7 @@ class LocalStore(Store):
         self.check_writable(key)
         with ExitStack() as stack:
             with self._failing("lock", key):
-                is_there = stack.enter_context(hold_file(key, self._made_tree().open))
+                is_there = stack.enter_context(hold_file(key, self._made_tree().find))
             if is_there:
                 stack.enter_context(_there(self._root, key))
             yield
@@ -442,12 +472,20 @@ class LocalStore(Store):
         except OSError as error:
             raise self._failed(action, error.filename if key is None else key, error) from error
 
-    def _tree(self, *, durable: bool = False) -> Tree:
-        return Tree(self._root, durable=durable, allowed=self.links_into)
+    def held_open(self) -> AbstractContextManager[None]:
+        return _HeldOpen(self._root)
+
+    def _tree(self, *, durable: bool = False, make: bool = False) -> Tree:
+        trees = _thread.trees
+        held = trees.get(self._root)
+        tree = Tree(self._root, durable=durable, allowed=self.links_into, held=held, make=make)
+        if held is None and self._root in trees:
+            trees[self._root] = tree
+        return tree
 
     def _made_tree(self) -> Tree:
         try:
-            return self._tree(durable=self.durable)
+            return self._tree(durable=self.durable, make=True)
         except FileNotFoundError:
             make_directory(self._root, durable=self.durable)
             return self._tree(durable=self.durable)
@@ -481,23 +519,6 @@ class LocalStore(Store):
         return failure(action, self.url, key, error, reason)
 
 
-def _first_below(
-    tree: Tree, prefix: str, choices: Sequence[Sequence[str]], most: ByteRange
-) -> dict[str, bytes | memoryview]:
-    start = prefix and f"{prefix}/"
-    for choice in choices:
-        found: dict[str, bytes | memoryview] = {}
-        for name in choice:
-            value = tree.get(start + name, most)
-            if value is not None:
-                found[name] = value
-            elif not found:
-                break
-        if found:
-            return found
-    return {}
-
-
 @contextmanager
 def _opened(tree: Tree, path: str, flags: int) -> Iterator[int]:
     descriptor = tree.open(path, flags)
@@ -514,8 +535,10 @@ def _entry(key: str, status: os.stat_result) -> Entry:
 
 def _entries(
     tree: Tree, path: str, *, keeps_status: bool = False
-) -> tuple[tuple[int, int], list[str], list[File]]:
+) -> tuple[tuple[int, int], list[str], list[File]] | None:
     """(device and inode of a directory, names of the directories in it, names of the files in it).
+
+    None where there is no such directory.
 
     Temporary files are left out. A link that is not followed, or leads to nothing, counts as a file, as
     special files do; reading one is an error.
@@ -524,23 +547,30 @@ def _entries(
     """
     directories: list[str] = []
     files: list[File] = []
-    with _opened(tree, path, READABLE) as directory, os.scandir(directory) as found:
+    if (directory := tree.find(path, READABLE)) < 0:
+        return None
+    try:
         status = os.fstat(directory)
-        for entry in found:
-            if entry.name.startswith(SCRATCH):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                directories.append(entry.name)
-            elif not entry.is_symlink():
-                try:
-                    files.append((entry.name, entry.stat(follow_symlinks=False) if keeps_status else None))
-                except FileNotFoundError:
-                    continue  # it was removed meanwhile
-            elif mode := _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name):
-                if stat.S_ISDIR(mode):
+        with os.scandir(directory) as found:
+            for entry in found:
+                if entry.name.startswith(SCRATCH):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
-                else:
-                    files.append((entry.name, None))
+                elif not entry.is_symlink():
+                    try:
+                        files.append(
+                            (entry.name, entry.stat(follow_symlinks=False) if keeps_status else None)
+                        )
+                    except FileNotFoundError:
+                        continue  # it was removed meanwhile
+                elif mode := _mode_of_link(tree, f"{path}/{entry.name}" if path else entry.name):
+                    if stat.S_ISDIR(mode):
+                        directories.append(entry.name)
+                    else:
+                        files.append((entry.name, None))
+    finally:
+        os.close(directory)
     return (status.st_dev, status.st_ino), directories, files
 
 
@@ -560,34 +590,33 @@ def _mode_of_link(tree: Tree, path: str) -> int:
 # remove what is left of them.
 
 
-def _move_away(tree: Tree, parent: int, leaf: str) -> None:
+def _move_away(root: int, parent: int, leaf: str) -> None:
     """Remove the directory `leaf` of `parent`, which is renamed first."""
     doomed = os.urandom(12).hex()
-    with _opened(tree, "", PLACE) as root:
-        for _ in range(ATTEMPTS):
-            scratch = _open_scratch(root)
-            try:
-                steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
-                # It has no name any more; whoever opens the store next removes the rest.
-                with suppress(OSError):
-                    _remove_tree(scratch, doomed)
-                return
-            except FileNotFoundError:
-                # Either the directory is gone, or the other one, which its last user has removed meanwhile.
-                steady(os.lstat, leaf, dir_fd=parent)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                # The directory is on another file system than the root.
-                doomed = f"{SCRATCH}.{doomed}"
-                steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
-                with suppress(OSError):
-                    _remove_tree(parent, doomed)
-                return
-            finally:
-                os.close(scratch)
-                _leave_scratch(root)
-        raise OSError(errno.EBUSY, "directory for temporary files is removed as often as it is made", SCRATCH)
+    for _ in range(ATTEMPTS):
+        scratch = _open_scratch(root)
+        try:
+            steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=scratch)
+            # It has no name any more; whoever opens the store next removes the rest.
+            with suppress(OSError):
+                _remove_tree(scratch, doomed)
+            return
+        except FileNotFoundError:
+            # Either the directory is gone, or the other one, which its last user has removed meanwhile.
+            steady(os.lstat, leaf, dir_fd=parent)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            # The directory is on another file system than the root.
+            doomed = f"{SCRATCH}.{doomed}"
+            steady(os.rename, leaf, doomed, src_dir_fd=parent, dst_dir_fd=parent)
+            with suppress(OSError):
+                _remove_tree(parent, doomed)
+            return
+        finally:
+            os.close(scratch)
+            _leave_scratch(root)
+    raise OSError(errno.EBUSY, "directory for temporary files is removed as often as it is made", SCRATCH)
 
 
 def _open_scratch(root: int) -> int:

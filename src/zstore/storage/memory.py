@@ -21,6 +21,8 @@ class _Values(dict[str, bytes]):
         super().__init__()
         self._names: dict[str, dict[str, None]] = {"": {}}
         self._guard = Lock()
+        # Held by who puts a new value.
+        self.making = Lock()
 
     def put(self, key: str, value: bytes) -> None:
         """Keep a value."""
@@ -106,6 +108,13 @@ class MemoryStore(Store):
         check_key(key)
         self.check_writable(key)
         self._values.put(key, bytes(value))
+
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """As `Store.put_new`, one at a time: a lock of each key takes longer."""
+        with self._values.making:
+            if key in self._values:
+                raise self._taken(key)
+            self.put(key, value)
 
     def delete(self, key: str) -> None:
         check_key(key)

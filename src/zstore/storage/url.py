@@ -13,6 +13,7 @@ from stat import S_ISDIR
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from zstore._ext.engine.files import file_mode
 from zstore.base.byterange import ByteRange
 from zstore.errors import NotFoundError, StoreError, UnknownExtensionError, UnsupportedError
 from zstore.extensions.registry import stores
@@ -193,12 +194,13 @@ def find_file(path: str) -> tuple[str, str, str] | None:
     named = [match.end() for match in FILE.finditer(path)] if "." in path else []
     ends = [*named]
     if len(path) not in ends:
-        may_be_inside = False
         try:
-            if not S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116
+            mode = file_mode(path)
+            may_be_inside = (
+                not mode and "#" in path
+            )  # where there is nothing, there is no file above it either
+            if mode and not S_ISDIR(mode):
                 ends.append(len(path))
-        except FileNotFoundError:  # nor is there a file above it
-            may_be_inside = "#" in path
         except (OSError, ValueError):
             may_be_inside = True
         if may_be_inside:  # a file without an ending may have it inside

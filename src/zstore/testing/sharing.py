@@ -76,7 +76,10 @@ class StoreSharing(Contract):
 
         def is_first(value: bytes) -> bool:
             try:
-                store.put_new("a/b", value)
+                if value[0] % 2:
+                    store.put_new("a/b", value)
+                else:
+                    store.put_over("a/b", value, None)
             except ChangedError:
                 return False
             return True

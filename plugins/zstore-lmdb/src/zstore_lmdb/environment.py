@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import lmdb
@@ -39,30 +39,26 @@ class Environment:
         With `durable`, the disk confirms the transaction, however the environment was opened.
         """
         while True:
-            with self._running_one():
-                try:
-                    with self._open.begin(write=write, buffers=True) as transaction:
-                        result = act(transaction)
-                    if write and durable and not self._is_durable:
-                        self._open.sync(True)
-                    return result
-                except lmdb.MapFullError:
-                    factor = 2
-                except lmdb.MapResizedError:
-                    factor = 1  # another process made it larger
-            self._resize(factor)
-
-    @contextmanager
-    def _running_one(self) -> Iterator[None]:
-        with self._turn:
-            self._turn.wait_for(lambda: not self._is_held_up)
-            self._running += 1
-        try:
-            yield
-        finally:
             with self._turn:
-                self._running -= 1
-                self._turn.notify_all()
+                while self._is_held_up:
+                    self._turn.wait()
+                self._running += 1
+            try:
+                with self._open.begin(write=write, buffers=True) as transaction:
+                    result = act(transaction)
+                if write and durable and not self._is_durable:
+                    self._open.sync(True)
+                return result
+            except lmdb.MapFullError:
+                factor = 2
+            except lmdb.MapResizedError:
+                factor = 1  # another process made it larger
+            finally:
+                with self._turn:
+                    self._running -= 1
+                    if self._is_held_up:  # somebody waits until no transaction runs
+                        self._turn.notify_all()
+            self._resize(factor)
 
     def hold_up(self) -> None:
         """Wait until no transaction runs, and let none begin."""

@@ -113,9 +113,21 @@ class LmdbStore(BatchStore):
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, in one transaction; LMDB takes keys of 511 bytes at most."""
+        self._put(key, value)
+
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """As `Store.put_new`, in one transaction: no lock is needed."""
+        if not self._put(key, value, overwrite=False):
+            raise self._taken(key)
+
+    def _put(self, key: str, value: bytes | bytearray | memoryview, *, overwrite: bool = True) -> bool | None:
         name, data = self._name(key), bytes(value)
         self.check_writable(key)
-        self._run("write", key, lambda transaction: transaction.put(name, data), write=True, make=True)
+
+        def put(transaction: lmdb.Transaction) -> bool:
+            return transaction.put(name, data, overwrite=overwrite)
+
+        return self._run("write", key, put, write=True, make=True)
 
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""

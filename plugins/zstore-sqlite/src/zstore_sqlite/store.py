@@ -111,10 +111,19 @@ class SqliteStore(Store):
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Keep a copy of `value` under `key`, in one transaction."""
+        self._insert("REPLACE", key, value)
+
+    def put_new(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """As `Store.put_new`, in one transaction: no lock is needed."""
+        if not self._insert("INSERT OR IGNORE", key, value):
+            raise self._taken(key)
+
+    def _insert(self, verb: str, key: str, value: bytes | bytearray | memoryview) -> int:
         check_key(key)
         self.check_writable(key)
         with failing("write", self.url, key, FAILURES):
-            self._connection(make=True).execute("REPLACE INTO zstore VALUES (?, ?)", (key, bytes(value)))
+            query = f"{verb} INTO zstore VALUES (?, ?)"
+            return self._connection(make=True).execute(query, (key, bytes(value))).rowcount
 
     def delete(self, key: str) -> None:
         """Remove the key, if it is there."""

@@ -221,6 +221,12 @@ static inline int zs_open_root(const char *path, int flags) {
     return ZS_AGAIN(open(path, flags | O_DIRECTORY | O_CLOEXEC));
 }
 
+/* Make a directory by its own path, unless others do, and open it. */
+static inline int zs_make_root(const char *path) {
+    if (ZS_AGAIN(mkdir(path, 0777)) && errno != EEXIST) return -1;
+    return zs_open_root(path, ZS_PLACE);
+}
+
 static int zs_open_allowed_at(int directory, const char *name, int flags, const char *allowed, zs_paths *path) {
     int is_whole = zs_resolve(directory, name, path), reason = errno;
     if (is_whole < 0) return -1;
@@ -348,6 +354,8 @@ static inline int zs_write_parts(int file, const zs_part *part, int n, int old) 
     errno = reason;
     return i < n ? -1 : 0;
 }
+
+static inline int zs_stat(const char *path, struct stat *status) { return ZS_AGAIN(stat(path, status)); }
 
 /* Whether an open directory has been removed. */
 static inline int zs_folder_is_gone(int directory) {

@@ -3,6 +3,7 @@
 import errno
 import os
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, errno as error_number
@@ -44,10 +45,12 @@ cdef extern from *:
         int64_t size
 
     int zs_has_no_openat2
+    int zs_stat(const char *path, stat *) nogil
     bint S_ISREG(unsigned int) nogil
     bint S_ISDIR(unsigned int) nogil
     int zs_close "close" (int file) nogil
     int zs_open_root(const char *path, int flags) nogil
+    int zs_make_root(const char *path) nogil
     int zs_open_linked(const zs_place *, const char *key, int flags) nogil
     int zs_open_value(const zs_place *, const char *key, int flags, int is_alone, zs_parent *, stat *) nogil
     int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) nogil
@@ -100,6 +103,21 @@ def pread(int file, int64_t begin, int64_t size):
     if have < 0:
         raise failure(error_number)
     return data if have == size else data[:have]
+
+
+def file_mode(str path):
+    """The type and permissions of the file at a path, 0 where there is none: `os.stat` that raises no error for it."""
+    cdef bytes name = encoded(path)
+    cdef const char *at = name
+    cdef stat status
+    cdef int failed
+    if b"\0" in name:
+        raise ValueError(f"a NUL in the path {path!r}")
+    with nogil:
+        failed = zs_stat(at, &status)
+    if failed and error_number != ENOENT:
+        raise failure(error_number, path)
+    return 0 if failed else status.st_mode
 
 
 cdef failure(int number, str path=None, str reason=None):
@@ -171,11 +189,14 @@ def entry_lines(list entries, Py_ssize_t skip):
     return lines, total
 
 
+@cython.no_gc  # there is no cycle: one that is held is older
 cdef class Tree:
     """The open directory `root`, for one thread; keys are paths below it.
 
     Links are followed as long as they stay below it, or lead into one of the directories of `allowed`: their real
-    paths, each with a NUL at its end. `durable` waits until every change is on the disk (fsync).
+    paths, each with a NUL at its end. `durable` waits until every change is on the disk (fsync). The directory of a
+    tree that is `held` is not opened again, if it was opened for that. `make` makes it in the one above, if it is
+    missing, unless that has to be on the disk.
 
     Raises
         OSError: as the system says, with the key as its `filename`. EXDEV: a symbolic link leads out of `root`;
@@ -186,19 +207,25 @@ cdef class Tree:
     cdef zs_parent parent
     cdef bint has_read
     cdef bytes allowed
+    cdef Tree held
 
-    def __cinit__(self, str root, *, bint durable=False, bytes allowed=None):
+    def __cinit__(self, str root, *, bint durable=False, bytes allowed=None, Tree held=None, bint make=False):
         self.place.directory = self.parent.file = -1
         self.allowed = allowed
         if allowed is not None:
             self.place.allowed = allowed
         self.place.is_durable = durable
+        if held is not None and held.place.is_durable >= durable:
+            self.held, self.place.directory = held, held.place.directory
+            return
         cdef bytes name = encoded(root)
         cdef const char *at = name
         if b"\0" in name:
             raise ValueError(f"a NUL in the path {root!r}")
         with nogil:
             self.place.directory = zs_open_root(at, O_RDONLY if durable else ZS_PLACE)
+            if self.place.directory < 0 and error_number == ENOENT and make and not durable:
+                self.place.directory = zs_make_root(at)
         if self.place.directory < 0:
             raise failure(error_number, root)
 
@@ -207,17 +234,37 @@ cdef class Tree:
             zs_parent_close(&self.parent)
             if self.parent.has_used_scratch:
                 zs_leave_scratch(self.place.directory)
-            zs_close(self.place.directory)
+            if self.held is None:
+                zs_close(self.place.directory)
+
+    @property
+    def directory(self):
+        """The descriptor of the root, which can be worked in."""
+        return self.place.directory
 
     def open(self, str path, int flags):
         """Open an existing file or directory, "" for the root; gives the descriptor."""
+        cdef int file = self.reach(path, flags)
+        if file < 0:
+            raise failure(-file, path)
+        return file
+
+    def find(self, str path, int flags):
+        """As `open`; -1 where there is none."""
+        cdef int file = self.reach(path, flags)
+        if file < 0 and file != -ENOENT and file != -ENOTDIR:
+            raise failure(-file, path)
+        return max(file, -1)
+
+    cdef int reach(self, str path, int flags) except? -1:
+        """The descriptor of a file, or the number of an error below 0."""
         cdef bytes name = encoded(path or ".")
         cdef const char *at = name
         cdef int file
         with nogil:
             file = zs_open_linked(&self.place, at, flags)
-        if file < 0:
-            raise failure(error_number, path)
+            if file < 0:
+                file = -error_number
         return file
 
     def get(self, str key, byte_range=None):

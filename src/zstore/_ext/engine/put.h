@@ -82,13 +82,14 @@ static inline int zs_confirm(const zs_place *place, int directory) {
     return place->is_durable ? ZS_AGAIN(fsync(directory)) : 0;
 }
 
-/* Open the directory `path`, and make it and those above it where they are missing; `path` is unchanged afterwards. */
-static int zs_make_directory(const zs_place *place, char *path) {
-    int file = zs_open_directory(place, path);
-    if (file >= 0 || errno != ENOENT) return file;
+/* Open the directory `path`, and make it and those above it where they are missing; `path` is unchanged afterwards.
+ * `is_new`: it is probably missing, so that it is made at once. */
+static int zs_make_directory(const zs_place *place, char *path, int is_new) {
+    int file = is_new ? -1 : zs_open_directory(place, path);
+    if (file >= 0 || (!is_new && errno != ENOENT)) return file;
     char *slash = strrchr(path, '/');
     if (slash) *slash = 0;
-    int above = slash ? zs_make_directory(place, path) : place->directory;
+    int above = slash ? zs_make_directory(place, path, 0) : place->directory;
     if (slash) *slash = '/';
     if (above < 0) return -1;
     int failed =
@@ -111,7 +112,7 @@ static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent
     zs_parent_close(parent);
     memcpy(parent->path, key, size);
     parent->path[size] = 0;
-    parent->file = make ? zs_make_directory(place, parent->path) : zs_open_directory(place, parent->path);
+    parent->file = make ? zs_make_directory(place, parent->path, parent->is_new) : zs_open_directory(place, parent->path);
     parent->is_missing = parent->file < 0 && (errno == ENOENT || errno == ENOTDIR);
     return parent->file;
 }
