@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from zstore.base.limits import current_limits
-from zstore.base.once import COUNT_LIMIT, SIZE_LIMIT, ByContent, ByIdentity, look_up
+from zstore.base.once import COUNT_LIMIT, SIZE_LIMIT, ByContent, look_up
 from zstore.engine.schedulers import map_threads
 from zstore.errors import (
     ChangedError,
@@ -224,6 +224,8 @@ def node_kind(documents: Mapping[str, Any]) -> str | None:
     v1's document has the name "meta", which any file may have: it counts if there are no other documents and
     it has a member that v1 requires.
     """
+    if not documents:
+        return None
     if v3.KEY in documents:
         return "v3"
     if v2.ARRAY_KEY in documents:
@@ -348,23 +350,21 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
 
 # Documents as they are stored; files of a series have most of theirs alike.
 _encoded: ByContent[bytes] = ByContent()
-_nodes: ByIdentity[Model, list[tuple[str, bytes]]] = ByIdentity()
 
 
-def encode_nodes(models: Mapping[str, Model]) -> Iterator[tuple[str, bytes]]:
-    """(key, value) of each document of nodes by path."""
+def encode_nodes(models: Mapping[str, Model]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """(path, documents by name) of each node; made once for each model."""
+    made: dict[int, dict[str, bytes]] = {}
     for path, model in models.items():
-        for name, document in encode_node(model):
-            yield join_key(path, name), document
+        documents = made.get(id(model))
+        if documents is None:
+            documents = made[id(model)] = encode_node(model)
+        yield path, documents
 
 
-def encode_node(model: Model) -> list[tuple[str, bytes]]:
-    """(name, value) of each document of a node; made once for each model."""
-    return _nodes.get(model, _encode_node)
-
-
-def _encode_node(model: Model) -> list[tuple[str, bytes]]:
-    return [(name, _encoded.get(document, render_json)) for name, document in render_node(model).items()]
+def encode_node(model: Model) -> dict[str, bytes]:
+    """The node's documents by name, as they are stored, in the order in which to write them."""
+    return {name: _encoded.get(document, render_json) for name, document in render_node(model).items()}
 
 
 def publish_nodes(store: Store, base: str, models: Mapping[str, Model], *, replaces: bool = False) -> None:
@@ -447,16 +447,31 @@ def check_groups(store: Store, above: Sequence[str], found: Sequence[Documents],
         kind = node_kind(documents)
         if kind is None:
             continue
-        where = place(store, parent)
         actual = {"v3": 3, "v1": 1}.get(kind, 2)
         if actual != zarr_format:
-            raise MetadataError(
-                f"cannot create a Zarr v{zarr_format} node below a Zarr v{actual} one", path=where
-            )
+            message = f"cannot create a Zarr v{zarr_format} node below a Zarr v{actual} one"
+            raise MetadataError(message, path=place(store, parent))
         if kind == "v3":
-            kind = parse_json(documents[v3.KEY], path=where, key=v3.KEY).get("node_type")
+            kind = _node_type(store, parent, documents[v3.KEY])
         if kind != "group":
-            raise MetadataError(f"cannot create a node below what is no group but {kind!r}", path=where)
+            message = f"cannot create a node below what is no group but {kind!r}"
+            raise MetadataError(message, path=place(store, parent))
+
+
+# What documents of v3 say that they are: those above new nodes are read again for each.
+_node_types: dict[bytes, Any] = {}
+
+
+def _node_type(store: Store, path: str, data: bytes | memoryview) -> Any:
+    content = bytes(data)
+    kind = look_up(_node_types, content)
+    if kind is None:
+        kind = parse_json(data, path=place(store, path), key=v3.KEY).get("node_type")
+        if len(content) <= SIZE_LIMIT:
+            if len(_node_types) >= COUNT_LIMIT:
+                _node_types.clear()
+            _node_types[content] = kind
+    return kind
 
 
 def ancestors(path: str) -> Iterator[str]:

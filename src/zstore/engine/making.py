@@ -26,8 +26,8 @@ from zstore.engine.documents import (
     ancestors,
     check_format,
     check_groups,
-    consolidated_keys,
     encode_node,
+    encode_nodes,
     find_documents,
     find_others,
     forget,
@@ -55,6 +55,7 @@ from zstore.model.array import ArrayModel, ZarrFormat
 from zstore.model.grid import ChunkKeys
 from zstore.model.group import GroupModel
 from zstore.storage.base import (
+    DOCUMENTS,
     SHAPE_LOCK,
     Part,
     Store,
@@ -142,25 +143,24 @@ def create_node(
     Raises
         as `create_nodes`.
     """
-    places = _clear_places(store, {path: model}, overwrite=overwrite)
-    told = consolidated_keys(path, model.zarr_format)
-    if fill is None or isinstance(model, GroupModel):
-        _put_documents(store, path, model, places, told=told)
-        return
+    with store.held_open():
+        [new], told = _clear_places(store, {path: model}, overwrite=overwrite)
+        if fill is None or isinstance(model, GroupModel):
+            new.put(told=told)
+            return
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
-    encoded = places.encoded[path]
     # What was there is gone: whoever comes first with a mark is alone, whether it replaces something or not.
     with marked(store, path, "create", made, is_new=True) as mark:
         is_ours = False
         try:
-            if _is_made(store, path, {*encoded, *_node_names(model.zarr_format)}):
+            if _is_made(store, path, {*new.documents, *_node_names(model.zarr_format)}):
                 # Whoever was first has finished, and removed the mark, before this one was put.
                 raise _taken(store, path)
             is_ours = True
             fill()
             if not mark.is_held():
                 raise _taken(store, path)
-            _put_documents(store, path, model, places, mark=mark, told=told)
+            new.put(mark, told=told)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
             with suppress(StoreError), in_haste(error):
@@ -168,7 +168,7 @@ def create_node(
                     # A node there is somebody else's, who has not ended yet where makers look for marks.
                     is_taken = isinstance(error, _TakenError)
                     if is_ours and not is_taken:
-                        for name in encoded:
+                        for name in new.documents:
                             store.delete(join_key(path, name))
                     if is_ours and (not is_taken or _meets_marks(store)):
                         _delete_chunks(store, path, made)
@@ -208,15 +208,15 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
     made: dict[str, Mark] = {}
 
     def put(path: str) -> None:
-        _put_documents(store, path, complete[path], places, is_held=path in made)
+        news[path].put(is_alone=path in made)
 
     def put_all(paths: Sequence[str]) -> None:
         for first in range(0, len(paths), PUT_COUNT):
             some = paths[first : first + PUT_COUNT]
-            if not _put_together(store, some, complete, places):
+            if not _put_together(store, [news[path] for path in some]):
                 map_threads(put, some, waiting_count=store.request_count)
 
-    with ExitStack() as marks:
+    with store.held_open(), ExitStack() as marks:
 
         def mark(path: str) -> None:
             made[path] = marks.enter_context(marked(store, path, "create", is_new=True))
@@ -224,13 +224,16 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
         # Over a network new groups are marked while their places are looked at: most are free.
         early = groups if store.request_count > 1 and not overwrite else ()
         try:
-            places = _clear_places(store, complete, overwrite=overwrite, early=dict.fromkeys(early, mark))
+            found, told = _clear_places(
+                store, complete, overwrite=overwrite, early=dict.fromkeys(early, mark)
+            )
         except BaseException as error:
             with suppress(StoreError), in_haste(error):
                 for one in made.values():
                     one.remove()
             raise
-        held = groups & places.empty
+        news = {new.path: new for new in found}
+        held = {path for path in groups if news[path].is_empty}
         for path in made.keys() - held:
             made.pop(path).remove()
         for path in held - made.keys():
@@ -246,16 +249,11 @@ def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool =
                 for path, one in made.items():
                     _remove_marked(store, path, one)
             raise
-        _forget_again(store, tops, next(iter(models.values())).zarr_format)
+        if _meets_marks(store):
+            forget(store, told)
         with suppress(StoreError):
             for one in made.values():
                 one.remove(waits=False)
-
-
-def _forget_again(store: Store, paths: Iterable[str], zarr_format: int | None) -> None:
-    """Remove metadata that were consolidated while nodes were made or removed, where it takes no request."""
-    if store.request_count == 1:
-        forget(store, [*dict.fromkeys(key for path in paths for key in consolidated_keys(path, zarr_format))])
 
 
 class _TakenError(ExistsError):
@@ -282,34 +280,127 @@ def _taken(store: Store, path: str) -> _TakenError:
     return _TakenError(message, path=place(store, path))
 
 
-class _Places(NamedTuple):
-    """The documents of nodes to write, their paths that are empty, and those with attributes of v2 alone."""
+class _New(NamedTuple):
+    """A new node.
 
-    encoded: dict[str, dict[str, bytes]]
-    empty: set[str]
-    # The paths where there are attributes of v2, but no node.
-    stray: set[str]
-    # The paths where there was a node, or the rest of one.
-    replaced: Sequence[str]
+    documents    by name, in the order in which they are put
+    is_empty     whether there is nothing at its path
+    is_stray     whether there are attributes of v2 at its path, but no node
+    is_replaced  whether there was a node at its path, or the rest of one
+    """
+
+    store: Store
+    path: str
+    model: Model
+    documents: dict[str, bytes]
+    is_empty: bool
+    is_stray: bool
+    is_replaced: bool
+
+    def put(self, mark: Mark | None = None, *, is_alone: bool = False, told: Sequence[str] = ()) -> None:
+        """Put the documents.
+
+        The last one makes the node. Where attributes of v2 are there already, the first does: they may be
+        those of another maker, which has not come to an end.
+
+        mark      the caller's, which is to be there still; without it, one that is there now is of another
+                  maker, who may have begun to store chunks
+        is_alone  whether no mark is looked for: one of the caller's keeps others away
+        told      keys of metadata that are removed where they were consolidated meanwhile, without the node
+
+        Raises
+            StoreError: somebody else has made a node there, or makes one, as far as the store can tell.
+            ChangedError: somebody else has removed or replaced the mark.
+        """
+        store, path = self.store, self.path
+        names = [*reversed(self.documents)] if self.is_stray else [*self.documents]
+        for number, name in enumerate(names):
+            key, data = join_key(path, name), self.documents[name]
+            if self.is_stray and number:
+                store.put(key, data)
+                continue
+            try:
+                version = store.put_new(key, data)
+            except ChangedError as error:
+                with suppress(StoreError):
+                    self._take_back(names[:number])
+                raise _taken(store, path) from error
+            self.note(name, version)
+        # Of two who replace the same, the other may store chunks by now, everywhere.
+        if _meets_marks(store) or (mark is None and self.is_replaced):
+            self._look_beside(mark, told, is_alone=is_alone)
+        if self.is_stray and v2.ATTRIBUTES_KEY not in self.documents:
+            store.delete(join_key(path, v2.ATTRIBUTES_KEY))
+
+    def note(self, name: str, version: str | None) -> None:
+        """Remember a group's document that was put, if a list can show that it has changed."""
+        if self.store.lists_versions and isinstance(self.model, GroupModel):
+            data = self.documents[name]
+            part = Part(data, len(data), version)
+            _seen.setdefault(self.store, _Seen()).note([join_key(self.path, name)], [part])
+
+    def _look_beside(self, mark: Mark | None, told: Sequence[str], *, is_alone: bool) -> None:
+        """Check that nobody has put another node beside the documents; forget metadata consolidated since.
+
+        An array and a group of v2 have documents of different names: of two makers, one sees the other's.
+        Whoever removes a group above removes the mark of a new array before its chunks.
+
+        Raises
+            as `put`; the documents are gone.
+        """
+        store, path = self.store, self.path
+        others = _node_names(self.model.zarr_format) - self.documents.keys()
+        asked = [join_key(path, name) for name in (*others, *(() if is_alone else (INTENT,)))]
+        found = store.get_many([(key, None) for key in (*asked, *told)]) if asked or told else []
+        if any(value is not None for value in found[: len(others)]):
+            self._take_back(self.documents)
+            raise _taken(store, path)
+        intent = None if is_alone else found[len(others)]
+        if mark is not None:
+            if intent is None or bytes(intent) != mark.data:
+                self._take_back(self.documents)
+                message = "cannot create: somebody else has just removed or replaced what is there, "
+                raise ChangedError(f"{message}or a group above; expected neither", path=place(store, path))
+        elif intent is not None and self._take_back(self.documents, intent):
+            raise in_the_way(store, path, intent, "expected nothing there")
+        forget(store, [*told], found[len(asked) :])
+
+    def _take_back(self, names: Iterable[str], intent: bytes | memoryview | None = None) -> bool:
+        """Remove documents that were put and are not to be a node: they would be another one's.
+
+        False where that `intent` of another's is there no more: he has found them, and made way, or has
+        removed them, and what is there is his, however equal.
+        """
+        for name in reversed([*names]):
+            with self.store.lock(key := join_key(self.path, name)):
+                if intent is not None and not is_same_work(
+                    intent, self.store.get(join_key(self.path, INTENT))
+                ):
+                    return False
+                if self.store.get(key) == self.documents[name]:
+                    self.store.delete(key)
+            intent = None  # the document that makes the node comes first
+        return True
 
 
 def _clear_places(
     store: Store, models: Mapping[str, Model], *, overwrite: bool, early: _Early = MappingProxyType({})
-) -> _Places:
+) -> tuple[list[_New], list[str]]:
     """Check that the nodes can be made, make the groups above them, and remove the nodes they replace.
+
+    Returns the new nodes, and the keys above them where metadata may be consolidated.
 
     early  what puts marks at some paths meanwhile, if there are none; where it has, they do not count
     """
     zarr_format = next(iter(models.values())).zarr_format
     check_format(zarr_format, store)
-    encoded: dict[str, dict[str, bytes]] = {}
     for path, model in models.items():
         if model.zarr_format != zarr_format:
             message = f"zarr_format is {model.zarr_format}, expected {zarr_format} as of the other nodes"
             raise MetadataError(message, path=place(store, path))
         store.check_writable(join_key(path, ARRAY_KEYS.get(zarr_format, v3.KEY)))
         _check_names(store, path, zarr_format)
-        encoded[path] = dict(encode_node(model))
+    encoded = dict(encode_nodes(models))
     above = [*dict.fromkeys(parent for path in models for parent in ancestors(path) if parent not in models)]
     found_above, found, empty = _survey(store, above, list(models), zarr_format, early)
     check_groups(store, above, found_above, zarr_format)
@@ -320,7 +411,7 @@ def _clear_places(
     gone: set[str] = set()
     replaced = []
     for path in sorted(found):
-        if gone.intersection(ancestors(path)):
+        if gone and gone.intersection(ancestors(path)):
             gone.add(path)
             continue
         _check_free(store, path, found[path], overwrite=overwrite)
@@ -342,16 +433,22 @@ def _clear_places(
         if isinstance(model := models[path], ArrayModel):
             _check_no_chunks(store, path, model)
     if zarr_format == 2:
-        groups = [parent for parent, documents in zip(above, found_above, strict=True) if documents]
-        forget(store, [join_key(parent, v2.CONSOLIDATED_KEY) for parent in groups])
+        told = [join_key(parent, v2.CONSOLIDATED_KEY) for parent in above]
+        forget(store, [key for key, documents in zip(told, found_above, strict=True) if documents])
     else:
-        known = [documents.get(v3.KEY) for documents in found_above]
-        forget(store, [join_key(parent, v3.KEY) for parent in above], known)
+        told = [join_key(parent, v3.KEY) for parent in above]
+        forget(store, told, [documents.get(v3.KEY) for documents in found_above])
     for parent, documents in zip(above, found_above, strict=True):
         if node_kind(documents) is None and zarr_format in GROUP_KEYS:
             _create_group(store, parent, zarr_format)
-    stray = {path for path in found.keys() - gone if v2.ATTRIBUTES_KEY in found[path]}
-    return _Places(encoded, empty | gone, stray if zarr_format == 2 else set(), replaced)
+    stray = {path for path in found.keys() - gone if v2.ATTRIBUTES_KEY in found[path] and zarr_format == 2}
+    empty |= gone
+    there = {*replaced}
+    news = [
+        _New(store, path, model, encoded[path], path in empty, path in stray, path in there)
+        for path, model in models.items()
+    ]
+    return news, told
 
 
 def _check_free(store: Store, path: str, found: Documents, *, overwrite: bool) -> None:
@@ -433,7 +530,7 @@ def _list_unchanged(
     The list also gives the `names` at the node's path. None where documents are not remembered or have
     changed, or where the store holds too many keys to list.
     """
-    seen = _seen.get(store)
+    seen = _seen.get(store) if store.lists_versions else None
     if seen is None or seen.miss_count >= MISSES or len(paths) > 1:
         return None
     keys = document_keys(above, asked)
@@ -494,143 +591,33 @@ def _depth(path: str) -> int:
     return path.count("/") if path else -1
 
 
-def _put_documents(
-    store: Store,
-    path: str,
-    model: Model,
-    places: _Places,
-    *,
-    mark: Mark | None = None,
-    is_held: bool = False,
-    told: Sequence[str] = (),
-) -> None:
-    """Write the documents of a new node, the last of which makes it one.
-
-    Where attributes of v2 are there already, the first does: they may be those of another maker, which has
-    not come to an end.
-
-    mark     the caller's, which is to be there still; without it, one that is there now is of another maker,
-             who may have begun to store chunks
-    is_held  whether no mark is looked for: one of the caller's keeps others away
-    told     keys of metadata that are removed where they were consolidated meanwhile, without the node
-
-    Raises
-        StoreError: somebody else has made a node there, or makes one, as far as the store can tell.
-        ChangedError: somebody else has removed or replaced the mark.
-    """
-    encoded = places.encoded[path]
-    is_stray = path in places.stray
-    names = [*reversed(encoded)] if is_stray else [*encoded]
-    for number, name in enumerate(names):
-        key, data = join_key(path, name), encoded[name]
-        if is_stray and number:
-            store.put(key, data)
-            continue
-        try:
-            version = store.put_new(key, data)
-        except ChangedError as error:
-            with suppress(StoreError):
-                _take_back(store, path, {name: encoded[name] for name in names[:number]})
-            raise _taken(store, path) from error
-        _note_group(store, model, key, data, version)
-    # Of two who replace the same, the other may store chunks by now, everywhere.
-    looks = _meets_marks(store) or (mark is None and path in places.replaced)
-    found = _look_beside(store, path, model, encoded, mark, is_held, told) if looks else ()
-    if is_stray and v2.ATTRIBUTES_KEY not in encoded:
-        store.delete(join_key(path, v2.ATTRIBUTES_KEY))
-    if found:
-        forget(store, [*told], found)
-
-
-def _look_beside(
-    store: Store,
-    path: str,
-    model: Model,
-    encoded: Mapping[str, bytes],
-    mark: Mark | None,
-    is_held: bool,
-    told: Sequence[str],
-) -> Sequence[Any]:
-    """Check that nobody has put something beside new documents; returns the values under the keys `told`.
-
-    An array and a group of v2 have documents of different names: of two makers, one sees the other's. Whoever
-    removes a group above removes the mark of a new array before its chunks.
-
-    Raises
-        as `_put_documents`; the documents are gone.
-    """
-    other = (
-        [v2.GROUP_KEY if isinstance(model, ArrayModel) else v2.ARRAY_KEY] if model.zarr_format == 2 else []
-    )
-    intents = [] if is_held else [INTENT]
-    keys = [*(join_key(path, name) for name in (*other, *intents)), *told]
-    found = store.get_many([(key, None) for key in keys]) if keys else []
-    if other and found[0] is not None:
-        _take_back(store, path, encoded)
-        raise _taken(store, path)
-    intent = None if is_held else found[len(other)]
-    if mark is not None:
-        if intent is None or bytes(intent) != mark.data:
-            _take_back(store, path, encoded)
-            message = (
-                "cannot create: somebody else has just removed or replaced what is there, or a group above"
-            )
-            raise ChangedError(f"{message}; expected neither", path=place(store, path))
-    elif intent is not None and _take_back(store, path, encoded, intent):
-        raise in_the_way(store, path, intent, "expected nothing there")
-    return found[len(other) + len(intents) :]
-
-
-def _put_together(store: Store, paths: Sequence[str], models: Mapping[str, Model], places: _Places) -> bool:
-    """`_put_documents` of nodes with one document each, all at once; False if not, and nothing is done."""
-    encoded = [places.encoded[path] for path in paths]
-    is_each = _meets_marks(store) or places.stray or not {*paths}.isdisjoint(places.replaced)
-    if is_each or len(paths) < 2 or {*map(len, encoded)} != {1}:
+def _put_together(store: Store, news: Sequence[_New]) -> bool:
+    """`put` nodes with one document each, all at once; False if not, and nothing is done."""
+    is_simple = all(len(new.documents) == 1 and not new.is_stray and not new.is_replaced for new in news)
+    if _meets_marks(store) or len(news) < 2 or not is_simple:
         return False
-    keys = [join_key(path, *names) for path, names in zip(paths, encoded, strict=True)]
-    values = [data for names in encoded for data in names.values()]
+    keys = [join_key(new.path, *new.documents) for new in news]
+    values = [data for new in news for data in new.documents.values()]
     versions = store.put_new_many(keys, values)
     if versions is None:
         return False
-    for path, key, data, version in zip(paths, keys, values, versions, strict=True):
+    for new, version in zip(news, versions, strict=True):
         if not isinstance(version, ChangedError):
-            _note_group(store, models[path], key, data, version)
-    for path, version in zip(paths, versions, strict=True):
+            [name] = new.documents
+            new.note(name, version)
+    for new, version in zip(news, versions, strict=True):
         if isinstance(version, ChangedError):
-            raise _taken(store, path) from version
+            raise _taken(store, new.path) from version
     return True
-
-
-def _note_group(store: Store, model: Model, key: str, data: bytes, version: str | None) -> None:
-    """Remember a group's document that was put, if a list can show that it has changed."""
-    if store.lists_versions and isinstance(model, GroupModel):
-        _seen.setdefault(store, _Seen()).note([key], [Part(data, len(data), version)])
 
 
 def _meets_marks(store: Store) -> bool:
     """Whether makers look for marks once more when they have put their documents: where it takes no request.
 
-    Of a maker who stores chunks below a mark and one who does not, at the same moment, one sees the other.
+    They look for metadata that were consolidated meanwhile, too, as who deletes does. Of a maker
+    who stores chunks below a mark and one who does not, at the same moment, one sees the other.
     """
     return store.request_count == 1
-
-
-def _take_back(
-    store: Store, path: str, put: Mapping[str, bytes], intent: bytes | memoryview | None = None
-) -> bool:
-    """Remove documents that were `put` and are not to be a node: they would be another one's.
-
-    False where that `intent` of another's is there no more: he has found them, and made way, or has removed
-    them, and what is there is his, however equal.
-    """
-    for name, data in reversed([*put.items()]):
-        with store.lock(key := join_key(path, name)):
-            if intent is not None and not is_same_work(intent, store.get(join_key(path, INTENT))):
-                return False
-            if store.get(key) == data:
-                store.delete(key)
-        intent = None  # the document that makes the node comes first
-    return True
 
 
 def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool:
@@ -644,14 +631,16 @@ def delete_node(store: Store, path: str, zarr_format: int | None = None) -> bool
         ReadOnlyError, StoreError: the store refused, or somebody else is making or removing a node there.
     """
     store.check_writable(join_key(path, v3.KEY))
-    found = read_documents(store, [path], zarr_format, consolidated=True)[0]
-    if node_kind(found) is None:
-        return _delete_rest(store, path)
-    with marked(store, path, "delete") as mark:
-        forget_consolidated(store, path, None)
-        with _document_locked(store, path, found):
-            _remove_marked(store, path, mark, found)
-    _forget_again(store, [path], None)
+    with store.held_open():
+        found = read_documents(store, [path], zarr_format, consolidated=True)[0]
+        if node_kind(found) is None:
+            return _delete_rest(store, path)
+        with marked(store, path, "delete") as mark:
+            forget_consolidated(store, path, None)
+            with _document_locked(store, path, found):
+                _remove_marked(store, path, mark, found)
+        if _meets_marks(store):
+            forget_consolidated(store, path, None)
     return True
 
 
@@ -679,11 +668,10 @@ def _delete_rest(store: Store, path: str) -> bool:
 @contextmanager
 def _document_locked(store: Store, path: str, found: Documents) -> Iterator[None]:
     """Hold the locks of a node's shape and document, so that no change under way writes it again."""
-    array = next((name for name in ARRAY_KEYS.values() if name in found), None)
-    name = array or next((name for name in GROUP_KEYS.values() if name in found), None)
+    name = next((name for name in (*DOCUMENTS, v2.GROUP_KEY) if name in found), None)
     with ExitStack() as held:
         # Where a store has no locks for it, the intent keeps changes of shape away.
-        if array is not None and not store.notices_changes:
+        if name in DOCUMENTS and not store.notices_changes and not store.locks_below:
             held.enter_context(store.lock(join_key(path, SHAPE_LOCK)))
         if name is not None:
             try:
@@ -839,7 +827,7 @@ def _check_no_chunks(store: Store, path: str, model: ArrayModel) -> None:
 
 def _create_group(store: Store, path: str, zarr_format: ZarrFormat) -> None:
     """Make a group above a new node, or take that which somebody else has just made."""
-    [(name, data)] = encode_node(GroupModel(zarr_format))
+    [(name, data)] = encode_node(GroupModel(zarr_format)).items()
     try:
         store.put_new(join_key(path, name), data)
     except ChangedError:

@@ -603,8 +603,9 @@ class SourceStore(ModelStore):
         models = self.models or {}
         faults = {path: model for path, model in models.items() if isinstance(model, ZstoreError)}
         readable = {path: model for path, model in models.items() if not isinstance(model, ZstoreError)}
-        for key, value in encode_nodes(readable):  # nobody else has the store
-            documents.put(key, value)
+        for path, encoded in encode_nodes(readable):  # nobody else has the store
+            for name, value in encoded.items():
+                documents.put(join_key(path, name), value)
         for path, fault in faults.items():
             # Whoever copies or walks through documents learns that there is something, too.
             said = {"zarr_format": 3, "node_type": "array", "unreadable": fault.message}

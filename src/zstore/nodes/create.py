@@ -624,7 +624,7 @@ def _settle(
                 request, attributes=check_attributes(request.attributes, path=place(store, path))
             )
         model = request.model()
-        check_codecs(model, allow_pickle=access.allow_pickle)
+        _check_codecs(model, allow_pickle=access.allow_pickle)
     except ZstoreError as error:
         error.locate(path=place(store, path))
         raise

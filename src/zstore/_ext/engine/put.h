@@ -112,7 +112,8 @@ static inline int zs_parent_of(const zs_place *place, const char *key, zs_parent
     zs_parent_close(parent);
     memcpy(parent->path, key, size);
     parent->path[size] = 0;
-    parent->file = make ? zs_make_directory(place, parent->path, parent->is_new) : zs_open_directory(place, parent->path);
+    parent->file =
+        make ? zs_make_directory(place, parent->path, parent->is_new) : zs_open_directory(place, parent->path);
     parent->is_missing = parent->file < 0 && (errno == ENOENT || errno == ENOTDIR);
     return parent->file;
 }
