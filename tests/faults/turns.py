@@ -38,7 +38,7 @@ class Turns:
     Who waits for a lock of the other's lets that one go on.
 
     stores  what each of two callers opens, of the same values
-    order   0 or 1 for each request to come; empty: all come as they may
+    order   0 or 1 for each request to come; empty: whoever has waited longest is next
     """
 
     def __init__(self, *stores: Any) -> None:
@@ -48,6 +48,7 @@ class Turns:
         self._changed, self._mine, self._waiting = threading.Condition(), threading.local(), set[int]()
         self._at_work: int | None = None
         self._held: list[tuple[str, int]] = []
+        self._asking: list[int] = []
         for store in stores:
             store.turns = self
 
@@ -69,7 +70,10 @@ class Turns:
             return
         with self._changed:
             self._leave(who)
-            assert self._changed.wait_for(lambda: self._at_work is None and self._may_go(who), 60)
+            self._asking.append(who)
+            may_go = self._changed.wait_for(lambda: self._at_work is None and self._may_go(who), 60)
+            self._asking.remove(who)
+            assert may_go
             self._at_work = who
             if who in self.order:
                 self.order.remove(who)
@@ -86,7 +90,10 @@ class Turns:
         self._changed.notify_all()
 
     def _may_go(self, who: int) -> bool:
-        return not self.order or self.order[0] == who or self.order[0] in self._waiting
+        if not self.order:
+            # Else who looks again and again whether the other has ended would never let him.
+            return self._asking[0] == who
+        return self.order[0] == who or self.order[0] in self._waiting
 
     @contextmanager
     def lock(self, name: str, lock: Any) -> Iterator[None]:
