@@ -146,7 +146,13 @@ def puts(path: str) -> None:
 
 
 def race(source: str, options: str, call: str) -> None:
-    """Carry out a call for one target after the other, each when a line says so; say how it ended."""
+    """Carry out a call for one target after the other, each when a line says so; say how it ended.
+
+    The journal is written after each unit, as if each took long.
+    """
+    from zstore.jobs import journal
+
+    journal.WAITING_SECONDS = journal.PAUSE = -1
     print("ready", flush=True)
     for url in map(str.strip, sys.stdin):
         stores = (open_store(each, storage_options=json.loads(options)) for each in (source, url))
