@@ -132,6 +132,11 @@ class PausingStore(PrefixStore):
         self._count()
         return super().put_new(key, value)
 
+    def swap(self, changes):
+        if changes:
+            self._count()
+        return super().swap(changes)
+
     def delete(self, key):
         self._count()
         super().delete(key)
@@ -173,6 +178,11 @@ class FailingStore(PrefixStore):
     def put_new(self, key, value):
         self._count(key)
         return super().put_new(key, value)
+
+    def swap(self, changes):
+        for key in [*changes][-1:]:
+            self._count(key)
+        return super().swap(changes)
 
     def delete(self, key):
         self._count(key)

@@ -27,8 +27,18 @@ Call = Callable[[Any], Any]
 
 # What a store is asked for in one step; what it asks itself for within is a part of that.
 STEPS = (
-    *("get", "get_many", "get_parts", "get_first", "size", "entry", "peek", "list_children"),
-    *("put", "put_many", "put_new", "put_over", "delete", "delete_over", "delete_prefix", "delete_many"),
+    *("get", "get_many", "get_parts", "get_first", "size", "entry", "list_children"),
+    *(
+        "put",
+        "put_many",
+        "put_new",
+        "put_over",
+        "swap",
+        "delete",
+        "delete_over",
+        "delete_prefix",
+        "delete_many",
+    ),
 )
 
 
@@ -170,7 +180,7 @@ class Turns:
 
 def _in_turn(name: str) -> Any:
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        asks = args[0] != []  # of no keys a store says what it can, without a request
+        asks = args[0] not in ([], {})  # of no keys a store says what it can, without a request
         with self.turns.step() if asks else nullcontext():
             return getattr(super(type(self), self), name)(*args, **options)
 

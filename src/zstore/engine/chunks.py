@@ -72,7 +72,7 @@ from zstore.indexing.select import AnyLayout, PointShare, Runs, SelectionPlan, s
 from zstore.indexing.transform import IndexTransform
 from zstore.model.array import ArrayModel
 from zstore.model.grid import RectilinearGrid
-from zstore.storage.base import Part, Store, drive, join_key, join_url
+from zstore.storage.base import ATTEMPTS, Changes, Part, Store, drive, join_key, join_url
 from zstore.storage.local import make_directory
 
 tracing.brief_counts = brief_counts
@@ -102,7 +102,7 @@ class Chunks(ABC):
     is_published    whether the array's metadata document exists: chunks are locked through it. Until it does,
                     only the job that makes the array writes to it, and writes each chunk once
     is_guarded      whether writes are refused where the document is that of an array whose chunks are others,
-                    as far as it takes no request to look at it
+                    or gone, as far as it takes no request to look at it
     """
 
     is_published = True
@@ -196,44 +196,64 @@ class Chunks(ABC):
         if isinstance(plan, Runs):
             plan, value = plan.by_items(), value.reshape(-1)
         with self._span_of_write(plan, value) if tracing.is_on else NOTHING:
-            looks = self.is_guarded and self.store.request_count == 1 and not self._locks_known(has_fields)
-            if looks and not self.check_document():
-                raise NotFoundError("array is gone", path=self._address)
             await self._write(scheduler, plan, value, has_fields)
-            if looks and not self.check_document():
-                # Nothing is removed: another call may be storing the chunks of a new array there.
-                message = "somebody else has just removed the array; what was written may be left there"
-                raise NotFoundError(message, path=self._address)
 
-    def _locks_known(self, has_fields: bool) -> bool:
-        """Whether whoever locks a chunk to write it sees that the document is another one."""
-        return False
+    # The document as it was last read, that of an array with chunks like these.
+    _document: bytes | None = None
 
-    # What the document was when it was last read, and was that of an array with chunks like these.
-    _document: Any = None
+    @once
+    def _swaps(self) -> bool:
+        """Whether chunks are replaced only while they are those that were read, and the array is there."""
+        return self.is_guarded and self.store.request_count == 1 and self.store.swap({}) is not None
 
     @once
     def _document_key(self) -> str:
         return join_key(self.path, ARRAY_KEYS[self.model.zarr_format])
 
     def check_document(self) -> bool:
-        """Whether the array's document is there, or the store cannot say so at once.
+        """Whether the array's document is as it was when it was last read, or else read it.
 
         Raises
+            NotFoundError: it is gone.
             ChangedError: it is that of an array whose chunks are others.
         """
-        seen = self.store.peek(self._document_key)
-        if seen is NotImplemented or seen == self._document:
-            return seen is not None
         data = self.store.get(self._document_key)
         if data is None:
-            return False
+            raise NotFoundError("array is gone", path=self._address)
+        if data == self._document:
+            return True
         found = parse_node({ARRAY_KEYS[self.model.zarr_format]: data}, self._address)
         other = "a group" if not isinstance(found, ArrayModel) else other_chunks(self.model, found)
         if other:
             message = f"cannot write: somebody else has replaced the array, which is now {other}"
             raise ChangedError(f"{message}; open it again, or call refresh()", path=self._address)
-        self._document = seen
+        self._document = bytes(data)
+        return False
+
+    def _swap(self, changes: Changes) -> bool:
+        """Replace chunks in one step, as `Store.swap`, while the array is there; False: others changed them.
+
+        Raises
+            as `check_document`; nothing is changed then.
+        """
+        if self._document is None:
+            self.check_document()
+        while not self.store.swap({self._document_key: (self._document, ...), **changes}):
+            if self.check_document():
+                return False
+        return True
+
+    def _keep(self, key: str, old: Any, new: Any) -> bool:
+        """Keep an encoded chunk in place of `old` (...: of any); False if others have changed it meanwhile.
+
+        new  None for no change, False where all its items are the fill value
+        """
+        if self._swaps:
+            return self._swap({key: (old, _to_swap(new))})
+        if new is False:
+            self.store.delete(key)
+        elif new is not None:
+            self.store.put(key, new)
         return True
 
     def read_box(self, plan: Any, out: Items, missing_is_fault: bool) -> None:
@@ -314,12 +334,13 @@ class Chunks(ABC):
         scheduler: Scheduler,
         pieces: Iterable[T],
         cell: Callable[[T], Cell],
-        act: Callable[[T, threading.Semaphore], None],
+        act: Callable[[T, threading.Semaphore], bool],
     ) -> None:
         """Call `act` for every piece of a write, under the lock of the chunk at the piece's cell.
 
-        `act` gets a semaphore to hold while it encodes: more requests than threads may run at the same time,
-        but no more encoders.
+        It is called again where others have changed the chunk meanwhile, for which it gives False. `act` gets
+        a semaphore to hold while it encodes: more requests than threads may run at the same time, but no more
+        encoders.
         """
         threads, waiting_count = thread_count(), None
         if self.store.request_count > 1:
@@ -327,7 +348,10 @@ class Chunks(ABC):
         turn = threading.Semaphore(threads)
 
         def change_one(piece: T) -> None:
-            if self.is_published:
+            if self._swaps:
+                with self.store.lock(self.key(cell(piece))):
+                    self._change(partial(act, piece, turn))
+            elif self.is_published:
                 self.store.update(self.key(cell(piece)), partial(act, piece, turn))
             else:
                 act(piece, turn)
@@ -335,6 +359,28 @@ class Chunks(ABC):
         left = iter(pieces)
         while window := list(islice(left, WINDOW_COUNT)):
             await scheduler.map(change_one, window, waiting_count=waiting_count)
+
+    def _change(self, act: Callable[[], bool]) -> None:
+        """Call `act` until it is true, under the chunk's lock: only who replaces the array comes between."""
+        for _ in range(ATTEMPTS):
+            if self._proves(act):
+                return
+        message = "cannot write: others changed the chunk during every attempt"
+        raise ChangedError(message, path=self._address)
+
+    def _proves(self, act: Callable[[], bool]) -> bool:
+        """Whether `act` is true, which may find chunks that the codecs of another array have encoded."""
+        try:
+            return act()
+        except CodecError:
+            if self.check_document():
+                raise
+            return False
+
+
+def _to_swap(new: Any) -> Any:
+    """The value that `Store.swap` puts for an encoded chunk; None: no change, False: all fill value."""
+    return ... if new is None else None if new is False else new
 
 
 # Chunks of one shape
@@ -754,16 +800,13 @@ class RegularChunks(Chunks):
         elif self._is_object:
             table = table_to_write(self.bound.chain)
             value = await scheduler.run(partial(table.take_in_broadcast, value))
-        elif self.folder is not None and self._locks_known(has_fields):
+        elif self.folder is not None and self._writes_natively:
             await self._write_files(scheduler, plan, value, self.folder)
             return
         elif self._writes_natively and self._puts_together(plan.outer_count):
             await self._write_together(scheduler, plan, value)
             return
         await self._write_each(scheduler, plan, value, range(plan.outer_count), table)
-
-    def _locks_known(self, has_fields: bool) -> bool:
-        return not has_fields and not self._is_object and self._writes_natively and self.folder is not None
 
     def _puts_together(self, outer_count: int) -> bool:
         """Whether so many outer chunks are put at once, or in memory, where that takes no time."""
@@ -781,8 +824,8 @@ class RegularChunks(Chunks):
         cells = plan.outer_cells()
         threads = thread_count() if len(outers) == 1 else 1
 
-        def write_outer(outer: int, turn: threading.Semaphore) -> None:
-            self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
+        def write_outer(outer: int, turn: threading.Semaphore) -> bool:
+            return self._write_outer(plan, value, outer, cells[outer], turn, threads, table)
 
         await self._change_each(scheduler, outers, cells.__getitem__, write_outer)
 
@@ -854,7 +897,7 @@ class RegularChunks(Chunks):
         cells: Sequence[Cell],
         turn: threading.Semaphore,
         threads: int,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Write the outer chunks at `cells`; the numbers of those that others have changed meanwhile."""
         keys = [self.key(cell) for cell in cells]
         parts = {key for key, cell in zip(keys, cells, strict=True) if covers_outer(plan, cell) != 2}
@@ -868,9 +911,25 @@ class RegularChunks(Chunks):
             if parts:
                 asked = [(key, None) for key in keys if key in parts]
                 old = {key: one for (key, _), one in zip(asked, self.store.get_many(asked), strict=True)}
-            with turn:
-                check_waits()
-                made = self._encode(plan, value, first, [old.get(key) for key in keys], threads)
+            made = list[Any]()
+
+            def encode() -> bool:
+                with turn:
+                    check_waits()
+                    made[:] = self._encode(plan, value, first, [old.get(key) for key in keys], threads)
+                return True
+
+            if self._swaps:
+                is_kept = self._proves(encode) and self._swap(
+                    {
+                        key: (old.get(key) if key in parts else ..., _to_swap(one))
+                        for key, one in zip(keys, made, strict=True)
+                    }
+                )
+                for key in keys:
+                    self._source.indexes.drop(key)
+                return [] if is_kept else range(first, first + len(keys))
+            encode()
             new = {key: one for key, one in zip(keys, made, strict=True) if one is not None}
             return [first + keys.index(key) for key in self._keep_all(new, parts)]
 
@@ -907,13 +966,14 @@ class RegularChunks(Chunks):
         turn: threading.Semaphore,
         threads: int,
         table: Table | None,
-    ) -> None:
-        """Write one outer chunk; `turn` limits how many threads encode at the same time."""
+    ) -> bool:
+        """Write one outer chunk, as `_keep`; `turn` limits how many threads encode at the same time."""
         key = self.key(cell)
         table = table and table.fork()
         is_plain = table is not None or not self._writes_natively
         covers = 0 if table is not None and table.keeps_old else covers_outer(plan, cell)
         old = None if covers == 2 else self.store.get(key)
+        seen = ... if covers == 2 else old
         with turn:
             check_waits()
             if old is not None and is_plain:
@@ -927,15 +987,9 @@ class RegularChunks(Chunks):
             [new] = self._encode(plan, value, outer, [old], threads)
             if new and is_plain:
                 new = self._encode_outer(new, key, table)
-        self._keep(key, new)
-
-    def _keep(self, key: str, new: Any) -> None:
-        """Put an encoded chunk into the store, or remove it if all its items are the fill value."""
-        if new is False:
-            self.store.delete(key)
-        elif new is not None:
-            self.store.put(key, new)
+        is_kept = self._keep(key, seen, new)
         self._source.indexes.drop(key)
+        return is_kept
 
     def _encode(self, plan: KernelPlan, value: Items, first: int, old: list[Any], threads: int) -> list[Any]:
         """The new content of outer chunks: bytes to store, None for no change, False for one to delete.
@@ -1149,7 +1203,7 @@ class RectilinearChunks(Chunks):
     async def _write(
         self, scheduler: Scheduler, plan: RectilinearPlan, value: Items, has_fields: bool
     ) -> None:
-        def write_part(part: ChunkPart, turn: threading.Semaphore) -> None:
+        def write_part(part: ChunkPart, turn: threading.Semaphore) -> bool:
             key = self.key(part.cell)
             if has_fields:
                 part = part._replace(is_whole=False, is_rest=False)
@@ -1158,11 +1212,8 @@ class RectilinearChunks(Chunks):
                 check_waits()
                 chunk = self._gather(part, value, old, key)
                 is_empty = self.skip_empty and is_filled(chunk, self.fill_value)
-                data = None if is_empty else self._chain(part.shape).encode(chunk)
-            if data is None:
-                self.store.delete(key)
-            else:
-                self.store.put(key, data)
+                data = not is_empty and self._chain(part.shape).encode(chunk)
+            return self._keep(key, ... if part.is_whole else old, data)
 
         await self._change_each(scheduler, plan.parts(), lambda part: part.cell, write_part)
 

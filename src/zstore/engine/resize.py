@@ -279,7 +279,7 @@ class _NewChunks(PrefixStore):
             return False
         return True
 
-    def update(self, key: str, act: Callable[[], None]) -> None:
+    def update(self, key: str, act: Callable[[], object]) -> None:
         act()
 
 

@@ -98,8 +98,7 @@ class Array(ArrayNames):
                 allow_pickle=access.allow_pickle,
             )
         chunks.is_published, chunks.skip_empty = access.is_published, not access.keeps_empty
-        # Of an append, the document is read under the lock of the shape.
-        chunks.is_guarded = access.is_published and store is None and not access.is_viewed
+        chunks.is_guarded = access.is_published and not access.is_viewed
         return chunks
 
     def __repr__(self) -> str:

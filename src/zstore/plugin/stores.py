@@ -7,6 +7,7 @@ from zstore.base.limits import current_limits, is_durable
 from zstore.base.once import once
 from zstore.storage.base import (
     BatchStore,
+    Changes,
     Entry,
     Names,
     Part,
@@ -34,6 +35,7 @@ __all__ = [
     "AtMost",
     "BatchStore",
     "ByteRange",
+    "Changes",
     "Entry",
     "LocalStore",
     "MemoryStore",

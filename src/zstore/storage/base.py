@@ -264,6 +264,8 @@ class Part(NamedTuple):
 
 
 Parts = list[Part | None]
+# What `swap` expects under each key, and puts there.
+Changes = Mapping[str, tuple[Any, Any]]
 # A key and which bytes of its value are wanted, None for all of them.
 Request = tuple[str, ByteRange | None]
 
@@ -568,12 +570,16 @@ class Store(ABC):
         """
         return None
 
-    def peek(self, key: str) -> Any:
-        """A token of the value, which differs as soon as the value does: writers look at documents so.
+    def swap(self, changes: Changes) -> bool | None:
+        """Replace values in one step, if all are as expected; False if not, with nothing done.
 
-        None: there is no value; NotImplemented: the store cannot say so in next to no time.
+        None if the store cannot in next to no time, which it says of no changes too, and nothing is done.
+        Where only its locks keep others out, the caller holds those of the keys that change.
+
+        changes  by key: the value that must be there (None: no value; ...: any), and the one that takes its
+                 place (None: it is removed; ...: it stays)
         """
-        return NotImplemented
+        return None
 
     def put_over(self, key: str, value: bytes | bytearray | memoryview, version: str | None) -> str | None:
         """`put` over the value of that version (None: where there is no value); returns the new version.
@@ -741,7 +747,7 @@ class Store(ABC):
         """A context for several calls by one thread; a store that opens something for each opens it once."""
         return nullcontext()
 
-    def update(self, key: str, act: Callable[[], None]) -> None:
+    def update(self, key: str, act: Callable[[], object]) -> None:
         """Call `act`, which reads the value of `key` and replaces it, under the key's lock.
 
         It is called again, after a pause, where others have changed the value meanwhile.
@@ -956,9 +962,9 @@ PRIMITIVES = (
 CAPABILITIES = {
     "many": ("get_parts", "get_many", "get_each", "get_parts_async", "get_many_async", "put_many"),
     "documents": ("get_first",),
-    "entries": ("entry", "entries", "few_entries", "peek"),
+    "entries": ("entry", "entries", "few_entries"),
     "removal": ("delete_many", "delete_soon"),
-    "conditions": ("put_new_many", "seen", "put_over", "delete_over", "check_version"),
+    "conditions": ("put_new_many", "seen", "put_over", "delete_over", "check_version", "swap"),
     "copies": ("copy_from", "put_file"),
     "files": ("local_path", "purge", "check_missing", "held_open"),
     "stretches": ("stretches", "origin"),
@@ -976,6 +982,7 @@ _MAPPED = {
     "prefix": "_prefix",
     "prefixes": "_prefixes",
     "requests": "_requests",
+    "changes": "_changes",
 }
 _OWN = {"update", "check_writable"}
 # The attributes that a view has of its store.
@@ -983,7 +990,7 @@ _TRAITS = tuple(Store.__annotations__.keys() - {"read_only", "zarr_format"})
 # The methods that change values.
 CHANGES = (
     *("put", "put_many", "put_new", "put_new_many", "put_over", "put_file", "copy_from"),
-    *("delete", "delete_soon", "delete_over", "delete_many", "delete_prefix"),
+    *("delete", "delete_soon", "delete_over", "delete_many", "delete_prefix", "swap"),
 )
 _GIVING_KEYS = {"list", "entry", "entries", "few_entries"}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -1064,6 +1071,9 @@ class PrefixStore(Store):
 
     def _requests(self, requests: Sequence[Request]) -> Sequence[Request]:
         return [(self._key(key), byte_range) for key, byte_range in requests]
+
+    def _changes(self, changes: Changes) -> Changes:
+        return {self._key(key): change for key, change in changes.items()}
 
     def _relative(self, result: Any) -> Any:
         """A key, an entry or several of them, with keys relative to the prefix."""

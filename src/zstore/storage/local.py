@@ -25,6 +25,7 @@ from zstore.base.once import once
 from zstore.errors import ChangedError, NotFoundError, StoreError
 from zstore.storage.base import (
     NO_LOCKS,
+    Changes,
     Entry,
     Found,
     Names,
@@ -251,10 +252,6 @@ class LocalStore(Store):
         found = (self.entry(key) if status is None else _entry(key, status) for key, status in walked)
         return (entry for entry in found if entry is not None)
 
-    def peek(self, key: str) -> bytes | None:
-        """The value itself, which is not as often another as its times can tell."""
-        return self.get(key)
-
     def check_missing(self, keys: Sequence[str]) -> None:
         """Check that the store's directory exists, and that no file stands where a key has a directory."""
         try:
@@ -331,6 +328,40 @@ class LocalStore(Store):
                 message = "somebody else has just removed the value; nothing was written"
                 raise ChangedError(message, path=self.url, key=key) from error
             raise self._failed("write", key, error) from error
+
+    def swap(self, changes: Changes) -> bool:
+        """As `Store.swap`, under the caller's locks, in the directory of all these that is there at first.
+
+        Where somebody removes that meanwhile, nothing comes back.
+        """
+        for key in changes:
+            self._check(key)
+            self.check_writable(key)
+        if not changes:
+            return True
+        place = os.path.commonpath([f"/{key.rpartition('/')[0]}" for key in changes])[1:]
+        skip = len(place) + bool(place)
+        first = next(iter(changes))
+        with self._failing("write", first):
+            try:
+                tree = Tree(self._root, durable=self.durable, allowed=self.links_into, path=place)
+            except MISSING:
+                if any(old is not ... and old is not None for old, _ in changes.values()):
+                    return False
+                tree, skip = self._made_tree(), 0
+            for key, (old, _) in changes.items():
+                if old is not ... and tree.get(key[skip:]) != old:
+                    return False
+            for key, (_, new) in changes.items():
+                if new is None:
+                    tree.delete(key[skip:])
+                elif new is not ...:
+                    view = memoryview(new)
+                    try:
+                        tree.put(key[skip:], view if view.c_contiguous else view.tobytes())
+                    except FileNotFoundError:
+                        return False  # somebody has removed the directory meanwhile
+        return True
 
     def delete(self, key: str) -> None:
         """Remove the file, if it exists, and directories that become empty."""

@@ -11,7 +11,17 @@ from zstore.base.byterange import ByteRange
 from zstore.base.locks import Lock
 from zstore.base.once import look_up
 from zstore.errors import StoreError
-from zstore.storage.base import Entry, Names, PrefixStore, Store, check_key, check_prefix, hold_name, join_key
+from zstore.storage.base import (
+    Changes,
+    Entry,
+    Names,
+    PrefixStore,
+    Store,
+    check_key,
+    check_prefix,
+    hold_name,
+    join_key,
+)
 
 
 class _Values(dict[str, bytes]):
@@ -27,25 +37,45 @@ class _Values(dict[str, bytes]):
     def put(self, key: str, value: bytes) -> None:
         """Keep a value."""
         with self._guard:
-            is_known = key in self
-            self[key] = value
-            while key and not is_known:
-                above, _, name = key.rpartition("/")
-                is_known = above in self._names
-                self._names.setdefault(above, {})[name] = None
-                key = above
+            self._put(key, value)
+
+    def _put(self, key: str, value: bytes) -> None:
+        is_known = key in self
+        self[key] = value
+        while key and not is_known:
+            above, _, name = key.rpartition("/")
+            is_known = above in self._names
+            self._names.setdefault(above, {})[name] = None
+            key = above
 
     def remove(self, key: str) -> None:
         """Remove a key, and prefixes that become empty."""
         with self._guard:
-            if self.pop(key, None) is None:
-                return
-            while key and key not in self and key not in self._names:
-                above, _, name = key.rpartition("/")
-                self._names[above].pop(name, None)
-                if above and not self._names[above]:
-                    del self._names[above]
-                key = above
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        if self.pop(key, None) is None:
+            return
+        while key and key not in self and key not in self._names:
+            above, _, name = key.rpartition("/")
+            self._names[above].pop(name, None)
+            if above and not self._names[above]:
+                del self._names[above]
+            key = above
+
+    def swap(self, changes: Changes) -> bool:
+        """As `Store.swap`."""
+        with self._guard:
+            for key, (old, _) in changes.items():
+                found = look_up(self, key)
+                if found is not old and old is not ... and found != old:
+                    return False
+            for key, (_, new) in changes.items():
+                if new is None:
+                    self._remove(key)
+                elif new is not ...:
+                    self._put(key, bytes(new))
+            return True
 
     def children(self, prefix: str) -> list[str]:
         """The names directly below a prefix."""
@@ -139,9 +169,11 @@ class MemoryStore(Store):
         value = look_up(self._values, check_key(key))
         return None if value is None else Entry(key, len(value), f"{hash(value):x}")
 
-    def peek(self, key: str) -> bytes | None:
-        """The value itself, as every `put` makes another."""
-        return self._values.get(key)
+    def swap(self, changes: Changes) -> bool:
+        for key in changes:
+            check_key(key)
+            self.check_writable(key)
+        return self._values.swap(changes)
 
     def lock(self, key: str) -> AbstractContextManager[None]:
         """Exclude other threads that lock the same key; no other process can reach this store."""

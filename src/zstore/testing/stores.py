@@ -397,6 +397,46 @@ class StoreContract(StoreSharing):
             assert [isinstance(one, ChangedError) for one in found] == [False, True, False]
             assert [store.get(key) for key in values] == [b"1", b"c", b"3"]
 
+    @needs("can_write", "can_list")
+    def test_values_are_swapped_where_all_are_as_expected(self, filled: Any) -> None:
+        long = bytes(range(256)) * 400
+        values = {"a/d": b"1", "a/c/0": long, "a/c/1": b""}
+        store = filled(values)
+        if store.swap({}) is None:
+            assert store.swap({"a/d": (b"1", b"2")}) is None
+            assert bytes(store.get("a/d")) == b"1"
+            return
+        for wrong in (
+            *({"a/d": (b"2", ...)}, {"a/d": (None, ...)}, {"a/x": (b"", ...)}, {"x/y/z": (b"1", ...)}),
+            *({"a/c/0": (long[:-1], ...)}, {"a/c/0": (long[:-1] + b"x", ...)}, {"a/c/1": (None, ...)}),
+        ):
+            [key] = wrong
+            others = {"a/d": (b"1", b"3"), "a/c/0": (..., None), "a/c/2": (None, b"new")}
+            with store.lock("a/c/0"):
+                assert store.swap({**others, **wrong}) is False, wrong
+            assert {key: bytes(store.get(key)) for key in store.list()} == values, wrong
+            assert store.get(key) is None or bytes(store.get(key)) == values[key]
+        with store.lock("a/c/0"):
+            assert store.swap(
+                {
+                    "a/d": (memoryview(b"1"), ...),
+                    "a/c/0": (long, memoryview(long[1:])),
+                    "a/c/1": (b"", None),
+                    "a/c/2": (None, bytearray(b"new")),
+                    "a/c/3": (..., b""),
+                    "a/c/4": (..., None),
+                }
+            )
+        expected = {"a/d": b"1", "a/c/0": long[1:], "a/c/2": b"new", "a/c/3": b""}
+        assert {key: bytes(store.get(key)) for key in store.list()} == expected
+        assert store.swap({"b/c/d": (None, b"1")})
+        assert bytes(store.get("b/c/d")) == b"1"
+        with pytest.raises(StoreError):
+            store.swap({"a/d": (b"1", ...), "a/../b": (..., b"")})
+        view = store.as_read_only()
+        with pytest.raises(ReadOnlyError):
+            view.swap({"a/d": (b"1", b"2")})
+
     @needs("can_list")
     def test_list_children_gives_names(self, filled: Any) -> None:
         store = filled(dict.fromkeys(("zarr.json", "b/zarr.json", "b/c/0/0", "b/c/0/1", "a/x", "bc/y"), b""))

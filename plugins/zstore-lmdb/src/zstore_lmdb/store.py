@@ -14,6 +14,7 @@ import lmdb
 from zstore.errors import StoreError
 from zstore.plugin.stores import (
     BatchStore,
+    Changes,
     Names,
     Part,
     Parts,
@@ -98,9 +99,25 @@ class LmdbStore(BatchStore):
         found = self._run("read", requests[0][0] if requests else "", read)
         return [None] * len(requests) if found is None else found
 
-    def peek(self, key: str) -> bytes | None:
-        """The value itself."""
-        return self.get(key)
+    def swap(self, changes: Changes) -> bool:
+        """As `Store.swap`, in one transaction."""
+        named = [(self._name(key), old, new) for key, (old, new) in changes.items()]
+        for key in changes:
+            self.check_writable(key)
+        if not changes:
+            return True
+
+        def act(transaction: lmdb.Transaction) -> bool:
+            if not all(old is ... or transaction.get(name) == old for name, old, _ in named):
+                return False
+            for name, _, new in named:
+                if new is None:
+                    transaction.delete(name)
+                elif new is not ...:
+                    transaction.put(name, new)
+            return True
+
+        return bool(self._run("write", next(iter(changes)), act, write=True, make=True))
 
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: the environment's file is there."""

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from zstore.errors import StoreError
 from zstore.plugin.stores import (
     ByteRange,
+    Changes,
     Store,
     check_key,
     check_prefix,
@@ -29,6 +30,9 @@ TABLE = "CREATE TABLE IF NOT EXISTS zstore (key TEXT PRIMARY KEY, value BLOB NOT
 # "0" is the character after "/": the keys below "a/b" are those from "a/b/" up to "a/b0", in the order of
 # their bytes, which is SQLite's.
 BELOW = "key >= :prefix || '/' AND key < :prefix || '0'"
+PUT = "REPLACE INTO zstore VALUES (?, ?)"
+DELETE = "DELETE FROM zstore WHERE key = ?"
+IS_VALUE = "SELECT 1 FROM zstore WHERE key = ? AND value = ?"
 PAGE = 1000
 FAILURES = (sqlite3.Error, OverflowError, UnicodeEncodeError, OSError)
 
@@ -96,9 +100,37 @@ class SqliteStore(Store):
         row = self._row("SELECT length(value) FROM zstore WHERE key = ?", (check_key(key),), key)
         return None if row is None else int(row[0])
 
-    def peek(self, key: str) -> bytes | None:
-        """The value itself."""
-        return self.get(key)
+    def swap(self, changes: Changes) -> bool:
+        for key in changes:
+            check_key(key)
+            self.check_writable(key)
+        if not changes:
+            return True
+        with failing("write", self.url, next(iter(changes)), FAILURES):
+            connection = self._connection(make=True)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                is_done = all(self._is(connection, key, old) for key, (old, _) in changes.items())
+                for key, (_, new) in changes.items() if is_done else ():
+                    if new is None:
+                        connection.execute(DELETE, (key,))
+                    elif new is not ...:
+                        connection.execute(PUT, (key, bytes(new)))
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            return is_done
+
+    @staticmethod
+    def _is(connection: sqlite3.Connection, key: str, old: Any) -> bool:
+        """Whether a value is that one (None: no value; ...: any)."""
+        if old is ...:
+            return True
+        if old is None:
+            return connection.execute("SELECT 1 FROM zstore WHERE key = ?", (key,)).fetchone() is None
+        return connection.execute(IS_VALUE, (key, old)).fetchone() is not None
 
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: the file is there."""
@@ -131,7 +163,7 @@ class SqliteStore(Store):
         self.check_writable(key)
         if self._exists():
             with failing("delete", self.url, key, FAILURES):
-                self._connection().execute("DELETE FROM zstore WHERE key = ?", (key,))
+                self._connection().execute(DELETE, (key,))
 
     def delete_prefix(self, prefix: str) -> None:
         """Remove every key below `prefix`, in one transaction."""

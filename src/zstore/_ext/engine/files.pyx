@@ -31,6 +31,8 @@ cdef extern from *:
         int directory
         const char *document
         int is_durable
+        const char *root
+        const char *path
         const char *allowed
 
     ctypedef struct zs_parent:
@@ -51,6 +53,7 @@ cdef extern from *:
     int zs_close "close" (int file) nogil
     int zs_open_root(const char *path, int flags) nogil
     int zs_make_root(const char *path) nogil
+    int zs_open_directory(const zs_place *, const char *path) nogil
     int zs_open_linked(const zs_place *, const char *key, int flags) nogil
     int zs_open_value(const zs_place *, const char *key, int flags, int is_alone, zs_parent *, stat *) nogil
     int64_t zs_pread(int file, char *to, int64_t size, int64_t offset) nogil
@@ -191,7 +194,7 @@ def entry_lines(list entries, Py_ssize_t skip):
 
 @cython.no_gc  # there is no cycle: one that is held is older
 cdef class Tree:
-    """The open directory `root`, for one thread; keys are paths below it.
+    """The open directory `root`, or its directory `path`, for one thread; keys are paths below it.
 
     Links are followed as long as they stay below it, or lead into one of the directories of `allowed`: their real
     paths, each with a NUL at its end. `durable` waits until every change is on the disk (fsync). The directory of a
@@ -206,10 +209,12 @@ cdef class Tree:
     cdef zs_place place
     cdef zs_parent parent
     cdef bint has_read
-    cdef bytes allowed
+    cdef bytes allowed, root, path
     cdef Tree held
 
-    def __cinit__(self, str root, *, bint durable=False, bytes allowed=None, Tree held=None, bint make=False):
+    def __cinit__(self, str root, *, bint durable=False, bytes allowed=None, Tree held=None, bint make=False,
+                  str path=""):
+        cdef int below
         self.place.directory = self.parent.file = -1
         self.allowed = allowed
         if allowed is not None:
@@ -228,6 +233,17 @@ cdef class Tree:
                 self.place.directory = zs_make_root(at)
         if self.place.directory < 0:
             raise failure(error_number, root)
+        if not path:
+            return
+        self.path = encoded(path)
+        at = self.path
+        with nogil:
+            below = zs_open_directory(&self.place, at)
+        if below < 0:
+            raise failure(error_number, path)
+        zs_close(self.place.directory)
+        self.root, self.place.directory = name, below
+        self.place.root, self.place.path = self.root, self.path
 
     def __dealloc__(self):
         if self.place.directory >= 0:

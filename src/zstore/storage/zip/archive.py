@@ -11,14 +11,15 @@ import weakref
 import zlib
 from contextlib import ExitStack, suppress
 from tempfile import TemporaryFile
+from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from zstore._ext.engine.files import SCRATCH
 from zstore.base.system import reopen
 from zstore.errors import StoreError
-from zstore.storage.base import NO_LOCKS, failing
+from zstore.storage.base import NO_LOCKS, Changes, failing
 from zstore.storage.local import confirm_directory, steady
-from zstore.storage.zip.members import Directory, Member, locate, render_directory
+from zstore.storage.zip.members import Directory, Member, is_value, locate, render_directory
 from zstore.storage.zip.sources import Bytes, FileSource
 
 COPY_SIZE = 8 << 20
@@ -78,23 +79,41 @@ class Archive(Directory):
                 self._draft = draft
             return draft
 
-    def put(self, name: str, value: memoryview, *, deflate: bool) -> None:
+    def put(self, name: str, value: bytes | bytearray | memoryview, *, deflate: bool) -> None:
         """Append a value to the draft."""
         self.begin()
-        method, data = ZIP_STORED, value
-        if deflate:
-            pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-            method, data = ZIP_DEFLATED, memoryview(pack.compress(value) + pack.flush())
-        crc = zlib.crc32(value)
+        packed = _Packed.of(value, deflate=deflate)
         with self._guard, failing("write", self.path, name):
-            draft = self.begin()  # again, as another thread may have flushed meanwhile
-            source = draft.aside() if PASSING.search(name) else draft.source
-            member = Member(source, name, method, crc, data.nbytes, value.nbytes, source.size)
-            _append(member, source, data)
-            if name not in self.members:
-                self._names = None
-            draft.record(self.members.get(name))
-            self.members[name] = member
+            self._put(name, packed)
+
+    def _put(self, name: str, packed: _Packed) -> None:
+        draft = self.begin()  # again, as another thread may have flushed meanwhile
+        source = draft.aside() if PASSING.search(name) else draft.source
+        member = Member(source, name, packed.method, packed.crc, packed.data.nbytes, packed.size, source.size)
+        _append(member, source, packed.data)
+        if name not in self.members:
+            self._names = None
+        draft.record(self.members.get(name))
+        self.members[name] = member
+
+    def swap(self, changes: Changes, *, deflate: bool) -> bool:
+        """As `Store.swap`."""
+        packed = {
+            name: None if new is None else _Packed.of(new, deflate=deflate)
+            for name, (_, new) in changes.items()
+            if new is not ...
+        }
+        with self._guard, failing("write", self.path):
+            self.begin()  # so that the members are those of the file as others have left it
+            for name, (old, _) in changes.items():
+                if old is not ... and not is_value(self.members.get(name), old):
+                    return False
+            for name, one in packed.items():
+                if one is None:
+                    self.delete([name])
+                else:
+                    self._put(name, one)
+            return True
 
     def delete(self, names: list[str]) -> None:
         """Remove these members."""
@@ -148,6 +167,26 @@ class Archive(Directory):
             self._draft.share()
             # Its values can be read until this process writes; the parent has then flushed or lost them.
             self._draft, self._identity = None, ANOTHER
+
+
+class _Packed(NamedTuple):
+    """A value as a member has it."""
+
+    method: int
+    data: memoryview
+    crc: int
+    size: int
+
+    @classmethod
+    def of(cls, value: bytes | bytearray | memoryview, *, deflate: bool) -> _Packed:
+        """Pack a value, deflated or as it is."""
+        view = memoryview(value)
+        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
+        method, data = ZIP_STORED, view
+        if deflate:
+            pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+            method, data = ZIP_DEFLATED, memoryview(pack.compress(view) + pack.flush())
+        return cls(method, data, zlib.crc32(view), view.nbytes)
 
 
 class _Draft:

@@ -315,6 +315,17 @@ def read_members(requests: Sequence[tuple[Member, ByteRange | None]]) -> list[By
     return [_unpacked(*request, data) for request, data in zip(requests, packed, strict=True)]
 
 
+def is_value(member: Member | None, value: bytes | memoryview | None) -> bool:
+    """Whether a member's value is that one; None: there is none."""
+    if member is None or value is None:
+        return member is None and value is None
+    if member.size != len(value):
+        return False
+    if member.method == ZIP_STORED and member.size == member.packed_size:
+        return member.source.read(locate(member), member.size) == value
+    return read_members([(member, None)])[0] == value
+
+
 def _read_member(member: Member, byte_range: ByteRange | None) -> Bytes:
     first, last = _span(member, byte_range)
     return _unpacked(member, byte_range, member.source.read(locate(member) + first, last - first))

@@ -17,6 +17,7 @@ from zstore.base.once import look_up
 from zstore.errors import StoreError
 from zstore.storage.base import (
     BatchStore,
+    Changes,
     Entry,
     Names,
     Part,
@@ -155,12 +156,6 @@ class ZipStore(BatchStore):
         member = look_up(self._directory.members, check_key(key))
         return None if member is None else Entry(key, member.size, member.version)
 
-    def peek(self, key: str) -> Any:
-        """The entry of the zip file's directory, which others do not change from now on."""
-        archive = self._archive()
-        archive.begin()
-        return archive.members.get(key)
-
     def check_missing(self, keys: Sequence[str]) -> None:
         """As `Store.check_missing`: no directory above was archived as a link, without its files."""
         members = self._directory.members
@@ -171,8 +166,21 @@ class ZipStore(BatchStore):
                     reason = f"a symbolic link was archived in the place of the directory {key[:place]!r}"
                     raise StoreError(f"cannot read: {reason}; expected its files", path=self.url, key=key)
 
+    def swap(self, changes: Changes) -> bool:
+        for key, (_, new) in changes.items():
+            if new is ...:
+                check_key(key)
+            else:
+                self._check(key)
+        return not changes or self._archive().swap(changes, deflate=self.deflate)
+
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Append `value` to the file beside the zip file, which replaces that at the next flush."""
+        self._check(key)
+        self._archive().put(key, value, deflate=self.deflate)
+
+    def _check(self, key: str) -> None:
+        """Check that a value can be put under a key."""
         check_key(key)
         self.check_writable(key)
         try:
@@ -181,9 +189,6 @@ class ZipStore(BatchStore):
             raise StoreError(f"key cannot be a member's name: {error}", path=self.url, key=key) from error
         if name_size > MAX16:
             raise StoreError(f"key has {name_size} bytes, expected at most {MAX16}", path=self.url, key=key)
-        view = memoryview(value)
-        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
-        self._archive().put(key, view, deflate=self.deflate)
 
     def delete(self, key: str) -> None:
         check_key(key)
