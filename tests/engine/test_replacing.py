@@ -273,6 +273,35 @@ def test_who_writes_a_part_of_a_chunk_while_the_array_is_replaced_puts_nothing_b
     assert zstore.open_array(store, "a")[...].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("change", ["append", "resize", "attributes"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("kind", ["memory", "zip"])
+def test_a_document_that_is_changed_while_it_is_removed_does_not_come_back(
+    tmp_path, monkeypatch, kind: str, zarr_format: int, change: str
+) -> None:
+    store, left = make_store(kind, tmp_path / "a"), [1]
+    root = zstore.create_group(store, zarr_format=zarr_format)
+    array = root.create_group("g").create_array("a", data=np.arange(5), chunks=4)
+    swap = type(store).swap
+
+    def swap_late(self: Store, changes: Changes) -> Any:
+        if any(".z" in key or "zarr.json" in key for key, one in changes.items() if one[1] is not ...):
+            while left and left.pop():
+                del root["g"]
+        return swap(self, changes)
+
+    monkeypatch.setattr(type(store), "swap", swap_late)
+    calls: dict[str, Callable[[], Any]] = {
+        "append": lambda: array.append(np.arange(5)),
+        "resize": lambda: array.resize(7),
+        "attributes": lambda: array.attrs.update(a=1),
+    }
+    with pytest.raises(NotFoundError, match="gone"):
+        calls[change]()
+    assert not left
+    assert not [*store.list("g")]
+
+
 def test_a_late_write_takes_nothing_from_an_array_that_is_made_meanwhile() -> None:
     begun, go = threading.Event(), threading.Event()
 

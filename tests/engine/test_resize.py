@@ -41,6 +41,15 @@ class WatchedStore(MemoryStore):
         if self.watch:
             self.watch()
 
+    def swap(self, changes):
+        changed = [key for key, (_, new) in changes.items() if new is not ...]
+        for key in changed:
+            self._count(key)
+        is_done = super().swap(changes)
+        if self.watch and changed:
+            self.watch()
+        return is_done
+
     def delete(self, key):
         self._count(key)
         super().delete(key)

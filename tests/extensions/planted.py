@@ -140,6 +140,12 @@ class LosesWritesInTrouble(MemoryStore):
             pass
 
 
+@planted(StoreContract, "test_values_are_swapped_where_all_are_as_expected")
+class SwapsOneAfterTheOther(MemoryStore):
+    def swap(self, changes):
+        return all(super(SwapsOneAfterTheOther, self).swap({key: one}) for key, one in changes.items())
+
+
 @planted(StoreContract, "test_get_gives_the_range")
 class RangesFromTheEndAreWrong(MemoryStore):
     def get(self, key, byte_range=None):

@@ -22,6 +22,7 @@ from zstore.engine.fetch import Shard, ShardIndexes
 from zstore.engine.objects import ObjectTable
 from zstore.extensions import plugins
 from zstore.storage import base as locking
+from zstore.storage.base import Changes
 from zstore.storage.memory import MemoryStore
 from zstore.storage.zip.sources import ObjectSource
 
@@ -155,10 +156,18 @@ class Slow(MemoryStore):
         self.is_waiting, self.may_go_on = threading.Event(), threading.Event()
 
     def put(self, key: str, value: Any) -> None:
+        self._wait()
+        super().put(key, value)
+
+    def swap(self, changes: Changes) -> bool:
+        if changes:
+            self._wait()
+        return super().swap(changes)
+
+    def _wait(self) -> None:
         if not self.is_waiting.is_set():
             self.is_waiting.set()
             self.may_go_on.wait()
-        super().put(key, value)
 
 
 @pytest.mark.parametrize("change", ["resize", "append", "attributes"])

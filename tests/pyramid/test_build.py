@@ -568,6 +568,10 @@ class CountingStore(MemoryStore):
         self.writes[key] += 1
         super().put(key, value)
 
+    def swap(self, changes):
+        self.writes.update(key for key, (_, new) in changes.items() if new is not ...)
+        return super().swap(changes)
+
 
 def test_blocks_are_read_once_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zstore.geo.pyramid.passes.THREAD_SIZE", 1)

@@ -117,6 +117,10 @@ class CountingStore(MemoryStore):
         self.writes[key] += 1
         super().put(key, value)
 
+    def swap(self, changes):
+        self.writes.update(key for key, (_, new) in changes.items() if new is not ...)
+        return super().swap(changes)
+
 
 @pytest.mark.parametrize("method", ["average", "bilinear"])
 def test_only_chunks_that_depend_on_the_region_are_written(method: str) -> None:

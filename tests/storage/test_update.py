@@ -8,6 +8,7 @@ import pytest
 import zstore
 from zstore.errors import ChangedError, CodecError
 from zstore.storage import base
+from zstore.storage.base import Changes
 from zstore.storage.memory import MemoryStore
 
 
@@ -17,6 +18,9 @@ class _Noticing(MemoryStore):
     in_memory = False
     left = 0
     refused = 0
+
+    def swap(self, changes: Changes) -> None:
+        return None
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self._notice(key)

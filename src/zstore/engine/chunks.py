@@ -378,6 +378,11 @@ class Chunks(ABC):
             return False
 
 
+def _is_stale(fault: Fault | None) -> bool:
+    """Whether the kernel has found another document than the one that is known."""
+    return fault is not None and fault[:2] == ("store", ESTALE)
+
+
 def _to_swap(new: Any) -> Any:
     """The value that `Store.swap` puts for an encoded chunk; None: no change, False: all fill value."""
     return ... if new is None else None if new is False else new
@@ -844,23 +849,36 @@ class RegularChunks(Chunks):
         )
 
         def run(window: tuple[int, int]) -> Fault | None:
-            if self.is_guarded and not folder.knows_document:
+            try:
+                if self.is_guarded and not folder.knows_document:
+                    self._know_document(folder)
+                fault: Fault | None = batch(window=window, is_known=self.is_guarded)[0]
+                if _is_stale(fault):
+                    # Its shape or attributes may have changed: what is written now again is the same.
+                    each = (run_one((outer, outer + 1)) for outer in range(*window))
+                    fault = next((fault for fault in each if fault is not None), None)
+            except FileNotFoundError:
+                if self.is_guarded:
+                    self.check_document()
+                raise
+            return fault
+
+        def run_one(window: tuple[int, int]) -> Fault | None:
+            fault: Fault | None = None
+            for _ in range(ATTEMPTS):
                 self._know_document(folder)
-            fault: Fault | None = batch(window=window, is_known=self.is_guarded)[0]
-            if not self.is_guarded or fault is None or fault[:2] != ("store", ESTALE):
-                return fault
-            # Its shape or attributes may have changed: what is written now again is the same.
-            self._know_document(folder)
-            again: Fault | None = batch(window=window)[0]
-            return again
+                fault = batch(window=window, is_known=True)[0]
+                if not _is_stale(fault):
+                    break
+            return fault
 
         await self._run_files(scheduler, run, plan.outer_count)
 
     def _know_document(self, folder: Folder) -> None:
         """Have the folder keep the document's state, if it is that of an array with chunks like these."""
         seen = folder.look(ARRAY_KEYS[self.model.zarr_format])
+        self.check_document()
         if seen is not None:
-            self.check_document()
             folder.know(seen)
 
     async def _write_together(self, scheduler: Scheduler, plan: KernelPlan, value: Items) -> None:

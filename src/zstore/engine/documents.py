@@ -6,7 +6,7 @@ deleted, the consolidated blocks of the groups above it are removed from the sto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -326,10 +326,33 @@ def render_node(model: Model) -> dict[str, dict[str, Any]]:
     return dict(reversed(documents.items())) if len(documents) > 1 else documents
 
 
-def write_node(store: Store, path: str, model: Model, previous: Model | None = None) -> None:
-    """Write a node's documents over those that exist; with `previous`, only the ones that differ from its.
+def change_node(
+    store: Store, path: str, zarr_format: int, change: Callable[[Model | None], Model | None]
+) -> None:
+    """Change the documents of a node as `change` changes its model (None: not at all).
+
+    They are those of the node that was read: what was removed meanwhile is not made again, where the store
+    has locks, or values that it can `swap`.
 
     Raises
+        as `write_node`.
+    """
+    found = find_documents(store, [path], zarr_format, consolidated=True)[0]
+    previous = parse_stored(store, path, found)
+    model = change(previous)
+    if model is not None:
+        write_node(store, path, model, previous, found)
+
+
+def write_node(
+    store: Store, path: str, model: Model, previous: Model | None = None, found: Documents | None = None
+) -> None:
+    """Write a node's documents over those that exist; with `previous`, only the ones that differ from its.
+
+    found  the stored documents of `previous`, which must still be there as far as the store can `swap`
+
+    Raises
+        ChangedError: they are not.
         UnsupportedError: the model cannot be said in its format.
         ReadOnlyError, StoreError: the store refused.
     """
@@ -338,14 +361,19 @@ def write_node(store: Store, path: str, model: Model, previous: Model | None = N
     encoded = {
         name: render_json(document) for name, document in documents.items() if before.get(name) != document
     }
+    optional = (v2.ATTRIBUTES_KEY, v2.CONSOLIDATED_KEY) if model.zarr_format == 2 else ()
+    gone = [name for name in (optional if previous is None else before) if name not in documents]
     forget_consolidated(store, path, model.zarr_format)
+    if found and store.request_count == 1 and store.swap({}) is not None:
+        changes = {**dict.fromkeys(found, ...), **encoded, **dict.fromkeys(gone)}
+        if not store.swap({join_key(path, name): (found.get(name), new) for name, new in changes.items()}):
+            message = "somebody else has just changed or removed the node; nothing was written"
+            raise ChangedError(message, path=place(store, path))
+        return
     for name, data in encoded.items():
         store.put(join_key(path, name), data)
-    if model.zarr_format == 2:
-        optional = (v2.ATTRIBUTES_KEY, v2.CONSOLIDATED_KEY)
-        for name in optional if previous is None else before:
-            if name not in documents:
-                store.delete(join_key(path, name))
+    for name in gone:
+        store.delete(join_key(path, name))
 
 
 # Documents as they are stored; files of a series have most of theirs alike.
@@ -510,8 +538,13 @@ def forget(store: Store, keys: list[str], values: Sequence[Any] | None = None) -
 def _forget_within(store: Store, key: str) -> None:
     data = store.get(key)
     document = {} if data is None else parse_json(data, path=place(store, ""), key=key)
-    if document.pop("consolidated_metadata", None) is not None:
-        store.put(key, render_json(document))
+    if document.pop("consolidated_metadata", None) is None:
+        return
+    told = render_json(document)
+    if store.request_count > 1 or (is_told := store.swap({key: (data, told)})) is None:
+        store.put(key, told)
+    elif not is_told:
+        raise ChangedError("somebody else has just changed or removed the group", path=store.url, key=key)
 
 
 # Consolidated metadata

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from math import prod
 from operator import lt
@@ -26,7 +27,9 @@ from zstore.codecs.sharding import is_filled
 from zstore.engine.chunks import WRITTEN_COUNT, Chunks, open_chunks
 from zstore.engine.documents import (
     ARRAY_KEYS,
+    Model,
     ancestors,
+    change_node,
     forget,
     forget_consolidated,
     keep_array,
@@ -34,7 +37,6 @@ from zstore.engine.documents import (
     place,
     read_node,
     render_node,
-    write_node,
 )
 from zstore.engine.intents import FIRST_PAUSE, INTENT, RESIZE, parse_intent, shape_held
 from zstore.engine.making import delete_keys
@@ -131,7 +133,10 @@ def _change(
 
 
 def _read(store: Store, path: str, zarr_format: int) -> ArrayModel:
-    model = read_node(store, path, zarr_format)
+    return _checked(store, path, read_node(store, path, zarr_format), zarr_format)
+
+
+def _checked(store: Store, path: str, model: Model | None, zarr_format: int) -> ArrayModel:
     if isinstance(model, ArrayModel):
         return model
     raise NotFoundError("array is gone", path=store.url, key=join_key(path, ARRAY_KEYS[zarr_format]))
@@ -146,15 +151,15 @@ def _publish(
         return new if new == old or _put_document(store, path, stored, _encoded(new)) else None
     published: ArrayModel | None = None
 
-    def put() -> None:
+    def change(found: Model | None) -> ArrayModel | None:
         nonlocal published
-        found = _read(store, path, old.zarr_format)
-        if (found.shape, found.grid) == (old.shape, old.grid):
-            changed = replace(found, shape=new.shape, grid=new.grid)
-            write_node(store, path, changed, previous=found)
-            published = changed
+        stored = _checked(store, path, found, old.zarr_format)
+        is_same = (stored.shape, stored.grid) == (old.shape, old.grid)
+        published = replace(stored, shape=new.shape, grid=new.grid) if is_same else None
+        return published
 
-    store.update(join_key(path, ARRAY_KEYS[old.zarr_format]), put)
+    key = join_key(path, ARRAY_KEYS[old.zarr_format])
+    store.update(key, partial(change_node, store, path, old.zarr_format, change))
     return published
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from math import inf
 from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar
 
 import numpy.typing as npt
 
-from zstore.engine.documents import ARRAY_KEYS, GROUP_KEYS, place, read_node, write_node
+from zstore.engine.documents import ARRAY_KEYS, GROUP_KEYS, change_node, place
 from zstore.errors import NotFoundError, StoreError
 from zstore.model import v2
 from zstore.model.array import ArrayModel, ZarrFormat
@@ -123,18 +123,21 @@ class Attributes(MutableMapping[str, Any]):
         key = join_key(self._path, _document_key(held))
         self._store.check_writable(key)
 
-        def change() -> None:
-            stored = read_node(self._store, self._path, held.zarr_format)
+        changed: ArrayModel | GroupModel | None = None
+
+        def change(stored: object) -> ArrayModel | GroupModel:
+            nonlocal changed
             if type(stored) is not type(held):
                 raise NotFoundError(
                     "the node that the attributes belong to is gone", path=self._where(), key=key
                 )
             assert stored is not None
             changed = _with_attributes(stored, edit(dict(stored.attributes)), self._where())
-            write_node(self._store, self._path, changed, previous=stored)
-            self._set_model(changed)
+            return changed
 
-        self._store.update(key, change)
+        self._store.update(key, partial(change_node, self._store, self._path, held.zarr_format, change))
+        assert changed is not None
+        self._set_model(changed)
 
 
 def _document_key(model: ArrayModel | GroupModel) -> str:

@@ -397,7 +397,7 @@ cdef class Folder:
     def know(self, bytes document):
         """Keep what `look` gave before the document was read: writes are refused, with ESTALE, where it is another.
 
-        It is not kept where it was written just now, so that a later change might not be seen."""
+        Where it was written just now, a later change might not be seen, and it is not known for long."""
         cdef zs_identity found
         if len(document) != sizeof(found):
             raise ValueError(f"{len(document)} bytes, expected {sizeof(found)}")
@@ -792,7 +792,7 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
         if is_known:
             with cython.critical_section(folder):
                 known = folder.document
-                job.batch.place.known = &known if folder.knows_document else NULL
+            job.batch.place.known = &known
     else:
         made = <zs_result *> calloc(last - first + 1, sizeof(zs_result))
         if made == NULL:

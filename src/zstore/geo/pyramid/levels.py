@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zstore.base.boxes import Box, with_sides
-from zstore.engine.documents import ARRAY_KEYS, read_node, write_node
+from zstore.engine.documents import ARRAY_KEYS, change_node
 from zstore.errors import MetadataError, NotFoundError, UnsupportedError
 from zstore.extensions.registry import resamplers
 from zstore.geo.conventions.base import (
@@ -935,13 +936,12 @@ def grow(array: Array, shape: tuple[int, ...]) -> None:
         return
     key = join_key(array.path, ARRAY_KEYS[array.zarr_format])
 
-    def say() -> None:
-        stored = read_node(array.store, array.path, array.zarr_format)
+    def grown(stored: object) -> ArrayModel:
         if not isinstance(stored, ArrayModel):
             raise NotFoundError("array is gone", path=place_of(array))
-        write_node(array.store, array.path, stored.with_shape(shape), previous=stored)
+        return stored.with_shape(shape)
 
-    array.store.update(key, say)
+    array.store.update(key, partial(change_node, array.store, array.path, array.zarr_format, grown))
 
 
 def _describe_codecs(array: Array, zarr_format: ZarrFormat) -> dict[str, Any]:
