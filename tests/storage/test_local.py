@@ -14,7 +14,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ from zstore._ext.engine import files
 from zstore._ext.engine.files import SCRATCH, file_mode
 from zstore.base.byterange import ByteRange
 from zstore.engine.making import delete_node
-from zstore.errors import ChangedError, StoreError
+from zstore.errors import ChangedError, NotFoundError, StoreError
 from zstore.storage import base as locking
 from zstore.storage import local
 from zstore.storage.base import SHAPE_LOCK, PrefixStore
@@ -450,6 +452,22 @@ def test_a_range_of_a_file_reads_only_that(tmp_path: Path) -> None:
         file.seek(1 << 39)
         file.write(b"here")
     assert LocalStore(tmp_path).get("sparse", ByteRange(1 << 39, 4)) == b"here"
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_nothing_is_written_into_a_directory_that_was_moved_away(tmp_path: Path, is_native: bool) -> None:
+    """As by who removes a group and is killed before all of it is gone."""
+    made: dict[str, Any] = {"zarr_format": 2, "compressors": "auto" if is_native else numcodecs.BZ2()}
+    made |= {"shape": 8, "chunks": 4, "dtype": "i4"}
+    array = zstore.create_array(tmp_path, "g/a", **made)
+    array[:] = 1
+    (tmp_path / "g").rename(tmp_path / "moved")
+    with pytest.raises(NotFoundError, match="gone"):
+        array[:2] = 2
+    zstore.create_array(tmp_path, "g/a", **made)
+    array[:2] = 3
+    assert zstore.open_array(tmp_path, "g/a")[...].tolist() == [3] * 2 + [0] * 6
+    assert zstore.open_array(tmp_path / "moved" / "a")[...].tolist() == [1] * 8
 
 
 def test_the_first_choice_that_is_there(tmp_path: Path) -> None:

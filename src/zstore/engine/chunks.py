@@ -1042,6 +1042,8 @@ class RegularChunks(Chunks):
         """Call a kernel on the array's directory; its OSError becomes a StoreError."""
         try:
             return batch()
+        except ZstoreError:
+            raise
         except OSError as error:
             raise self.gone(error) from error
 

@@ -41,7 +41,7 @@ cdef extern from "read.h" nogil:
         int has_kept
 
     ctypedef struct zs_identity:
-        pass
+        int64_t device, inode
 
     ctypedef struct zs_place:
         int directory
@@ -57,6 +57,7 @@ cdef extern from "read.h" nogil:
 
     zs_identity zs_identify(const file_status *)
     int zs_is_settled(const zs_identity *)
+    int AT_FDCWD
     int fstatat(int directory, const char *name, file_status *, int flags)
 
     ctypedef struct zs_origin:
@@ -342,7 +343,7 @@ cdef class Folder:
     With `stretches` there is no directory: the chunks are byte ranges of the files it names."""
 
     cdef readonly str path
-    cdef bytes root, key, allowed
+    cdef bytes root, key, allowed, name
     cdef int directory
     cdef int has_written
     cdef bint keeps_chunks
@@ -355,7 +356,7 @@ cdef class Folder:
     def __cinit__(self, str path, str key="", *, int64_t cache_size=32 << 20, bint keeps_chunks=False,
                   Stretches stretches=None, bytes allowed=None):
         self.owner.id = zs_owner_next()
-        self.path = path
+        self.path, self.name = path, os.fsencode(path)
         if key and path.endswith(f"/{key}"):
             self.root, self.key = os.fsencode(path[:-len(key)]), os.fsencode(key)
         self.stretches = stretches
@@ -383,6 +384,21 @@ cdef class Folder:
             if self.directory < 0 or zs_folder_is_gone(self.directory):
                 self.renew(open_directory(self.path))
             return self.directory
+
+    cdef int follow(self) except -1:
+        """Open the directory that has the name now, where the open one was moved away: nobody finds what is there."""
+        cdef file_status named, held
+        cdef zs_identity now, then
+        if self.directory < 0 or fstatat(self.directory, b".", &held, 0):
+            return 0
+        then = zs_identify(&held)
+        if fstatat(AT_FDCWD, self.name, &named, 0) == 0:
+            now = zs_identify(&named)
+            if now.device == then.device and now.inode == then.inode:
+                return 0
+        with cython.critical_section(self):
+            self.renew(open_directory(self.path))
+        return 0
 
     def look(self, str document):
         """The identity and state of the array's document at this moment; None where there is none."""
@@ -784,6 +800,8 @@ def write(Plan plan, value, *, Folder folder=None, list outer=None, str document
     job.skip_empty = skip_empty
     job.batch.place.document = name
     job.batch.place.is_durable = durable
+    if is_known and folder is not None and folder.stretches is None:
+        folder.follow()
     given = attach(&job.batch, folder, outer, first, last)
     if folder is not None:
         if folder.stretches is not None:
