@@ -39,7 +39,7 @@ def test_hooks_are_marked_by_the_same_mark_at_both_places():
 ROOT = Path(__file__).parents[2]
 # Names by which jobs serve the wings above them: begun work, its versions and its size.
 OF_WINGS = {
-    *("Made", "Marks", "as_part", "asked_as", "check_begun"),
+    *("Made", "Marks", "ModelSource", "as_part", "asked_as", "check_begun"),
     *("current_part", "expect_size", "forget"),
     # Views, of which geo makes those on other grids of the Earth.
     *("ACROSS", "Addresses", "Carried", "MadeBy", "MadeSource", "View", "concat", "origin_of", "overlay"),
