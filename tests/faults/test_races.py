@@ -225,6 +225,7 @@ MAKERS: dict[str, Any] = {
     "full": lambda store: zstore.create_array(store, "a", data=VALUES, chunks=4),
     "full, overwrite": lambda store: zstore.create_array(store, "a", data=VALUES, chunks=4, overwrite=True),
     "copy": lambda store: zstore.copy(make_values(), PrefixStore(store, "a")),
+    "empty, write": lambda store: zstore.create_array(store, "a", **GRID).__setitem__(..., 9),
     "empty v2": lambda store: zstore.create_array(store, "a", zarr_format=2, attributes={"n": 1}, **GRID),
     "full v2": lambda store: zstore.create_array(
         store, "a", data=VALUES, chunks=4, zarr_format=2, attributes={"n": 2}
@@ -267,6 +268,57 @@ def test_makers_never_show_the_values_of_one_as_those_of_the_other(
             assert any(np.array_equal(found, expected[number]) for number in made), (order, ends)
         else:
             assert not made and (not keys or find_unfinished(store, "a")), (order, keys)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(("empty", "full"), ("empty, overwrite", "full"), ("empty", "full, overwrite"), ("many", "full")),
+        *(("empty v2", "full v2"), ("empty, write", "full")),
+    ],
+    ids=", ".join,
+)
+def test_in_a_bucket_chunks_of_a_refused_maker_are_not_the_others(names: tuple[str, str]) -> None:
+    """Who makes an array without data does not see the mark of one who stores chunks, and is first."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+
+    def make() -> Turns:
+        turns = in_bucket()
+        zstore.create_group(turns.store, zarr_format=2 if "v2" in names[0] else 3)
+        return turns
+
+    makers = [MAKERS[name] for name in names]
+    expected = [0 * VALUES + 9 * ("write" in names[0]), VALUES]
+    counts = request_counts(make, makers)
+    for order in all_orders(counts, 40 if "v2" in names[0] else 1):
+        turns = make()
+        ends, store = turns.run(order, *makers), turns.store
+        made = [number for number, end in enumerate(ends) if not isinstance(end, StoreError)]
+        found = zstore.open_array(store, "a")[...]
+        is_whole = any(np.array_equal(found, expected[number]) for number in made)
+        # Whoever writes in the very moment in which a chunk is deleted is not noticed (`Store.delete_over`).
+        is_known = "write" in names[0] and not found.any() and made == [0]
+        assert is_whole or is_known, (order, ends, found)
+
+
+def test_in_a_bucket_a_maker_that_fails_leaves_the_array_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+
+    def make() -> Turns:
+        turns = in_bucket()
+        zstore.create_group(turns.store)
+        return turns
+
+    def fail(array: zstore.Array, selection: Any, value: Any) -> None:
+        raise StoreError("what the data come from is gone")
+
+    monkeypatch.setattr(zstore.Array, "__setitem__", fail)
+    for order in all_orders([1, 7], 1):
+        turns = make()
+        ends = turns.run(order, MAKERS["empty"], MAKERS["full"])
+        assert isinstance(ends[1], StoreError)
+        is_there = not isinstance(ends[0], StoreError)
+        assert (zstore.open_group(turns.store).get("a") is not None) == is_there, (order, ends)
 
 
 KINDS = [in_memory, in_directory, in_zip, in_bucket]

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from zstore.base.byterange import ByteRange
 from zstore.base.waits import in_haste
 from zstore.engine.documents import (
     ARRAY_KEYS,
@@ -58,7 +59,10 @@ from zstore.storage.base import (
     DOCUMENTS,
     SHAPE_LOCK,
     Part,
+    PrefixStore,
+    Request,
     Store,
+    Values,
     choose_documents,
     document_keys,
     document_range,
@@ -132,13 +136,13 @@ def create_node(
     model: Model,
     *,
     overwrite: bool = False,
-    fill: Callable[[], None] | None = None,
+    fill: Callable[[Store], None] | None = None,
 ) -> None:
     """Write a new node, and the missing groups above it.
 
     `overwrite` replaces the node at `path` with everything below it, and nothing else. `fill` stores what the
-    node holds before its documents make it one; where that fails, what it stored is removed. Whatever
-    interrupts this leaves the old node, the new one, or what the same call clears away.
+    node holds, in a view of the store, before its documents make it one; where that fails, what it stored is
+    removed. Whatever interrupts this leaves the old node, the new one, or what the same call clears away.
 
     Raises
         as `create_nodes`.
@@ -151,15 +155,18 @@ def create_node(
     made = {"keys": [model.keys.name, model.keys.separator, model.ndim]}
     # What was there is gone: whoever comes first with a mark is alone, whether it replaces something or not.
     with marked(store, path, "create", made, is_new=True) as mark:
-        is_ours = False
+        is_ours = is_filled = False
+        # What is left of a node that was replaced makes way.
+        chunks = NewChunks(store) if store.notices_changes and not new.is_replaced else None
         try:
             if _is_made(store, path, {*new.documents, *_node_names(model.zarr_format)}):
                 # Whoever was first has finished, and removed the mark, before this one was put.
                 raise _taken(store, path)
             is_ours = True
-            fill()
+            fill(chunks or store)
             if not mark.is_held():
                 raise _taken(store, path)
+            is_filled = True
             new.put(mark, told=told)
         except BaseException as error:
             # If cleaning up fails, too, the first error is the one to raise.
@@ -167,15 +174,74 @@ def create_node(
                 if mark.is_held():
                     # A node there is somebody else's, who has not ended yet where makers look for marks.
                     is_taken = isinstance(error, _TakenError)
-                    if is_ours and not is_taken:
-                        for name in new.documents:
-                            store.delete(join_key(path, name))
-                    if is_ours and (not is_taken or _meets_marks(store)):
+                    if is_filled and not is_taken:
+                        new.take_back(new.documents)
+                    is_others = is_taken or (chunks is not None and _is_made(store, path, new.documents))
+                    if is_ours and (not is_others or _meets_marks(store)):
                         _delete_chunks(store, path, made)
+                    elif is_ours and chunks is not None:
+                        chunks.take_back()
                     mark.remove()
             raise
         with suppress(StoreError):
             mark.remove()  # beside a complete node a mark means nothing
+
+
+class NewChunks(PrefixStore):
+    """A view of a store that puts chunks where there are none, and reads nothing.
+
+    Where looking takes a request, who makes the same array without data sees no mark, and may be first.
+
+    versions  of the chunks that were put, by key
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, "")
+        self.in_memory = False
+        self.versions = dict[str, str | None]()
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> None:
+        return None
+
+    def get_many(self, requests: Sequence[Request]) -> Values:
+        return [None] * len(requests)
+
+    def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        try:
+            self.versions[key] = self.store.put_new(key, value)
+        except ChangedError as error:
+            raise _taken(self.store, key) from error
+
+    def put_many(
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes | bytearray | memoryview],
+        versions: Sequence[str | None] | None = None,
+    ) -> Sequence[str | ChangedError | None] | None:
+        found = self.store.put_new_many(keys, [*map(bytes, values)])
+        for key, one in zip(keys, found or (), strict=False):
+            if not isinstance(one, ChangedError):
+                self.versions[key] = one
+        for key, one in zip(keys, found or (), strict=False):
+            if isinstance(one, ChangedError):
+                raise _taken(self.store, key) from one
+        return found
+
+    def delete(self, key: str) -> None:
+        """Nothing: a chunk there would be somebody else's."""
+
+    def delete_many(self, keys: Sequence[str]) -> bool:
+        return True
+
+    def take_back(self) -> None:
+        """Remove the chunks, but for those that somebody else has replaced since."""
+
+        def remove(key: str) -> None:
+            found = self.store.entry(key)
+            if found is not None and found.version and found.version == self.versions[key]:
+                self.store.delete(key)
+
+        map_threads(remove, [*self.versions], waiting_count=self.store.request_count)
 
 
 def create_nodes(store: Store, models: Mapping[str, Model], *, overwrite: bool = False) -> None:
@@ -323,7 +389,7 @@ class _New(NamedTuple):
                 version = store.put_new(key, data)
             except ChangedError as error:
                 with suppress(StoreError):
-                    self._take_back(names[:number])
+                    self.take_back(names[:number])
                 raise _taken(store, path) from error
             self.note(name, version)
         # Of two who replace the same, the other may store chunks by now, everywhere.
@@ -353,19 +419,19 @@ class _New(NamedTuple):
         asked = [join_key(path, name) for name in (*others, *(() if is_alone else (INTENT,)))]
         found = store.get_many([(key, None) for key in (*asked, *told)]) if asked or told else []
         if any(value is not None for value in found[: len(others)]):
-            self._take_back(self.documents)
+            self.take_back(self.documents)
             raise _taken(store, path)
         intent = None if is_alone else found[len(others)]
         if mark is not None:
             if intent is None or bytes(intent) != mark.data:
-                self._take_back(self.documents)
+                self.take_back(self.documents)
                 message = "cannot create: somebody else has just removed or replaced what is there, "
                 raise ChangedError(f"{message}or a group above; expected neither", path=place(store, path))
-        elif intent is not None and self._take_back(self.documents, intent):
+        elif intent is not None and self.take_back(self.documents, intent):
             raise in_the_way(store, path, intent, "expected nothing there")
         forget(store, [*told], found[len(asked) :])
 
-    def _take_back(self, names: Iterable[str], intent: bytes | memoryview | None = None) -> bool:
+    def take_back(self, names: Iterable[str], intent: bytes | memoryview | None = None) -> bool:
         """Remove documents that were put and are not to be a node: they would be another one's.
 
         False where that `intent` of another's is there no more: he has found them, and made way, or has

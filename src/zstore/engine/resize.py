@@ -39,7 +39,7 @@ from zstore.engine.documents import (
     render_node,
 )
 from zstore.engine.intents import FIRST_PAUSE, INTENT, RESIZE, parse_intent, shape_held
-from zstore.engine.making import delete_keys
+from zstore.engine.making import NewChunks, delete_keys
 from zstore.engine.objects import single
 from zstore.engine.schedulers import beside, map_threads
 from zstore.engine.walk import stored_cells
@@ -48,7 +48,7 @@ from zstore.indexing.select import plan_basic
 from zstore.model import v3
 from zstore.model.array import ArrayModel
 from zstore.model.document import render_json
-from zstore.storage.base import PrefixStore, Request, Store, Values, hold_name, join_key, key_below
+from zstore.storage.base import Store, hold_name, join_key, key_below
 
 Shape = tuple[int, ...]
 Write = Callable[[Store, ArrayModel, ArrayModel], None]
@@ -193,7 +193,7 @@ def _encoded(model: ArrayModel) -> bytes:
 
 
 def _put_document(
-    store: Store, path: str, stored: _Stored, data: bytes, chunks: _NewChunks | None = None
+    store: Store, path: str, stored: _Stored, data: bytes, chunks: _AppendedChunks | None = None
 ) -> str | None:
     """Replace a document, and return the new version; None if it was changed meanwhile.
 
@@ -231,22 +231,8 @@ def _hold_document(store: Store, path: str, stored: _Stored) -> _Stored | None:
     return None if version is None else _Stored(stored.model, data, version)
 
 
-class _NewChunks(PrefixStore):
-    """A view of a store that puts chunks where there are none, and reads nothing.
-
-    It replaces only what it has put itself: `versions` has their versions.
-    """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, "")
-        self.in_memory = False
-        self.versions: dict[str, str | None] = {}
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> None:
-        return None
-
-    def get_many(self, requests: Sequence[Request]) -> Values:
-        return [None] * len(requests)
+class _AppendedChunks(NewChunks):
+    """A view of a store that keeps conditions; it replaces only what it has put itself."""
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self.versions[key] = self.store.put_over(key, value, self.versions.pop(key, None))
@@ -304,7 +290,7 @@ def _append_beside(
     Raises
         StoreError: the store failed.
     """
-    chunks, pause = _NewChunks(store), FIRST_PAUSE
+    chunks, pause = _AppendedChunks(store), FIRST_PAUSE
     with hold_name((store.url, path, "append")):
         stored = _stored(store, path, zarr_format)
         while stored is not None and pause <= LONGEST_PAUSE:
@@ -334,7 +320,9 @@ def _has_own_chunks(old: ArrayModel, new: ArrayModel) -> bool:
     return all(new.grid.start(d, counts[d]) == old.shape[d] for d in growing)
 
 
-def _put_chunks(chunks: _NewChunks, path: str, old: ArrayModel, new: ArrayModel, write: Write) -> bool | None:
+def _put_chunks(
+    chunks: _AppendedChunks, path: str, old: ArrayModel, new: ArrayModel, write: Write
+) -> bool | None:
     """Put the new chunks, and look for intents and consolidated metadata at the same time.
 
     True if all chunks are there; False if others change the shape; None if other work keeps this one out.
@@ -361,7 +349,7 @@ def _put_chunks(chunks: _NewChunks, path: str, old: ArrayModel, new: ArrayModel,
     return is_free and is_put
 
 
-def _take_back(chunks: _NewChunks, path: str, stored: _Stored | None) -> None:
+def _take_back(chunks: _AppendedChunks, path: str, stored: _Stored | None) -> None:
     """Remove chunks of an array that is gone, or that are in a larger shape which others made without them.
 
     They could lie there only for the moment: whoever appends finds them, and whoever resizes removes them.

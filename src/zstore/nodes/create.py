@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -443,10 +443,13 @@ def make_array(store: Store, path: str, request: ArrayRequest, access: Access, *
         as `draft_array`; StoreError: as `create_node`.
     """
     request, model = _settle(store, path, request, access)
-    fill = None
+    fill: Callable[[Store], None] | None = None
     if request.data is not None:
-        new = Array(store, path, model, replace(access, is_published=False))
-        fill = partial(new.__setitem__, ..., request.data)
+        hidden, data = replace(access, is_published=False), request.data
+
+        def fill(chunks: Store) -> None:
+            Array(chunks, path, model, hidden)[...] = data
+
     create_node(store, path, model, overwrite=overwrite, fill=fill)
     return Array(store, path, model, access)
 
