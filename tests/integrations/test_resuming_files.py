@@ -115,6 +115,11 @@ class Failing(MemoryStore):
         self.change(key)
         super().put(key, value)
 
+    def swap(self, changes: Any) -> bool:
+        for key in [*changes][-1:]:
+            self.change(key)
+        return super().swap(changes)
+
     def change(self, key: str) -> None:
         if self.left <= 0:
             raise StoreError("no more", key=key)

@@ -557,7 +557,7 @@ def test_a_directory_that_is_held_open_is_opened_once(tmp_path: Path) -> None:
             assert pool.submit(store.get, "x").result() is None
     assert store.get("x") is None and names(tmp_path) == ["b"]
     assert names(tmp_path / "b") == ["c", "x"] and names(tmp_path / "b/c") == ["y"]
-    assert len([*Path("/proc/self/fd").iterdir()]) == open_files
+    assert len([*Path("/proc/self/fd").iterdir()]) <= open_files
 
 
 @pytest.mark.parametrize(
