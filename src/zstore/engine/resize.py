@@ -232,7 +232,7 @@ def _hold_document(store: Store, path: str, stored: _Stored) -> _Stored | None:
 
 
 class _AppendedChunks(NewChunks):
-    """A view of a store that keeps conditions; it replaces only what it has put itself."""
+    """A view of a store that keeps conditions, by which its own chunks are replaced only."""
 
     def put(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self.versions[key] = self.store.put_over(key, value, self.versions.pop(key, None))
