@@ -555,8 +555,7 @@ def grid_around(
     if not grids:
         raise ValueError("no sources; expected one or more")
     wanted = Counter(grid.crs for grid in grids).most_common(1)[0][0] if crs is None else Crs.from_user(crs)
-    lattices = [_lattice(grid, wanted) for grid in grids]
-    lattices = [lattice for lattice in lattices if not np.isnan(lattice).all(axis=(1, 2)).any()]
+    lattices = [lattice for grid in grids if np.isfinite((lattice := _lattice(grid, wanted))[2]).any()]
     if not lattices:
         raise MetadataError(f"no source is defined in the CRS {wanted.label}; expected one that is")
     alike = [grid.affine for grid in grids if grid.crs.is_same(wanted)]
