@@ -191,12 +191,12 @@ def test_an_interrupt_is_heard_while_one_large_chunk_is_decoded(tmp_path, after_
     array = zstore.create_array(tmp_path, shape=size, dtype="u1", chunks=size, compressors=[quick])
     array[...] = noise(size)
     out, took = np.ones(size, "u1"), []
-    for _ in range(2):  # the first time, the file and the memory are new
+    for _ in range(3):  # the first time, the file and the memory are new
         begin = time.process_time()
         array.read(out=out)
         took.append(time.process_time() - begin)
     out[...] = 0
-    after_work(min(took) / 2)
+    after_work(min(took) / 4)  # beside other processes the same read has taken twice as long
     with pytest.raises(KeyboardInterrupt):
         array.read(out=out)
     assert out[0] and not out[-1]
