@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zstore
-from zstore.errors import MetadataError, NotFoundError, StoreError, UnsupportedError
+from zstore.errors import MetadataError, NotFoundError, ReadingWarning, StoreError, UnsupportedError
 from zstore.storage.memory import MemoryStore
 
 GROUND = {
@@ -55,6 +55,7 @@ def cube(store: Any = None, **more: Any) -> zstore.Group:
         ({"time": "../2000-01-01"}, np.s_[0:1, :]),
         ({"level": slice(600, 850)}, np.s_[:, 1:3]),
         ({"level": [500, 850]}, np.s_[:, [0, 2]]),
+        ({"level": np.array([850, 500])}, np.s_[:, [0, 2]]),
         ({"time": ["2000-01-01", "2000-06"]}, np.s_[[0, 10, 11], :]),
     ],
 )
@@ -164,6 +165,9 @@ def test_pyramids_are_selected_at_all_levels_and_on_the_ground_at_the_finest(tmp
         ({"values": {"time": "June"}}, MetadataError, "time is 'June'; expected a date such as 2020-06"),
         ({"values": {"level": "high"}}, MetadataError, "level is 'high'; expected a number such as 500"),
         ({"values": {"level": 600}}, NotFoundError, "no item of 'level' is 600; there are 500"),
+        ({"values": {"level": slice(850, 600)}}, NotFoundError, r"lies in 850/600 \(some lie in 600/850\)"),
+        ({"values": {"level": slice(500, 850, 2)}}, MetadataError, "level has a range with step 2; expected"),
+        ({"values": {"level": []}}, NotFoundError, r"no item of 'level' is in \[\]"),
         (
             {"values": {"y": [2999985, 2999925]}},
             MetadataError,
@@ -187,6 +191,18 @@ def test_a_part_of_nothing_says_what_there_is(words: dict[str, Any], kind: Any, 
     pytest.importorskip("cftime", reason="months of 30 days are read with cftime")
     with pytest.raises(kind, match=message):
         zstore.select(cube(), **words)
+
+
+def test_what_lies_nowhere_on_the_ground_is_selected_by_any_items() -> None:
+    group = zstore.create_group(MemoryStore())
+    group.create_array("rain", data=np.arange(15).reshape(5, 3), dimension_names=["day", "station"])
+    group.create_array("day", data=np.arange(5), dimension_names=["day"])
+    group.create_array("station", data=np.array(["a", "b", "c"]), dimension_names=["station"])
+    with pytest.warns(ReadingWarning, match="GZ-43"):
+        part = zstore.select(group, {"day": [4, 0], "station": ["a", "c"]})
+    assert isinstance(part, zstore.Group)
+    assert part["rain"][...].tolist() == [[0, 2], [12, 14]]
+    assert part["day"][...].tolist() == [0, 4] and part["station"][...].tolist() == ["a", "c"]
 
 
 def test_arrays_without_coordinates_say_so() -> None:

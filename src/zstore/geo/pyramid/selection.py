@@ -71,7 +71,8 @@ def select(
     like take it as they take what is stored. Of a pyramid, a part on the ground is one of the finest level.
 
     values  by dimension, a value of its coordinate, a range of values with both ends, or a list of values:
-            {"time": "2020-06", "level": 700, "lat": slice(35, 70), "run": ["r1", "r2"]}. Dates are ISO 8601
+            {"time": "2020-06", "level": 700, "lat": slice(35, 70), "run": ["r1", "r2"]}. The smaller end is
+            first, also where a coordinate descends; items stay in their order. Dates are ISO 8601
             texts in any calendar, of which the beginning will do; a text "2020-06/2020-08" is a range too
     bbox    (xmin, ymin, xmax, ymax) in the CRS of the grid; cells that it touches are selected. Longitudes
             may be whole turns from those of the grid, and xmin above xmax: then it crosses 180 degrees
@@ -233,6 +234,8 @@ class _Part:
         geo = self._grid(path, dimension) if self.bbox is not None or dimension in self.values else None
         axis = None if geo is None else geo.dimensions.index(dimension)
         window = None if geo is None or axis is None or self.bbox is None else self._window(geo)[axis]
+        if geo is not None and geo.affine is None:
+            axis = None  # cells of no place lie in no row
         if dimension not in self.values:
             return window or slice(None)
         stored, said = self._coordinate(path, dimension, geo)
@@ -343,12 +346,14 @@ class _Part:
         grids = self._grids(path) if self.bbox is not None or self.values else ()
         for number, dataset in enumerate(grids):
             geo = dataset.geo
+            if geo.affine is None:
+                continue
             y, x = (self._items(path, name) for name in geo.dimensions)
             assert isinstance(y, slice) and isinstance(x, slice), "cells are selected in runs"
             rows, columns = (range(*side.indices(n)) for side, n in zip((y, x), geo.shape, strict=True))
             if (len(rows), len(columns)) == geo.shape:
                 continue
-            affine = None if geo.affine is None else geo.affine.moved(columns.start, rows.start)
+            affine = geo.affine.moved(columns.start, rows.start)
             moved = replace(geo, affine=affine, shape=(len(rows), len(columns)), levels=())
             rendered = render_geo(moved, self.whole.zarr_format)[0]
             others = dict.fromkeys(chain.from_iterable(one.arrays for one in grids if one is not dataset))
@@ -423,9 +428,13 @@ def find_items(
     """
     kind = _values_of(dimension, stored, attributes)
     chosen = np.zeros(len(stored), bool)
-    for one in wanted if isinstance(wanted, list | tuple) else [wanted]:
+    is_one = isinstance(wanted, str | bytes | slice) or not np.ndim(wanted)
+    for one in [wanted] if is_one else list(wanted):
         begin, end = one, one
         if isinstance(one, slice):
+            if one.step is not None:
+                said = f"{dimension} has a range with step {one.step!r}; expected one of two ends"
+                raise MetadataError(said, path=where)
             begin, end = one.start, one.stop
         elif isinstance(one, str) and BETWEEN in one and not isinstance(kind, _NameValues):
             begin, _, end = one.partition(BETWEEN)
@@ -436,9 +445,13 @@ def find_items(
             raise error.locate(path=where) from None
         if not some.any():
             said = f"is {one!r}" if begin is end else f"lies in {_words(one)}"
+            if begin is not end and None not in (begin, end) and kind.between(end, begin).any():
+                said += f" (some lie in {_words(slice(end, begin))})"
             shown = listed(kind.shown())
             raise NotFoundError(f"no item of {dimension!r} {said}; there are {shown}", path=where)
         chosen |= some
+    if not chosen.any():
+        raise NotFoundError(f"no item of {dimension!r} is in {wanted!r}", path=where)
     return np.flatnonzero(chosen)
 
 
