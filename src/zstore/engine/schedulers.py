@@ -236,7 +236,7 @@ def beside(ask: Callable[[], R], act: Callable[[], T]) -> tuple[R, T]:
 
 
 def _nothing() -> None:
-    """Nothing."""
+    """Do nothing."""
 
 
 def enter_worker() -> None:

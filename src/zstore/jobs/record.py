@@ -345,7 +345,7 @@ class BegunJob:
         map_threads(put, paths, waiting_count=self.store.request_count)
 
     def _check_free(self, new: Sequence[str]) -> None:
-        """Refuse nodes that came before the intents which keep makers away."""
+        """Check that nobody made a node at these paths before the job's intents were there."""
 
         def check(path: str) -> None:
             # What was just seen to be empty has few names: a list is one request.

@@ -402,7 +402,7 @@ def batches(
 
 
 def _mixed(made: Callable[[Making], Batches], making: Making, wanted: float) -> Batches:
-    """Batches with the least memory that mixes as well as it is wanted."""
+    """Batches that mix the items as well as wanted, in the least memory that allows it."""
     best = made(making)
     if best._shuffle != "blocks" or making.plan.is_direct:
         return best

@@ -72,11 +72,11 @@ class LaterSteps(ABC, Sequence[ViewStep]):
     @property
     @abstractmethod
     def shapes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The shape of each of them, a row for each, of which none is made for it."""
+        """The shape of each input, one per row; no input is made for it."""
 
     @abstractmethod
     def describe(self) -> list[Any]:
-        """They in JSON, equal for equal steps of equal sources."""
+        """The inputs in JSON, equal for equal steps of equal sources."""
 
 
 def made_inputs(step: ViewStep) -> Sequence[ViewStep]:

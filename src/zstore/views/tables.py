@@ -122,7 +122,7 @@ class Members:
 
 
 class Tables(Sequence[Json]):
-    """Objects that are made of tables when they are asked for.
+    """JSON objects that are stored as tables; each is made when it is asked for.
 
     Raises
         MetadataError, ValueError, LookupError, TypeError: the tables are damaged.

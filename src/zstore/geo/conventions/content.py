@@ -404,7 +404,7 @@ def parse_variable(node: ArrayNode, grid_mapping: str | None) -> tuple[Variable,
 
 
 def _number_in(node: ArrayNode, name: str) -> Mend | None:
-    """The mend of a number that is written as text; None for anything else."""
+    """The correction of an attribute whose number is written as text; None if it is no text."""
     stated = node.attrs[name]
     try:
         number = float(stated) if isinstance(stated, str) else None

@@ -148,7 +148,7 @@ class Meaning:
         return self._facts[node]
 
     def said(self, group: Any) -> Facts:
-        """The facts about a wrapped group in all conventions together: of each, the first."""
+        """The facts about a wrapped group, each from the first convention that has it."""
         if group not in self._said:
             self._said[group] = _merged(self.facts(group))
         return self._said[group]

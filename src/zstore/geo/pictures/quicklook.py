@@ -229,7 +229,7 @@ def preview(
 def _of_readable_bands(
     levels: Sequence[Dataset], wanted: Sequence[str | int] | None, draw: Callable[[Sequence[PictureBand]], R]
 ) -> R:
-    """The drawing of the wanted bands; without any, of suitable ones of the arrays that can be read."""
+    """Draw the wanted bands; if none are named, red, green and blue, else the first, of readable arrays."""
     if wanted is not None:
         return draw(_choose_bands(levels[0], wanted))
     bands = _all_bands(levels[0])

@@ -207,7 +207,7 @@ class _Part:
         return made
 
     def _bands(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """A group's attributes, with the order of the bands that stay."""
+        """A group's attributes, with the selected arrays as its list of bands."""
         bands = attributes.get("bands")
         if self.arrays is not None and isinstance(bands, list) and set(self.arrays) <= set(map(str, bands)):
             attributes["bands"] = [*self.arrays]

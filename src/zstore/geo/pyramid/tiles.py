@@ -218,7 +218,7 @@ def _stated_affine(node: Group | Array) -> Affine | None:
 
 
 def _read_affines(group: HeldGroup) -> dict[str, Affine | None]:
-    """The affines of a pyramid's levels by all that its documents say."""
+    """The affine of each level of a pyramid, by the level's path."""
     pyramid = Meaning().pyramid(group)
     return {} if pyramid is None else {level.path: level.affine for level in pyramid.levels}
 

@@ -433,7 +433,7 @@ class Renewed(NamedTuple):
     changed: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
 
     def boxes(self, name: str, array: FileArray) -> list[Box]:
-        """The boxes of an array that are read again."""
+        """The boxes of an array that have changed, and are read again."""
         return [array.box(tuple(cell)) for cell in np.argwhere(self.changed[name]).tolist()]
 
 

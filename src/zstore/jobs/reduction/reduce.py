@@ -244,7 +244,7 @@ def _opened(
 def _in_group(
     source: Any, node: Array | Group, options: Mapping[str, Any] | None
 ) -> tuple[Array | Group, Group | None]:
-    """(the array or group, opened below the outermost group; the group of an array)."""
+    """(the array or group, opened from its outermost group; the array's group, or the group itself)."""
     if isinstance(node, Group):
         return node, node
     above: Array | Group | None = None
