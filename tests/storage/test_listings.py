@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from zstore.errors import StoreError
 from zstore.storage.objects.listings import ListPage, read_page
+from zstore.storage.url import open_store
+
+from .bucket_server import BucketServer
 
 AMAZON = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -75,3 +79,26 @@ def test_names_are_those_of_all_scripts() -> None:
 )
 def test_whatever_else_is_left_to_obstore(text: str) -> None:
     assert read_page(text.encode("latin-1", "replace")) is None
+
+
+@pytest.mark.parametrize("tokens", [("a",), ("a", "b", "c")])
+def test_names_whose_pages_go_round_are_refused(
+    tokens: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    monkeypatch.setenv("ZSTORE_LIBCURL", "on")
+    asked: list[str] = []
+
+    def listing(bucket: str, query: dict[str, str]) -> bytes:
+        asked.append(query.get("continuation-token", ""))
+        if len(asked) > 20:  # else a list that is not refused would never end
+            return written("a").encode()
+        token = f"<NextContinuationToken>{tokens[(len(asked) - 1) % len(tokens)]}</NextContinuationToken>"
+        return written("a", more=f"<IsTruncated>true</IsTruncated>{token}").encode()
+
+    with BucketServer() as server:
+        monkeypatch.setattr(server, "listing", listing)
+        store = open_store("s3://b", storage_options=server.options())
+        with pytest.raises(StoreError, match="gave the continuation token 'a' twice"):
+            store.list_children()
+    assert asked == ["", *tokens]

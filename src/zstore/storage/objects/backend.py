@@ -541,7 +541,7 @@ class Backend:
             return None
         said = bytes(answer.body)
         page = read_page(said) if answer.outcome == DONE else None
-        if page is not None and page.token != (token or ""):
+        if page is not None:
             note_answers("LIST", [(prefix, 0, answer.size, answer.seconds)])
             return page
         error: Exception = Untried()

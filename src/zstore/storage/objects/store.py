@@ -584,11 +584,16 @@ class ObjectStore(BatchStore):
     def _children(self, prefix: str) -> Names:
         """The whole paths right below `prefix`."""
         names: list[str] = []
+        tokens = set[str]()
         page = self._backend.page_tried(prefix, PAGE, delimiter="/")
         while isinstance(page, ListPage):
             names += [*page.prefixes, *(meta["path"] for meta in page.objects)]
             if page.token is None:
                 return names
+            if page.token in tokens:
+                message = f"cannot list: the server gave the continuation token {page.token!r} twice"
+                raise StoreError(f"{message}; expected the next page's", path=self._url, key=prefix or None)
+            tokens.add(page.token)
             page = self._backend.page_tried(prefix, PAGE, delimiter="/", token=page.token)
         return wait_for(self._backend.list_children(prefix, page))
 
